@@ -1,0 +1,121 @@
+"""Elements in bulk: records to bytes and back, and chunks, the unit in which they travel.
+
+A *chunk* is what one event of a task put on one channel: either records, or one punctuation.  It is
+encoded once, at the end of the event (D10); afterwards only its bytes are gathered, so a frame may
+hold any number of whole chunks and timing cannot change content (D2).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.errors import PeerViolation
+from causal.values import decode, encode
+
+# Chunk kinds.  A tag is never reused; retired ones stay here with a note.
+RECORDS = 1  # encode_records(); count = number of records
+BARRIER = 2  # body = epoch, 8 bytes; count = 1
+END = 3  # empty body; count = 1; only barriers may follow on that channel
+WATERMARK = 4  # body = event time in ns, 8 bytes; count = 1
+ROWS = 5  # a sink's encoded rows; never on the wire
+LISTED = 6  # body = list of records that never were bytes (a source's partition); never on the wire
+
+_CHUNK = struct.Struct("<BII")
+_EIGHT = struct.Struct("<q")
+_ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
+
+_PLAIN, _TUPLES = b"\x00", b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`count` elements as one event produced them; `body` is bytes, or a list where kind is LISTED."""
+
+    kind: int
+    count: int
+    body: Any
+    origin_ns: int = 0
+    """When the oldest record behind it entered the job; for latency figures only, never part of content."""
+
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
+
+def barrier(epoch: int) -> Chunk:
+    return Chunk(BARRIER, 1, _EIGHT.pack(epoch))
+
+
+def watermark(time_ns: int) -> Chunk:
+    return Chunk(WATERMARK, 1, _EIGHT.pack(time_ns))
+
+
+def end() -> Chunk:
+    return Chunk(END, 1, b"")
+
+
+def stamp_of(chunk: Chunk) -> int:
+    """The epoch of a barrier or the time of a watermark."""
+    stamp: int = _EIGHT.unpack(chunk.body)[0]
+    return stamp
+
+
+def encode_records(records: Sequence[Any]) -> bytes:
+    """Equal records give equal bytes.  Rows of equal-length tuples, the common case, travel as columns.
+
+    Raises:
+        NotCarried: a record MessagePack cannot carry unchanged.
+    """
+    if records and set(map(type, records)) == {tuple} and len(set(map(len, records))) == 1 and records[0]:
+        return _TUPLES + encode([list(column) for column in zip(*records)])
+    return _PLAIN + encode(records if type(records) is list else list(records))
+
+
+def decode_records(body: bytes | memoryview) -> list[Any]:
+    """What `encode_records` was given.
+
+    Raises:
+        PeerViolation: the bytes are not such a body.
+    """
+    value = decode(memoryview(body)[1:])
+    if bytes(body[:1]) == _TUPLES:
+        if type(value) is not list or not all(type(column) is list for column in value):
+            raise PeerViolation("a body of columns is not a list of lists")
+        return list(zip(*value, strict=True))
+    if type(value) is not list:
+        raise PeerViolation("a body of records is not a list")
+    return value
+
+
+def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
+    """The payload of a frame: each chunk behind a small header (kind, count, length)."""
+    parts: list[bytes] = []
+    for chunk in chunks:
+        parts.append(_CHUNK.pack(chunk.kind, chunk.count, len(chunk.body)))
+        parts.append(chunk.body)
+    return b"".join(parts)
+
+
+def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk]:
+    """The chunks of a payload, bodies as bytes.
+
+    Raises:
+        PeerViolation: lengths do not add up, a count is 0, or a kind is unknown.
+    """
+    chunks: list[Chunk] = []
+    place, end_of = 0, len(payload)
+    while place < end_of:
+        if end_of - place < _CHUNK.size:
+            raise PeerViolation("a payload ends inside a chunk's header")
+        kind, count, length = _CHUNK.unpack_from(payload, place)
+        place += _CHUNK.size
+        if kind not in _ON_THE_WIRE or count == 0 or length > end_of - place:
+            raise PeerViolation(f"chunk of kind {kind}, count {count}, length {length} cannot be")
+        if kind != RECORDS and (count != 1 or length != (0 if kind == END else 8)):
+            raise PeerViolation(f"punctuation of kind {kind}, count {count}, length {length} cannot be")
+        chunks.append(Chunk(kind, count, bytes(payload[place : place + length]), origin_ns))
+        place += length
+    return chunks

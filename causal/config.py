@@ -1,0 +1,102 @@
+"""What a job is told before it starts.  Written once to `job.json`, read by every process of the job.
+
+Unknown keys are refused, nothing falls back in silence.  The fields that must agree everywhere are in
+the fingerprint that every frame carries, so a process of another job or version is never listened to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.topology import FULL_DEPTH
+
+GUARANTEES = ("causal", "epoch", "at-least-once", "none")
+ON_ERROR = ("stop", "dead-letter")
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """One run of one pipeline.
+
+    Sizes are in bytes, times in the unit that ends the name.
+    """
+
+    run: str
+    """Identity of this run; kept by --resume, new otherwise."""
+    name: str
+    """The pipeline's name."""
+    pipeline: str
+    """Absolute path of the pipeline file."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    guarantee: str = "causal"
+    sharing_depth: int = FULL_DEPTH
+    checkpoint_interval_s: float = 1.0
+    standbys: str = "per-task"
+    """"per-task", or the size of a pool that all tasks share, as text ("0" for none: cold restarts)."""
+    on_error: str = "stop"
+    """What a record does on which user code raises: "stop" the job, or go to the "dead-letter" output."""
+    dead_letters: str = ""
+    """Directory of the dead-letter output; default `dead-letters` in the job's directory."""
+    key_groups: int = 128
+    credit_bytes: int = 4 << 20
+    """What may be outstanding on one channel before its sender waits."""
+    batch_elements_max: int = 4096
+    """Elements per read of a source's partition."""
+    record_bytes_max: int = 16 << 20
+    inflight_memory_bytes_max: int = 64 << 20
+    """Per task; beyond it, in-flight elements go to disk."""
+    inflight_disk_bytes_max: int = 8 << 30
+    heartbeat_ms: int = 100
+    suspect_after_ms: int = 5000
+    """Silence after which a process that still exists counts as hung: it is killed and replaced."""
+    crash_loop_max: int = 5
+    """Failures of one task in a row, none of them followed by a complete checkpoint, that end the job."""
+    metrics_port: int = 0
+    """Port of the Prometheus page on 127.0.0.1; 0 for none."""
+
+    def __post_init__(self) -> None:
+        self._check(self.guarantee in GUARANTEES, "guarantee", f"one of {', '.join(GUARANTEES)}")
+        self._check(self.on_error in ON_ERROR, "on_error", f"one of {', '.join(ON_ERROR)}")
+        self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
+        self._check(self.checkpoint_interval_s > 0, "checkpoint_interval_s", "a number of seconds above 0")
+        self._check(self.standbys == "per-task" or self.standbys.isdecimal(), "standbys", "per-task or a number")
+        self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
+        self._check(self.credit_bytes >= 1 << 16, "credit_bytes", "at least 65536")
+        self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
+        self._check(self.heartbeat_ms * 3 <= self.suspect_after_ms, "suspect_after_ms", "at least 3 heartbeats")
+
+    def _check(self, holds: bool, name: str, wanted: str) -> None:
+        if not holds:
+            raise PipelineError(f"setting {name} is {getattr(self, name)!r}; give {wanted}")
+
+    def fingerprint(self, topology: object) -> int:
+        """64 bits that differ when run, graph or anything that shapes the bytes on the wire differ."""
+        told = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, topology))
+        return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "big")
+
+    def save(self, directory: Path) -> None:
+        (directory / "job.json").write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
+
+    @classmethod
+    def load(cls, directory: Path) -> JobConfig:
+        try:
+            told = json.loads((directory / "job.json").read_text())
+        except FileNotFoundError:
+            raise PipelineError(f"{directory} holds no job (job.json is missing); start one with `causal run`") from None
+        except ValueError as problem:
+            raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
+        return cls.from_mapping(told, str(directory / "job.json"))
+
+    @classmethod
+    def from_mapping(cls, told: Mapping[str, Any], where: str) -> JobConfig:
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(told) - known)
+        if unknown:
+            raise PipelineError(f"{where}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        return cls(**told)

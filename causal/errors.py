@@ -1,0 +1,53 @@
+"""The error families, each with a promise.  Any other exception that escapes is a bug of ours.
+
+Every message says what happened, where (operator, key, position) and what to do.
+"""
+
+from __future__ import annotations
+
+
+class CausalError(Exception):
+    """Base of all errors raised on purpose; never raised itself."""
+
+
+class InvariantViolation(CausalError):
+    """Our own bug: the process stops at once rather than go on with a broken promise."""
+
+
+class PeerViolation(CausalError):
+    """A peer, a frame or a stored byte broke the protocol: that input is dropped, nothing of ours has changed."""
+
+
+class ReplayDivergence(CausalError):
+    """User code did something nondeterministic behind our back: the task stops, the job escalates (D7)."""
+
+
+class Lost(CausalError):
+    """Somebody depends on determinants or elements that no living holder has (D9)."""
+
+
+class Fenced(CausalError):
+    """A younger incarnation of this task exists: this process is a zombie and must exit (D6)."""
+
+
+class Unavailable(CausalError):
+    """Something outside did not answer (store, disk, source); nothing was half done, trying again is safe."""
+
+
+class OperatorFailed(CausalError):
+    """User code raised on a record: names operator, key, position and record.  Trying again would fail again."""
+
+
+class CorruptData(CausalError):
+    """Stored bytes do not match their digest: names the file.  They are never used."""
+
+
+class PipelineError(CausalError):
+    """The pipeline, its settings or the command line are wrong: one line, exit status 2."""
+
+
+def invariant(condition: object, message: str, **facts: object) -> None:
+    """Stop with `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
+    if not condition:
+        told = ", ".join(f"{name}={value!r}" for name, value in facts.items())
+        raise InvariantViolation(f"{message} ({told})" if told else message)

@@ -1,0 +1,100 @@
+"""Determinant logs: append-only byte strings per (task, epoch), and deltas, which are byte ranges of them (D3).
+
+Merging is "take the longer prefix": idempotent, and free of order.  A gap is a protocol violation,
+an overlap must be byte-equal.  One class serves the owner, who appends, and the holders, who merge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from causal.errors import PeerViolation, invariant
+
+
+@dataclass(frozen=True, slots=True)
+class LogDelta:
+    """Bytes `offset` to `offset + len(bytes)` of the log of (task, epoch)."""
+
+    task: int
+    epoch: int
+    offset: int
+    bytes: bytes
+
+
+class DeterminantLog:
+    """The determinants of one task since the last complete checkpoint, one byte string per epoch.
+
+    Epochs are consecutive.  `truncate(e)` forgets the epochs below e for good: what arrives of them
+    later is stale and ignored.
+    """
+
+    __slots__ = ("task", "first_epoch", "_epochs")
+
+    def __init__(self, task: int, first_epoch: int = 0) -> None:
+        self.task = task
+        self.first_epoch = first_epoch
+        self._epochs: dict[int, bytearray] = {}
+
+    def append(self, epoch: int, entry: bytes) -> None:
+        """Add a determinant of the owner at the end of `epoch`."""
+        held = self._epochs.get(epoch)
+        if held is None:
+            invariant(epoch >= self.first_epoch, "appending to a truncated epoch", task=self.task, epoch=epoch)
+            invariant(not any(e > epoch for e in self._epochs), "appending behind a later epoch", task=self.task, epoch=epoch)
+            held = self._epochs[epoch] = bytearray()
+        held += entry
+
+    def merge(self, delta: LogDelta) -> int:
+        """Take the unseen suffix of `delta`; returns how many bytes were new.
+
+        Raises:
+            PeerViolation: it begins beyond what is held, or contradicts it.  Nothing was taken.
+        """
+        if delta.epoch < self.first_epoch:
+            return 0
+        held = self._epochs.get(delta.epoch)
+        extent = 0 if held is None else len(held)
+        if delta.offset > extent:
+            raise PeerViolation(
+                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, held are {extent} bytes"
+            )
+        overlap = min(extent - delta.offset, len(delta.bytes))
+        if held is not None and overlap and held[delta.offset : delta.offset + overlap] != delta.bytes[:overlap]:
+            raise PeerViolation(f"log of task {delta.task}, epoch {delta.epoch}: a delta contradicts what is held")
+        fresh = delta.bytes[overlap:]
+        if fresh:
+            if held is None:
+                held = self._epochs[delta.epoch] = bytearray()
+            held += fresh
+        return len(fresh)
+
+    def extent(self, epoch: int) -> int:
+        held = self._epochs.get(epoch)
+        return 0 if held is None else len(held)
+
+    def extents(self) -> dict[int, int]:
+        """Bytes held per epoch, ascending; epochs without bytes are left out."""
+        return {epoch: len(self._epochs[epoch]) for epoch in sorted(self._epochs) if self._epochs[epoch]}
+
+    def bytes_of(self, epoch: int, start: int = 0) -> bytes:
+        held = self._epochs.get(epoch)
+        return b"" if held is None else bytes(held[start:])
+
+    def deltas(self, beyond: dict[int, int]) -> list[LogDelta]:
+        """What a holder lacks that has `beyond[epoch]` bytes of each epoch."""
+        lacking = []
+        for epoch in sorted(self._epochs):
+            start = beyond.get(epoch, 0)
+            if start < len(self._epochs[epoch]):
+                lacking.append(LogDelta(self.task, epoch, start, bytes(self._epochs[epoch][start:])))
+        return lacking
+
+    def truncate(self, epoch: int) -> None:
+        """Forget every epoch below `epoch`."""
+        for old in [e for e in self._epochs if e < epoch]:
+            del self._epochs[old]
+        self.first_epoch = max(self.first_epoch, epoch)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._epochs.values()))

@@ -1,0 +1,165 @@
+"""What the core asks of the world it is plugged into: operators, live values, a sink's store.
+
+The core calls these and nothing else.  Under ZeroMQ they are real; in tests and in the simulator
+they are seeded.  The core never sees a record: chains take chunks and give chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from causal.batch import Chunk
+from causal.log import LogDelta
+
+
+class Live(Protocol):
+    """Where values come from that no log has yet."""
+
+    def wall_ns(self) -> int: ...
+
+    def entropy(self) -> bytes:
+        """16 fresh random bytes."""
+        ...
+
+
+class Services(Protocol):
+    """The causal services a chain may use during an event: recorded when live, returned when replaying."""
+
+    def now_ns(self) -> int: ...
+
+    def seed(self) -> bytes:
+        """16 bytes; the same for the whole epoch."""
+        ...
+
+    def epoch(self) -> int: ...
+
+    def replaying(self) -> bool: ...
+
+    def call(self, ask: Callable[[], bytes]) -> bytes:
+        """The bytes `ask` gave when it ran live; it does not run again in a replay."""
+        ...
+
+    def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
+        """The same for a kind registered by a user."""
+        ...
+
+    def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
+        """Record, or check against the record, which elements (start, length) a window holds as it fires."""
+        ...
+
+
+class SnapshotJob(Protocol):
+    """The state at a barrier, encoded little by little while the task goes on (copy on write)."""
+
+    def step(self, keys_max: int) -> bool:
+        """Encode up to `keys_max` more keys; true when all is encoded."""
+        ...
+
+    def parts(self) -> list[bytes]:
+        """After `step` returned true: opaque parts for `Chain.restore`, to be stored in this order."""
+        ...
+
+    full: bool
+    """Whether the parts stand alone, or extend what earlier snapshots hold."""
+
+
+Output = tuple[int, Chunk]
+"""(ordinal of the output channel in `Topology.outputs(task)`, chunk).  At most one chunk of records per
+ordinal and event.  For a sink's channel the chunk is ROWS, in the sink's own encoding."""
+
+
+class Chain(Protocol):
+    """The fused operators of one task.  Given the same calls and the same service answers it gives the same bytes."""
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        """Run all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
+
+        Args:
+            input: ordinal of the channel in `Topology.inputs(task)`.
+            first: position of the first element in that channel; for error messages.
+        """
+        ...
+
+    def next_timer_ns(self) -> int | None:
+        """Wall-clock time of the earliest timer or processing-time window that is set; None if there is none."""
+        ...
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        """Fire every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
+        ...
+
+    def finish(self, services: Services) -> list[Output]:
+        """All inputs have ended: fire what a bounded stream still owes (open windows, not timers)."""
+        ...
+
+    def snapshot(self, full: bool) -> SnapshotJob:
+        """Freeze the state now; the job encodes it.  `full` asks for parts that stand alone."""
+        ...
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a sink writes in one atomic step (D8)."""
+
+    first: int
+    """Position of the first row; rows are numbered from 0 without gaps, for ever."""
+    count: int
+    rows: bytes
+    """Bodies of the ROWS chunks, concatenated."""
+    digest: int
+    """Rolling digest of the row bytes after this bundle (64 bits, unsigned)."""
+    epoch: int
+    incarnation: int
+    logs: tuple[LogDelta, ...]
+    """What the store does not hold yet of every determinant the rows depend on."""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a sink's store gives back when it is opened: the outside world's WELCOME."""
+
+    next: int
+    digest: int
+    logs: tuple[LogDelta, ...]
+    """One whole log, from offset 0, per (task, epoch) held."""
+
+
+class SinkStore(Protocol):
+    """The outside world of one sink task."""
+
+    def open(self, task: str, run: str, incarnation: int) -> Held:
+        """Fence every lower incarnation, then say what is held.
+
+        Args:
+            run: identity of the job's run; a store that holds rows of another run refuses with PipelineError.
+
+        Raises:
+            Fenced: a higher incarnation has opened it.
+            Unavailable: it cannot be reached or written.
+        """
+        ...
+
+    def write(self, bundle: Bundle) -> None:
+        """Rows, position, digest and determinants, all or nothing, visible at once.
+
+        Raises:
+            Fenced: a higher incarnation has opened it; nothing was written.
+            Unavailable: nothing was written, or the same bundle may be written again without harm.
+        """
+        ...
+
+    def truncate(self, epoch: int) -> None:
+        """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
+        ...
+
+    def close(self) -> None: ...
+
+
+Encode = Callable[[Sequence[Any]], bytes]

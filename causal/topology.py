@@ -1,0 +1,122 @@
+"""The immutable job graph: who sends to whom, who holds whose determinants.
+
+The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so that
+positions, digests and handshakes need no second set of rules for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from causal.errors import invariant
+from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+
+FULL_DEPTH = 1_000_000
+"""Sharing depth that covers any graph: every determinant is held by every task downstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One FIFO stream of elements from `source` to `target`; either may be `OUTSIDE`.
+
+    `partition` is the number of the source's partition where `source` is OUTSIDE, otherwise 0.
+    """
+
+    id: ChannelId
+    source: TaskIndex
+    target: TaskIndex
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One parallel instance of an operator chain: a process, when it runs."""
+
+    index: TaskIndex
+    name: TaskName
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All tasks and channels of a job.
+
+    `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be stated.
+    `channels[i].id == i`.  A task's inputs and outputs are in the order of their ids everywhere.
+    """
+
+    tasks: tuple[Task, ...]
+    channels: tuple[Channel, ...]
+    _inputs: dict[int, tuple[Channel, ...]] = field(init=False, repr=False, compare=False)
+    _outputs: dict[int, tuple[Channel, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for place, task in enumerate(self.tasks):
+            invariant(task.index == place, "a task's index is its place", task=task.name)
+        for place, channel in enumerate(self.channels):
+            invariant(channel.id == place, "a channel's id is its place", channel=channel)
+            invariant(
+                OUTSIDE in (channel.source, channel.target) or channel.source < channel.target,
+                "tasks are in topological order",
+                channel=channel,
+            )
+        object.__setattr__(self, "_inputs", self._by(lambda channel: channel.target))
+        object.__setattr__(self, "_outputs", self._by(lambda channel: channel.source))
+
+    def _by(self, end) -> dict[int, tuple[Channel, ...]]:  # type: ignore[no-untyped-def]
+        groups: dict[int, list[Channel]] = {task.index: [] for task in self.tasks}
+        for channel in self.channels:
+            if end(channel) != OUTSIDE:
+                groups[end(channel)].append(channel)
+        return {index: tuple(group) for index, group in groups.items()}
+
+    def inputs(self, task: TaskIndex) -> tuple[Channel, ...]:
+        return self._inputs[task]
+
+    def outputs(self, task: TaskIndex) -> tuple[Channel, ...]:
+        return self._outputs[task]
+
+    def upstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
+        """Tasks that send to `task`, ascending, without the outside world."""
+        return tuple(sorted({c.source for c in self.inputs(task)} - {OUTSIDE}))
+
+    def downstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
+        """Tasks that `task` sends to, ascending, without the outside world."""
+        return tuple(sorted({c.target for c in self.outputs(task)} - {OUTSIDE}))
+
+    def is_source(self, task: TaskIndex) -> bool:
+        return any(channel.source == OUTSIDE for channel in self.inputs(task))
+
+    def is_sink(self, task: TaskIndex) -> bool:
+        return any(channel.target == OUTSIDE for channel in self.outputs(task))
+
+    def named(self, name: str) -> Task | None:
+        return self._names.get(name)
+
+    @cached_property
+    def _names(self) -> dict[str, Task]:
+        return {task.name: task for task in self.tasks}
+
+    def ancestors(self, task: TaskIndex) -> dict[TaskIndex, int]:
+        """Every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
+        distance: dict[TaskIndex, int] = {}
+        frontier: Iterable[TaskIndex] = self.upstream(task)
+        hops = 1
+        while frontier:
+            fresh = sorted({t for t in frontier if t not in distance})
+            distance.update(dict.fromkeys(fresh, hops))
+            frontier = [up for t in fresh for up in self.upstream(t)]
+            hops += 1
+        return distance
+
+    def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
+        """Tasks whose logs `task` passes on: its own and those of ancestors nearer than the depth (D3).
+
+        A log then reaches the tasks up to `sharing_depth` hops downstream of its owner.
+        """
+        if sharing_depth < 1:
+            return ()
+        near = [t for t, hops in self.ancestors(task).items() if hops < sharing_depth]
+        return tuple(sorted([task, *near]))

@@ -1,0 +1,45 @@
+"""The contract of a sink: an encoding of records, and a store that writes bundles atomically (D8).
+
+A sink has no downstream to hold its determinants, so its store holds them beside the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from causal.ports import SinkStore
+from causal.values import NotCarried
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    raise NotCarried(f"{type(value).__qualname__} cannot be written as JSON")
+
+
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=_plain).encode
+
+
+class Sink(ABC):
+    """What `.sink(name, …)` takes."""
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """The rows of these records, one JSON document per line, each line ended by a newline."""
+        return "".join([_encode_json(record) + "\n" for record in records]).encode("utf-8", "surrogatepass")
+
+    @abstractmethod
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is fenced or read before its `open`."""
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what can be known to be wrong before the job starts (a path that cannot be written)."""

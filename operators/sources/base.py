@@ -1,0 +1,88 @@
+"""The contract of a source: partitions whose elements can be read again from any position.
+
+A partition is an ordinary input channel of a source task whose far end is outside the job, so a source
+needs no log of what it read, only positions (D2).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Records from the position asked for onwards, without gaps; `ended` when the partition ends behind them."""
+
+    records: list[Any]
+    origin_ns: int
+    """`time.monotonic_ns()` when the first of them entered the job; for latency figures."""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """Where a source finds what belongs to it.
+
+    `began_ns` is the `time.monotonic_ns()` at which the job began to read, the same for every incarnation of the task
+    while the machine is up: a rate is counted from there.
+    """
+
+    name: str
+    job_directory: Path
+    began_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A process outside the dataflow that a source needs (a Spark driver): the agent runs it and starts it again when it dies.
+
+    Exit status 0 means that it is done; 2 that its configuration is wrong, which ends the job with the last line of its standard error.
+    """
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class PartitionReader(Protocol):
+    """Reads one partition.  Never blocks for longer than a disk read."""
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        """1 to `count_max` records from `position` (0 records only with `ended`); None when nothing is there yet.
+
+        Raises:
+            Unavailable: try again later.
+            CorruptData: what is stored there does not match its digest.
+        """
+        ...
+
+    def ready_in_s(self, position: int) -> float:
+        """How long to wait, in seconds, before `read(position)` is worth asking again."""
+        ...
+
+    def completed(self, position: int) -> None:
+        """A complete checkpoint covers everything below `position`: it will not be asked for again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Source(ABC):
+    """What `.source(name, …)` takes."""
+
+    partitions: int
+
+    @abstractmethod
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        """A reader of one partition; called in the source task's process, once per incarnation."""
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what can be known to be wrong before the job starts."""
+
+    def companions(self, name: str, job_directory: Path) -> list[Companion]:
+        """Processes to keep running beside the job; none for most sources."""
+        return []
