@@ -1,0 +1,67 @@
+# From a fresh clone: each target makes its own environment in .venv and installs what it needs there.
+#
+#   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
+#   make test    every check and every test
+#   make check   format, lint, types, imports, architecture; seconds
+#   make bench   throughput, recovery and determinants, as in docs/benchmarks.md
+#   make clean   remove what the targets above made
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PACKAGES := causal operators standby deploy
+CODE := $(PACKAGES) tests examples benchmarks
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# \{3\}make/make/p' Makefile
+
+# One stamp per set of extras, so that `make check` does not wait for Spark.
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is too old or missing; give Python 3.11 or later: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >$(VENV).log 2>&1 \
+	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(RUN) install --quiet pip; } >>$(VENV).log 2>&1 \
+	  || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make an environment; install its venv module (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@rm -f $(VENV).log
+	@touch $@
+
+$(VENV)/core: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/spark: $(VENV)/made setup.cfg pyproject.toml
+	@echo "installing PySpark and Java into $(VENV) (about 0.6 GB are downloaded, once)"
+	$(RUN) -m pip install --quiet --editable '.[spark]'
+	@touch $@
+
+demo: $(VENV)/spark
+	$(RUN) -m examples.inverted_index
+
+test: check $(VENV)/spark
+	$(RUN) -m pytest --ignore=tests/architecture
+
+check: $(VENV)/dev
+	$(VENV)/bin/ruff format --check $(CODE)
+	$(VENV)/bin/ruff check $(CODE)
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+	$(RUN) -m pytest -q tests/architecture
+
+bench: $(VENV)/core
+	$(RUN) -m benchmarks throughput
+	$(RUN) -m benchmarks recovery
+	$(RUN) -m benchmarks determinants
+
+clean:
+	rm -rf $(VENV) $(VENV).log .causal build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
