@@ -34,8 +34,11 @@ class Sink(ABC):
     """What `.sink(name, …)` takes."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """The rows of these records, one JSON document per line, each line ended by a newline."""
-        return "".join([_encode_json(record) + "\n" for record in records]).encode("utf-8", "surrogatepass")
+        """The rows of these records, one JSON document per line, each line ended by a newline.
+
+        A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
+        """
+        return "".join([_encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:

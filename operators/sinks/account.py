@@ -1,0 +1,118 @@
+"""What a sink's store must know of one task, and which bundle it may take: the rules of D8 that every store shares.
+
+Pure: no file, no database.  A store loads an `Account`, asks it to take a bundle, and makes exactly what it
+answers durable in one atomic step.  When that step fails, the store drops the account and loads it again, so
+what is in memory never runs ahead of what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xxhash import xxh3_128
+
+from causal.errors import Fenced, PipelineError, invariant
+from causal.log import DeterminantLog, LogDelta
+from causal.ports import Bundle, Held
+from causal.values import encode
+
+
+def fingerprint(bundle: Bundle) -> bytes:
+    """16 bytes that differ when anything in the bundle differs; recognises a bundle whose acknowledgement was lost."""
+    logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
+    told = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
+    hashed = xxh3_128(encode(told))
+    hashed.update(bundle.rows)
+    return hashed.digest()
+
+
+@dataclass(slots=True)
+class Account:
+    """Position, digest, incarnation and determinants of one sink task, as its store holds them."""
+
+    task: str
+    run: str
+    incarnation: int
+    next: int = 0
+    digest: int = 0
+    last: bytes = b""
+    """`fingerprint` of the bundle taken last."""
+    kept_from: int = 0
+    """Determinants of epochs below this one are forgotten for good."""
+    ended: bool = False
+    epochs: dict[int, int] = field(default_factory=dict)
+    """Position of the first row of each epoch that no complete checkpoint covers: what a rollback would withdraw."""
+    logs: dict[int, DeterminantLog] = field(default_factory=dict)
+
+    def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
+        """Account for `bundle`; answers the log bytes that are new, or None if it is the last bundle once more.
+
+        Raises:
+            InvariantViolation: the bundle does not begin at the next position, or its sizes do not agree.
+            PeerViolation: a delta leaves a gap or contradicts what is held.  The account is then unusable: drop it.
+
+        State: everything, unless the answer is None.
+        """
+        mark = fingerprint(bundle)
+        if mark == self.last and bundle.first + bundle.count == self.next:
+            return None
+        facts = {"task": self.task, "first": bundle.first, "count": bundle.count, "next": self.next}
+        invariant(bundle.first == self.next, "a bundle begins where the last one ended", **facts)
+        invariant(bundle.count >= 0 and bool(bundle.count) == bool(bundle.rows), "rows and their count agree", **facts)
+        invariant(not (self.ended and bundle.count), "no rows follow the end", **facts)
+        invariant(0 <= bundle.digest < 1 << 64, "a digest has 64 bits", task=self.task, digest=bundle.digest)
+        fresh = self.merge(bundle.logs)
+        if bundle.epoch >= self.kept_from:
+            self.epochs.setdefault(bundle.epoch, bundle.first)
+        self.next += bundle.count
+        self.digest, self.last, self.ended = bundle.digest, mark, self.ended or bundle.ended
+        return fresh
+
+    def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
+        """Take determinants; answers only what was new, each delta beginning where its log ended."""
+        fresh = []
+        for delta in deltas:
+            log = self.logs.get(delta.task)
+            if log is None:
+                log = self.logs[delta.task] = DeterminantLog(delta.task, self.kept_from)
+            taken = log.merge(delta)
+            if taken:
+                start = log.extent(delta.epoch) - taken
+                fresh.append(LogDelta(delta.task, delta.epoch, start, delta.bytes[len(delta.bytes) - taken :]))
+        return tuple(fresh)
+
+    def truncate(self, epoch: int) -> bool:
+        """Forget determinants and starts of epochs below `epoch`; false if there was nothing to do."""
+        if epoch <= self.kept_from:
+            return False
+        self.kept_from = epoch
+        self.epochs = {e: first for e, first in self.epochs.items() if e >= epoch}
+        for log in self.logs.values():
+            log.truncate(epoch)
+        return True
+
+    def held(self) -> Held:
+        """What `SinkStore.open` gives back: whole logs, by task and epoch."""
+        whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].deltas({}))
+        return Held(self.next, self.digest, whole)
+
+    def fence(self, run: str, incarnation: int) -> None:
+        """Raise `Fenced` unless this account still belongs to that incarnation of that run."""
+        if (self.run, self.incarnation) != (run, incarnation):
+            raise fenced(self.task, incarnation)
+
+
+def fenced(task: str, incarnation: int) -> Fenced:
+    """The error of a zombie that wants to write."""
+    return Fenced(
+        f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
+    )
+
+
+def foreign_rows(place: object, sink: str) -> PipelineError:
+    """The error of a store that holds rows of another run."""
+    return PipelineError(
+        f"{place} holds rows of another run; go on with that run (causal run --resume), give another path, "
+        f'or say {sink}(…, existing="replace") to have it emptied'
+    )
