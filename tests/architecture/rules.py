@@ -1,0 +1,218 @@
+"""The house rules that a tree of syntax can show.  Each takes a module and gives lines that break it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from tests.architecture.source import Module
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+WORLD = frozenset(
+    "zmq asyncio threading multiprocessing concurrent socket selectors signal time datetime random secrets uuid os "
+    "subprocess sqlite3 tempfile shutil".split()
+)
+ALLOWED = frozenset(
+    [
+        ("causal.values", "datetime"),  # as a type that is carried, never as a clock
+        ("causal.services", "random"),  # Random(seed) only; the seed is a determinant
+    ]
+)
+TOUCHING = frozenset(("open", "print", "input", "exec", "eval"))
+VARYING = frozenset(("hash", "id"))
+_ORDERED_BY = frozenset(("list", "tuple", "enumerate", "iter", "next", "zip", "map", "filter", "reversed"))
+
+Break = tuple[int, str]
+Rule = Callable[[Module], Iterator[Break]]
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _called(node: ast.AST) -> str:
+    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+
+
+def pure_imports(module: Module) -> Iterator[Break]:
+    """Pure modules import nothing that reaches the world, and the core does not import its shell."""
+    for line, name in module.imports():
+        top = name.split(".")[0]
+        if module.pure and top in WORLD and (module.name, top) not in ALLOWED:
+            yield line, f"a pure module imports {top}"
+        if module.in_core and (name + ".").startswith("causal.shell."):
+            yield line, "the core imports its shell"
+
+
+def pure_calls(module: Module) -> Iterator[Break]:
+    """Pure modules open, print and run nothing, and use no value that differs from process to process."""
+    for node in ast.walk(module.tree):
+        if module.pure and _called(node) in TOUCHING | VARYING:
+            yield node.lineno, f"a pure module calls {_called(node)}()"  # type: ignore[attr-defined]
+
+
+def _is_set(node: ast.AST | None, known: frozenset[str]) -> bool:
+    if isinstance(node, (ast.Set, ast.SetComp)) or _called(node or ast.Pass()) in ("set", "frozenset"):
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)):
+        return _is_set(node.left, known) or _is_set(node.right, known)
+    return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in known
+
+
+def _sets_of(tree: ast.AST) -> frozenset[str]:
+    """Names and attributes that are annotated as sets, or only ever assigned sets."""
+    found: dict[str, bool] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.AnnAssign, ast.arg)) and node.annotation is not None:
+            target = node.target if isinstance(node, ast.AnnAssign) else ast.Name(node.arg)
+            kind = ast.unparse(node.annotation).split("[")[0]
+            found[ast.unparse(target)] = kind in ("set", "frozenset", "Set", "AbstractSet")
+        elif isinstance(node, ast.Assign):
+            for place in node.targets:
+                name = ast.unparse(place)
+                found[name] = found.get(name, True) and _is_set(node.value, frozenset())
+    return frozenset(name for name, holds in found.items() if holds)
+
+
+def _scopes(module: Module) -> Iterator[tuple[ast.AST, frozenset[str]]]:
+    """Each function with the sets it can see by name: its own, and attributes of its class."""
+
+    def visit(node: ast.AST, attributes: frozenset[str]) -> Iterator[tuple[ast.AST, frozenset[str]]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                own = frozenset(name for name in _sets_of(child) if name.startswith("self."))
+                fields = [n for n in child.body if isinstance(n, ast.AnnAssign)]
+                own |= {f"self.{name}" for name in _sets_of(ast.Module(list(fields), []))}
+                yield from visit(child, own)
+            elif isinstance(child, _Function):
+                yield child, attributes | frozenset(n for n in _sets_of(child) if not n.startswith("self."))
+            else:
+                yield from visit(child, attributes)
+
+    yield from visit(module.tree, frozenset())
+
+
+def no_set_order(module: Module) -> Iterator[Break]:
+    """Nothing pure depends on the order of a set, which differs from process to process."""
+    if not module.pure:
+        return
+    for scope, known in [(module.tree, frozenset[str]()), *_scopes(module)]:
+        for node in ast.walk(scope):
+            over: list[ast.AST] = []
+            if isinstance(node, (ast.For, ast.comprehension)):
+                over = [node.iter]
+            elif _called(node) in _ORDERED_BY:
+                over = list(node.args)  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                over = list(node.args) if node.func.attr in ("fromkeys", "extend", "join") else []
+            for iterated in over:
+                if _is_set(iterated, known) and not _order_does_not_matter(scope, node):
+                    yield iterated.lineno, "iterates over a set; sort it"  # type: ignore[attr-defined]
+
+
+def _order_does_not_matter(scope: ast.AST, node: ast.AST) -> bool:
+    """A comprehension that makes a set, or is sorted, summed or tested as a whole at once."""
+    if not isinstance(node, ast.comprehension):
+        return False
+    for outer in ast.walk(scope):
+        if isinstance(outer, ast.SetComp) and node in outer.generators:
+            return True
+        if _called(outer) in ("sorted", "sum", "min", "max", "any", "all", "len", "set", "frozenset"):
+            inner = outer.args[0] if outer.args else None  # type: ignore[attr-defined]
+            if isinstance(inner, (ast.GeneratorExp, ast.ListComp)) and node in inner.generators:
+                return True
+    return False
+
+
+def no_mutable_defaults(module: Module) -> Iterator[Break]:
+    """A default argument is made once and shared by all calls."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, (*_Function.__args__, ast.Lambda)):  # type: ignore[attr-defined]
+            for default in [*node.args.defaults, *node.args.kw_defaults]:
+                if isinstance(default, (ast.List, ast.Dict, ast.Set)) or _called(default or ast.Pass()) in (
+                    "list", "dict", "set", "bytearray"
+                ):  # fmt: skip
+                    yield default.lineno, "a mutable default argument"  # type: ignore[union-attr]
+
+
+def errors_are_not_swallowed(module: Module) -> Iterator[Break]:
+    """Whoever catches everything raises again, or hands the error on as a value."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = "everything" if node.type is None else ast.unparse(node.type)
+        if caught not in ("everything", "Exception", "BaseException"):
+            continue
+        inside = [inner for statement in node.body for inner in ast.walk(statement)]
+        raises = any(isinstance(inner, ast.Raise) for inner in inside)
+        handed_on = any(
+            isinstance(inner, (ast.Call, ast.Return, ast.Assign)) and not _is_log(inner) and _uses(inner, node.name)
+            for inner in inside
+        )
+        if not raises and not handed_on:
+            yield node.lineno, f"catches {caught} and swallows it"
+
+
+def _is_log(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and (
+        _called(node) == "print" or ast.unparse(node.func).split(".")[0] in ("log", "logger", "logging", "_log", "LOG")
+    )
+
+
+def _uses(node: ast.AST, name: str | None) -> bool:
+    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
+
+
+def no_asserts(module: Module) -> Iterator[Break]:
+    """`python -O` strips `assert`; `invariant()` stays."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assert):
+            yield node.lineno, "assert in shipped code; use invariant()"
+
+
+def nothing_is_unpickled(module: Module) -> Iterator[Break]:
+    """Bytes from outside are data, never code."""
+    for line, name in module.imports():
+        if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill"):
+            yield line, f"imports {name.split('.')[0]}"
+
+
+def sizes(module: Module) -> Iterator[Break]:
+    """One idea per module, one step per function."""
+    lines = len(module.text.splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield 1, f"{lines} lines, at most {MODULE_LINES_MAX}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, _Function) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield node.lineno, f"function {node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def docstrings(module: Module) -> Iterator[Break]:
+    """A module says what it promises in its first lines, a public class in its own."""
+    if module.tree.body and not isinstance(module.tree.body[0], ast.Expr):
+        yield 1, "a module without a docstring"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None:
+            yield node.lineno, f"public class {node.name} has no docstring"
+
+
+def nothing_is_left_to_do(module: Module) -> Iterator[Break]:
+    """No stubs in shipped code."""
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if any(mark in line for mark in ("TO" + "DO", "FIX" + "ME", "XX" + "X")):
+            yield number, "something is left to do"
+
+
+RULES: tuple[Rule, ...] = (
+    pure_imports,
+    pure_calls,
+    no_set_order,
+    no_mutable_defaults,
+    errors_are_not_swallowed,
+    no_asserts,
+    nothing_is_unpickled,
+    sizes,
+    docstrings,
+    nothing_is_left_to_do,
+)

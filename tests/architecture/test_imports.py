@@ -1,0 +1,59 @@
+"""The import contracts of setup.cfg hold, and they bite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import PACKAGES, ROOT
+
+
+def lint(directory: Path) -> tuple[int, str]:
+    told = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(directory), "NO_COLOR": "1", "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return told.returncode, told.stdout + told.stderr
+
+
+BREAKS = [
+    ("causal/ids.py", "import operators", "Packages import downwards only"),
+    ("operators/sinks/base.py", "import standby", "Packages import downwards only"),
+    ("causal/ids.py", "import time", "The core performs no I/O"),
+    ("causal/log.py", "import os.path", "The core performs no I/O"),
+    ("operators/sinks/base.py", "import zmq", "ZeroMQ is used by"),
+    ("operators/sinks/base.py", "import pyspark", "PySpark is an extra"),
+    ("causal/ids.py", "import causal.log", "No cycles between siblings"),
+]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    return tmp_path
+
+
+def test_the_contracts_hold(copied: Path) -> None:
+    status, told = lint(copied)
+    assert status == 0, told
+
+
+@pytest.mark.parametrize(("file", "line", "contract"), BREAKS)
+def test_a_contract_finds_what_breaks_it(copied: Path, file: str, line: str, contract: str) -> None:
+    with (copied / file).open("a") as code:
+        code.write(f"\n{line}\n")
+    status, told = lint(copied)
+    broken = [shown for shown in told.splitlines() if "BROKEN" in shown]
+    assert status == 1, told
+    assert any(contract in shown for shown in broken), told

@@ -1,0 +1,76 @@
+"""The code keeps the house rules, and the rules bite."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.architecture import rules
+from tests.architecture.source import modules, parsed
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_every_shipped_module_keeps_the_rule(rule: rules.Rule) -> None:
+    broken = [f"{module.place}:{line}: {what}" for module in modules() for line, what in rule(module)]
+    assert not broken, "\n".join([rule.__doc__ or "", *broken])
+
+
+BREAKS = [
+    (rules.pure_imports, "import time"),
+    (rules.pure_imports, "from os import path"),
+    (rules.pure_imports, "def f():\n    import zmq"),
+    (rules.pure_imports, "from causal.shell.clock import Clock"),
+    (rules.pure_imports, "from causal import shell"),
+    (rules.pure_calls, "open('x')"),
+    (rules.pure_calls, "def f(x):\n    return hash(x)"),
+    (rules.no_set_order, "for x in {1, 2}: f(x)"),
+    (rules.no_set_order, "y = list(set(x))"),
+    (rules.no_set_order, "y = [f(x) for x in set(z)]"),
+    (rules.no_set_order, "def f(z: set[int]):\n    for x in z: g(x)"),
+    (rules.no_set_order, "def f():\n    z = {1}\n    return dict.fromkeys(z)"),
+    (rules.no_set_order, "class A:\n    def __init__(self):\n        self.z: set[int] = set()\n"
+                         "    def f(self):\n        for x in self.z: g(x)"),
+    (rules.no_set_order, "class A:\n    z: set[int]\n    def f(self):\n        for x in self.z - other: g(x)"),
+    (rules.no_mutable_defaults, "def f(x=[]): ..."),
+    (rules.no_mutable_defaults, "def f(*, x=dict()): ..."),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept Exception: pass"),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept: g()"),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept Exception as e: log.warning('%s', e)"),
+    (rules.no_asserts, "assert x"),
+    (rules.nothing_is_unpickled, "import pickle"),
+    (rules.sizes, "x = 1\n" * 401),
+    (rules.sizes, "def f():\n" + "    x = 1\n" * 70),
+    (rules.docstrings, "x = 1"),
+    (rules.docstrings, '"""M."""\nclass A: ...'),
+    (rules.nothing_is_left_to_do, "x = 1  # TO" + "DO later"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "text"), BREAKS)
+def test_a_rule_finds_what_breaks_it(rule: rules.Rule, text: str) -> None:
+    assert list(rule(parsed("causal.example", text)))
+
+
+KEEPS = [
+    (rules.pure_imports, "import struct\nfrom causal.ids import Epoch"),
+    (rules.pure_calls, "self.open('x')"),
+    (rules.no_set_order, "for x in sorted({1, 2}): f(x)"),
+    (rules.no_set_order, "y = len({f(x) for x in set(z)})"),
+    (rules.no_set_order, "def f(z: set[int]):\n    return any(x > 1 for x in z)"),
+    (rules.no_set_order, "def f(z: dict[int, int]):\n    for x in z: g(x)"),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept Exception as e: raise X from e"),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept Exception as e: return Failed(e)"),
+    (rules.errors_are_not_swallowed, "try: f()\nexcept KeyError: pass"),
+    (rules.docstrings, '"""M."""\nclass _A: ...'),
+    (rules.sizes, "def f():\n" + "    x = 1\n" * 69),
+]
+
+
+@pytest.mark.parametrize(("rule", "text"), KEEPS)
+def test_a_rule_lets_pass_what_keeps_it(rule: rules.Rule, text: str) -> None:
+    assert not list(rule(parsed("causal.example", text)))
+
+
+def test_the_shell_may_touch_the_world() -> None:
+    text = "import time\nfrom causal.shell.clock import Clock\nopen('x')"
+    for rule in (rules.pure_imports, rules.pure_calls):
+        assert not list(rule(parsed("causal.shell.example", text)))

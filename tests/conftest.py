@@ -1,0 +1,43 @@
+"""What all tests share: bounded, repeatable property tests, and no process or descriptor left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# `derandomize` makes a run repeatable; HYPOTHESIS_PROFILE=search looks for new cases.
+settings.register_profile("repeatable", derandomize=True, max_examples=100, deadline=None)
+settings.register_profile("search", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def _children() -> set[int]:
+    tasks = Path(f"/proc/{os.getpid()}/task")
+    found: set[int] = set()
+    for task in tasks.iterdir():
+        try:
+            found.update(map(int, (task / "children").read_text().split()))
+        except FileNotFoundError:
+            continue  # a thread that has just ended
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left_behind() -> Iterator[None]:
+    before = _children()
+    yield
+    left = {pid: _told(pid) for pid in sorted(_children() - before)}
+    # Python's own: it lives as long as the test run does.
+    left = {pid: told for pid, told in left.items() if "resource_tracker" not in told}
+    assert not left, f"processes of this test still exist: {left}"
+
+
+def _told(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except FileNotFoundError:
+        return "(ended)"
