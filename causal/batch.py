@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import PeerViolation
-from causal.values import decode, encode
+from causal.values import decode, encode_loosely
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
 RECORDS = 1  # encode_records(); count = number of records
@@ -67,11 +67,11 @@ def encode_records(records: Sequence[Any]) -> bytes:
     """Equal records give equal bytes.  Rows of equal-length tuples, the common case, travel as columns.
 
     Raises:
-        NotCarried: a record MessagePack cannot carry unchanged.
+        NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
     """
     if records and set(map(type, records)) == {tuple} and len(set(map(len, records))) == 1 and records[0]:
-        return _TUPLES + encode([list(column) for column in zip(*records)])
-    return _PLAIN + encode(records if type(records) is list else list(records))
+        return _TUPLES + encode_loosely([list(column) for column in zip(*records)])
+    return _PLAIN + encode_loosely(records if type(records) is list else list(records))
 
 
 def decode_records(body: bytes | memoryview) -> list[Any]:
@@ -80,14 +80,15 @@ def decode_records(body: bytes | memoryview) -> list[Any]:
     Raises:
         PeerViolation: the bytes are not such a body.
     """
+    tag = bytes(body[:1])
     value = decode(memoryview(body)[1:])
-    if bytes(body[:1]) == _TUPLES:
-        if type(value) is not list or not all(type(column) is list for column in value):
-            raise PeerViolation("a body of columns is not a list of lists")
-        return list(zip(*value, strict=True))
-    if type(value) is not list:
+    if type(value) is not list or tag not in (_PLAIN, _TUPLES):
         raise PeerViolation("a body of records is not a list")
-    return value
+    if tag == _PLAIN:
+        return value
+    if not all(type(column) is list for column in value) or len(set(map(len, value))) != 1 or not value[0]:
+        raise PeerViolation("a body of columns is not a list of lists of one length")
+    return list(zip(*value, strict=True))
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
@@ -116,6 +117,8 @@ def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk
             raise PeerViolation(f"chunk of kind {kind}, count {count}, length {length} cannot be")
         if kind != RECORDS and (count != 1 or length != (0 if kind == END else 8)):
             raise PeerViolation(f"punctuation of kind {kind}, count {count}, length {length} cannot be")
+        if kind == BARRIER and _EIGHT.unpack_from(payload, place)[0] < 0:
+            raise PeerViolation("a barrier of an epoch below 0 cannot be")
         chunks.append(Chunk(kind, count, bytes(payload[place : place + length]), origin_ns))
         place += length
     return chunks

@@ -28,11 +28,13 @@ class DeterminantLog:
     later is stale and ignored.
     """
 
-    __slots__ = ("task", "first_epoch", "_epochs")
+    __slots__ = ("task", "first_epoch", "grown", "_epochs")
 
     def __init__(self, task: int, first_epoch: int = 0) -> None:
         self.task = task
         self.first_epoch = first_epoch
+        self.grown = 0
+        """Bytes ever added; tells cheaply whether there is anything new."""
         self._epochs: dict[int, bytearray] = {}
 
     def append(self, epoch: int, entry: bytes) -> None:
@@ -43,6 +45,7 @@ class DeterminantLog:
             invariant(not any(e > epoch for e in self._epochs), "appending behind a later epoch", task=self.task, epoch=epoch)
             held = self._epochs[epoch] = bytearray()
         held += entry
+        self.grown += len(entry)
 
     def merge(self, delta: LogDelta) -> int:
         """Take the unseen suffix of `delta`; returns how many bytes were new.
@@ -66,6 +69,7 @@ class DeterminantLog:
             if held is None:
                 held = self._epochs[delta.epoch] = bytearray()
             held += fresh
+            self.grown += len(fresh)
         return len(fresh)
 
     def extent(self, epoch: int) -> int:
@@ -75,6 +79,10 @@ class DeterminantLog:
     def extents(self) -> dict[int, int]:
         """Bytes held per epoch, ascending; epochs without bytes are left out."""
         return {epoch: len(self._epochs[epoch]) for epoch in sorted(self._epochs) if self._epochs[epoch]}
+
+    def view(self, epoch: int) -> bytearray | bytes:
+        """The bytes themselves, for reading in place; valid until the next append or merge."""
+        return self._epochs.get(epoch, b"")
 
     def bytes_of(self, epoch: int, start: int = 0) -> bytes:
         held = self._epochs.get(epoch)

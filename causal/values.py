@@ -2,12 +2,14 @@
 
 tuple and list, int keys and str keys, datetime, Decimal and integers beyond 64 bits survive a round
 trip unchanged.  Sets are refused (their order after a restore would depend on their history), and so
-are subclasses and objects: nothing is ever unpickled.
+are subclasses and objects, bytes that can be changed in place, and time zones that are more than an
+offset: nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +18,11 @@ import msgpack
 from causal.errors import PeerViolation
 
 _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
+_SECOND_PASS = b"~"
+"""Ends a datetime with fold = 1, which ISO 8601 cannot say."""
+
+_MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc9\xd4-\xd8\xff]").search
+"""Finds the marks of bytes and extensions, and sometimes a number that looks like one."""
 
 
 class NotCarried(TypeError):
@@ -25,25 +32,41 @@ class NotCarried(TypeError):
 def _extend(value: Any) -> msgpack.ExtType:
     kind = type(value)
     if kind is tuple:
-        return msgpack.ExtType(_TUPLE, encode(list(value)))
+        return msgpack.ExtType(_TUPLE, encode_loosely(list(value)))
     if kind is datetime:
-        return msgpack.ExtType(_DATETIME, value.isoformat().encode())
+        return msgpack.ExtType(_DATETIME, _told(value))
     if kind is Decimal:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
     if kind is int:
         return msgpack.ExtType(_BIG_INT, str(value).encode())
     if kind in (set, frozenset):
         raise NotCarried(f"a {kind.__name__} has no order that survives a restore; use a dict with None values")
-    raise NotCarried(
-        f"{kind.__module__}.{kind.__qualname__} cannot be carried; use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
+    raise _refused(kind)
+
+
+def _refused(kind: type) -> NotCarried:
+    return NotCarried(
+        f"{kind.__module__}.{kind.__qualname__} cannot be carried; "
+        "use dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal"
     )
+
+
+def _told(value: datetime) -> bytes:
+    zone = value.tzinfo
+    if zone is not None:
+        offset = zone.utcoffset(None) if type(zone) is timezone else None
+        if offset is None or zone.tzname(None) != timezone(offset).tzname(None):
+            raise NotCarried(f"the time zone {zone} is more than an offset; use value.astimezone(timezone.utc)")
+    return value.isoformat().encode() + (_SECOND_PASS if value.fold else b"")
 
 
 def _restore(code: int, data: bytes) -> Any:
     if code == _TUPLE:
         return tuple(decode(data))
     if code == _DATETIME:
-        return datetime.fromisoformat(data.decode())
+        again = data.endswith(_SECOND_PASS)
+        value = datetime.fromisoformat(data.removesuffix(_SECOND_PASS).decode())
+        return value.replace(fold=1) if again else value
     if code == _DECIMAL:
         return Decimal(data.decode())
     if code == _BIG_INT:
@@ -57,6 +80,21 @@ def encode(value: Any) -> bytes:
     Raises:
         NotCarried: a type that would not come back unchanged, or nesting that is too deep.
     """
+    packed = encode_loosely(value)
+    if _MAY_HOLD_BYTES(packed):
+        try:
+            _refuse_unfaithful(value)
+        except RecursionError:
+            raise NotCarried(f"{type(value).__name__} cannot be carried: it is nested too deeply") from None
+    return packed
+
+
+def encode_loosely(value: Any) -> bytes:
+    """The same, but bytearray and memoryview are let through and come back as bytes: for bulk.
+
+    Raises:
+        NotCarried: any other type that would not come back unchanged, or nesting that is too deep.
+    """
     try:
         packed: bytes = msgpack.packb(
             value, default=_extend, strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
@@ -68,6 +106,20 @@ def encode(value: Any) -> bytes:
         raise NotCarried(f"{type(value).__name__} cannot be carried: {problem}") from None
 
 
+def _refuse_unfaithful(value: Any) -> None:
+    """MessagePack takes some types for others without asking us."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        for item in value:
+            _refuse_unfaithful(item)
+    elif kind is dict:
+        for key, item in value.items():
+            _refuse_unfaithful(key)
+            _refuse_unfaithful(item)
+    elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
+        raise _refused(kind)
+
+
 def decode(data: bytes | memoryview) -> Any:
     """The value that `encode` was given.
 
@@ -75,9 +127,7 @@ def decode(data: bytes | memoryview) -> Any:
         PeerViolation: the bytes are not one complete value.
     """
     try:
-        return msgpack.unpackb(
-            data, ext_hook=_restore, strict_map_key=False, raw=False, unicode_errors="surrogatepass"
-        )
+        return msgpack.unpackb(data, ext_hook=_restore, strict_map_key=False, raw=False, unicode_errors="surrogatepass")
     except PeerViolation:
         raise
     except Exception as problem:  # msgpack, datetime and Decimal each raise their own kinds

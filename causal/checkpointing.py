@@ -1,0 +1,134 @@
+"""Aligned barriers and the snapshot behind them: one checkpoint of one task at a time.
+
+A barrier that was delivered blocks its channel until it has been delivered on all; then the state is
+frozen, and encoded little by little while the task goes on.  What is written is what changed since the
+last snapshot, unless the files to restore from have grown to twice the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from causal.effects import Effect, SnapshotReady, WriteSnapshot
+from causal.errors import CorruptData, PeerViolation, invariant
+from causal.input_channel import InputChannel
+from causal.ports import Chain, SnapshotJob
+from causal.values import decode, encode
+
+KEYS_PER_STEP = 1000
+FILES_MAX = 24
+FULL_FROM_BYTES = 1 << 20
+
+SnapshotFile = tuple[str, int, str]
+"""(path relative to the job's directory, bytes, digest in hex)."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """Where a task stood at a barrier: the core's own part of a snapshot.
+
+    Inputs: channel → (position, digest, ended).  Outputs: channel → (position, digest).
+    """
+
+    epoch: int = 0
+    inputs: Mapping[int, tuple[int, int, bool]] = field(default_factory=dict)
+    outputs: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    last_ns: int = 0
+    finished: bool = False
+
+    def pack(self) -> bytes:
+        inputs = [[channel, *where] for channel, where in self.inputs.items()]
+        outputs = [[channel, *where] for channel, where in self.outputs.items()]
+        return encode([self.epoch, inputs, outputs, self.last_ns, self.finished])
+
+    @classmethod
+    def unpack(cls, part: bytes) -> Cut:
+        """
+        Raises:
+            CorruptData: the part is not a cut.
+        """
+        try:
+            told: Any = decode(part)
+            epoch, inputs, outputs, last_ns, finished = told
+            return cls(
+                epoch, {c: (p, d, e) for c, p, d, e in inputs}, {c: (p, d) for c, p, d in outputs}, last_ns, finished
+            )
+        except (PeerViolation, ValueError, TypeError) as problem:
+            raise CorruptData(f"a snapshot does not begin with a cut: {problem}") from None
+
+
+class Checkpointing:
+    """Alignment, the snapshot under way, and the files that restore the last one.
+
+    Args:
+        files: the files that the task was restored from, oldest first.
+    """
+
+    def __init__(self, chain: Chain, cut: Cut, files: list[SnapshotFile]) -> None:
+        self.cuts: dict[int, Cut] = {cut.epoch: cut}
+        self.files = list(files)
+        self._chain = chain
+        self._job: SnapshotJob | None = None
+        self._cut = cut
+        self._writing = 0
+        self._full = False
+
+    def deliver(self, channel: InputChannel, epoch: int, inputs: list[InputChannel], at: int) -> bool:
+        """A barrier has been delivered on `channel`; true when it now has been on all inputs.
+
+        Raises:
+            PeerViolation: it is not the barrier that must come next.
+        """
+        if epoch != at + 1:
+            raise PeerViolation(f"channel {channel.id}: barrier {epoch} arrives in epoch {at}")
+        channel.blocked = True
+        if not all(each.blocked for each in inputs):
+            return False
+        for each in inputs:
+            each.blocked = False
+        return True
+
+    def freeze(self, cut: Cut) -> None:
+        """The state now is the state at barrier `cut.epoch`."""
+        invariant(self._job is None and not self._writing, "one snapshot at a time", epoch=cut.epoch)
+        sizes = [size for _, size, _ in self.files]
+        self._full = not sizes or len(sizes) >= FILES_MAX or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
+        self._cut = cut
+        self.cuts[cut.epoch] = cut
+        self._job = self._chain.snapshot(self._full)
+
+    @property
+    def encoding(self) -> bool:
+        return self._job is not None
+
+    def step(self) -> list[Effect]:
+        """Encode some more of the frozen state."""
+        if self._job is None or not self._job.step(KEYS_PER_STEP):
+            return []
+        parts = [self._cut.pack(), *self._job.parts()]
+        self._full = self._job.full
+        self._job = None
+        self._writing = self._cut.epoch
+        return [WriteSnapshot(self._writing, parts)]
+
+    def finish_encoding(self) -> list[Effect]:
+        """Encode all that is left: the next barrier is already here (only in a replay)."""
+        effects: list[Effect] = []
+        while self._job is not None:
+            effects += self.step()
+        return effects
+
+    def written(self, epoch: int, file: SnapshotFile) -> list[Effect]:
+        if epoch != self._writing:
+            return []
+        self._writing = 0
+        self.files = [file] if self._full else [*self.files, file]
+        return [SnapshotReady(epoch, list(self.files))]
+
+    def completed(self, epoch: int) -> Cut | None:
+        """Checkpoint `epoch` is complete; its cut, if this incarnation knows it."""
+        for old in [e for e in self.cuts if e < epoch]:
+            del self.cuts[old]
+        return self.cuts.get(epoch)

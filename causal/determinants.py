@@ -1,0 +1,324 @@
+"""Determinants: the nondeterministic events of a task, and how each kind is written into its log.
+
+The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder.
+`Order`, `Timer` and `Barrier` *are* the schedule (D1); the others are answers asked for during such an
+event and stand behind it, in the order asked.
+
+Encodings, in bytes: Order 2–3 (channel below 127), Clock and Timer 1 + zigzag difference to the last
+reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Barrier 1 + epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import lz4.block
+
+from causal.errors import PeerViolation, invariant
+
+CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, CALL_LZ4 = 1, 2, 3, 4, 5, 6, 8
+# 7 is kept free; 0x80–0xff are Order with the channel in the low seven bits.
+USER_FIRST, USER_LAST = 64, 127
+_ORDER, _ORDER_WIDE = 0x80, 0xFF
+_COMPRESS_FROM_BYTES = 512
+ANSWER_BYTES_MAX = 16 << 20
+_INTERVALS_MAX = 1 << 20
+
+
+@dataclass(slots=True)
+class Order:
+    """Deliver the next `count` elements of input `input`."""
+
+    input: int
+    count: int
+    kind = "order"
+
+
+@dataclass(slots=True)
+class Clock:
+    time_ns: int
+    kind = "clock"
+
+
+@dataclass(slots=True)
+class Random:
+    """The seed of the epoch; draws cost nothing."""
+
+    seed: bytes
+    kind = "random"
+
+
+@dataclass(slots=True)
+class Window:
+    """Operator `operator` fires its window that ends at `end_ns` with these elements: (start, length) each."""
+
+    operator: int
+    end_ns: int
+    intervals: tuple[tuple[int, int], ...]
+    kind = "window"
+
+
+@dataclass(slots=True)
+class Timer:
+    """Everything that is due at `due_ns` fires."""
+
+    due_ns: int
+    kind = "timer"
+
+
+@dataclass(slots=True)
+class Call:
+    """An answer of the outside world."""
+
+    answer: bytes
+    kind = "call"
+
+
+@dataclass(slots=True)
+class Barrier:
+    """A source puts barrier `epoch` here."""
+
+    epoch: int
+    kind = "barrier"
+
+
+@dataclass(slots=True)
+class User:
+    """A value of a kind that a user registered."""
+
+    name: str
+    value: bytes
+    kind = "user"
+
+
+Determinant = Order | Clock | Random | Window | Timer | Call | Barrier | User
+KINDS = ("order", "clock", "random", "window", "timer", "call", "barrier", "user")
+
+_user_tags: dict[str, int] = {}
+_user_names: dict[int, str] = {}
+
+
+def register_kind(name: str, tag: int) -> None:
+    """Add a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
+
+    Args:
+        tag: 64 to 127, never reused for another kind as long as a log with it may exist.
+
+    Raises:
+        ValueError: the tag is out of range, or it or the name stands for another kind already.
+    """
+    if not USER_FIRST <= tag <= USER_LAST:
+        raise ValueError(f"tag {tag} of determinant kind {name!r} is not in {USER_FIRST} to {USER_LAST}")
+    if _user_tags.get(name, tag) != tag or _user_names.get(tag, name) != name:
+        raise ValueError(f"determinant kind {name!r} with tag {tag} clashes with another registration")
+    _user_tags[name] = tag
+    _user_names[tag] = name
+
+
+def varint(number: int) -> bytes:
+    """LEB128 of a number from 0."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, int]:
+    """(number, place behind it).
+
+    Raises:
+        PeerViolation: the bytes end inside it, or it has more than 64 bits.
+    """
+    number = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise PeerViolation(f"a varint at {place} does not end")
+        byte = data[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >= 1 << 64:
+                raise PeerViolation(f"a varint before {place} exceeds 64 bits")
+            return number, place
+        shift += 7
+
+
+def zigzag(number: int) -> int:
+    return number << 1 if number >= 0 else ((-number) << 1) - 1
+
+
+def unzigzag(number: int) -> int:
+    return number >> 1 if not number & 1 else -((number + 1) >> 1)
+
+
+def encode_order(input: int, count: int) -> bytes:
+    """The hot one: no object is made."""
+    if input < 127:
+        return bytes((_ORDER | input, count)) if count < 0x80 else bytes((_ORDER | input,)) + varint(count)
+    return bytes((_ORDER_WIDE,)) + varint(input) + varint(count)
+
+
+class DeterminantCodec:
+    """Writes and reads the entries of one epoch's log; clock readings are differences to the last one.
+
+    State: `last_ns`, the last reading written or read; 0 when the epoch begins.
+    """
+
+    __slots__ = ("last_ns",)
+
+    def __init__(self) -> None:
+        self.last_ns = 0
+
+    def encode(self, told: Determinant) -> bytes:
+        """The entry of `told`; moves `last_ns` for a Clock or Timer."""
+        if type(told) is Order:
+            return encode_order(told.input, told.count)
+        return _ENCODERS[type(told)](self, told)
+
+    def decode(self, log: bytes | bytearray, place: int) -> tuple[Determinant, int]:
+        """The entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
+
+        Raises:
+            PeerViolation: unknown tag, or the log ends inside the entry.
+        """
+        if place >= len(log):
+            raise PeerViolation(f"no determinant at {place}: the log has {len(log)} bytes")
+        tag = log[place]
+        place += 1
+        if tag >= _ORDER:
+            input = tag & 0x7F
+            if tag == _ORDER_WIDE:
+                input, place = read_varint(log, place)
+            count, place = read_varint(log, place)
+            return Order(input, count), place
+        if USER_FIRST <= tag:
+            name = _user_names.get(tag)
+            if name is None:
+                raise PeerViolation(f"determinant tag {tag} is registered by nobody here")
+            value, place = _read_bytes(log, place)
+            return User(name, value), place
+        reader = _DECODERS.get(tag)
+        if reader is None:
+            raise PeerViolation(f"unknown determinant tag {tag} at {place - 1}")
+        return reader(self, log, place)
+
+    def step(self, time_ns: int) -> bytes:
+        moved = varint(zigzag(time_ns - self.last_ns))
+        self.last_ns = time_ns
+        return moved
+
+    def unstep(self, log: bytes | bytearray, place: int) -> tuple[int, int]:
+        moved, place = read_varint(log, place)
+        self.last_ns += unzigzag(moved)
+        return self.last_ns, place
+
+
+def _read_bytes(log: bytes | bytearray, place: int) -> tuple[bytes, int]:
+    length, place = read_varint(log, place)
+    if length > ANSWER_BYTES_MAX or place + length > len(log):
+        raise PeerViolation(f"a determinant at {place} claims {length} bytes")
+    return bytes(log[place : place + length]), place + length
+
+
+def _bytes_entry(tag: int, value: bytes) -> bytes:
+    invariant(len(value) <= ANSWER_BYTES_MAX, "a determinant is too large to log", bytes=len(value))
+    return bytes((tag,)) + varint(len(value)) + value
+
+
+def _encode_call(codec: DeterminantCodec, told: Call) -> bytes:
+    if len(told.answer) < _COMPRESS_FROM_BYTES:
+        return _bytes_entry(CALL, told.answer)
+    packed = varint(len(told.answer)) + lz4.block.compress(told.answer, store_size=False)
+    return _bytes_entry(CALL_LZ4, packed) if len(packed) < len(told.answer) else _bytes_entry(CALL, told.answer)
+
+
+def _encode_window(codec: DeterminantCodec, told: Window) -> bytes:
+    parts = [bytes((WINDOW,)), varint(told.operator), varint(zigzag(told.end_ns - codec.last_ns))]
+    parts.append(varint(len(told.intervals)))
+    behind = 0
+    for start, length in told.intervals:
+        parts.append(varint(zigzag(start - behind)) + varint(length))
+        behind = start + length
+    return b"".join(parts)
+
+
+def _decode_window(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Window, int]:
+    operator, place = read_varint(log, place)
+    ends, place = read_varint(log, place)
+    count, place = read_varint(log, place)
+    if count > min(_INTERVALS_MAX, len(log) - place):
+        raise PeerViolation(f"a window at {place} claims {count} intervals")
+    intervals, behind = [], 0
+    for _ in range(count):
+        skip, place = read_varint(log, place)
+        length, place = read_varint(log, place)
+        start = behind + unzigzag(skip)
+        intervals.append((start, length))
+        behind = start + length
+    return Window(operator, codec.last_ns + unzigzag(ends), tuple(intervals)), place
+
+
+def _decode_clock(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Clock, int]:
+    time_ns, place = codec.unstep(log, place)
+    return Clock(time_ns), place
+
+
+def _decode_timer(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Timer, int]:
+    due_ns, place = codec.unstep(log, place)
+    return Timer(due_ns), place
+
+
+def _decode_random(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Random, int]:
+    if place + 16 > len(log):
+        raise PeerViolation(f"the log ends inside a seed at {place}")
+    return Random(bytes(log[place : place + 16])), place + 16
+
+
+def _decode_call(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
+    answer, place = _read_bytes(log, place)
+    return Call(answer), place
+
+
+def _decode_call_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
+    packed, place = _read_bytes(log, place)
+    plain, start = read_varint(packed, 0)
+    if plain > ANSWER_BYTES_MAX:
+        raise PeerViolation(f"a compressed answer claims {plain} bytes")
+    try:
+        return Call(lz4.block.decompress(packed[start:], uncompressed_size=plain)), place
+    except lz4.block.LZ4BlockError as problem:
+        raise PeerViolation(f"a compressed answer is damaged: {problem}") from None
+
+
+def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Barrier, int]:
+    epoch, place = read_varint(log, place)
+    return Barrier(epoch), place
+
+
+_ENCODERS: dict[type, Callable[..., bytes]] = {
+    Clock: lambda codec, told: bytes((CLOCK,)) + codec.step(told.time_ns),
+    Timer: lambda codec, told: bytes((TIMER,)) + codec.step(told.due_ns),
+    Random: lambda codec, told: bytes((RANDOM,)) + told.seed,
+    Window: _encode_window,
+    Call: _encode_call,
+    Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch),
+    User: lambda codec, told: _bytes_entry(_user_tags[told.name], told.value),
+}
+_DECODERS: dict[int, Callable[..., tuple[Determinant, int]]] = {
+    CLOCK: _decode_clock,
+    TIMER: _decode_timer,
+    RANDOM: _decode_random,
+    WINDOW: _decode_window,
+    CALL: _decode_call,
+    CALL_LZ4: _decode_call_lz4,
+    BARRIER: _decode_barrier,
+}
+
+
+def registered(name: str) -> bool:
+    return name in _user_tags

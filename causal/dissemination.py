@@ -1,0 +1,141 @@
+"""Which determinants a task holds, and which of them each neighbour downstream still lacks (D3).
+
+A task shares its own log and those of ancestors nearer than the sharing depth.  How far the logs of
+farther ancestors had come travels too, as dependencies, so that *lost* can be told from *never shared* (D9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from causal.errors import Lost, PeerViolation
+from causal.ids import TaskIndex
+from causal.log import DeterminantLog, LogDelta
+from causal.topology import Topology
+
+Extent = tuple[int, int, int]
+"""(task, epoch, bytes)."""
+
+
+class Seen:
+    """What one holder downstream has been sent, per log and epoch.
+
+    State: moves when a delta is taken, and is set anew by each WELCOME.
+    """
+
+    __slots__ = ("extents", "grown", "depends_version")
+
+    def __init__(self) -> None:
+        self.extents: dict[int, dict[int, int]] = {}
+        self.grown: dict[int, int] = {}
+        self.depends_version = -1
+
+    def reset(self, extents: Iterable[Extent]) -> None:
+        """The holder says what it has; whatever was sent before may have been lost."""
+        self.extents = {}
+        for task, epoch, extent in extents:
+            self.extents.setdefault(task, {})[epoch] = extent
+        self.grown = {}
+        self.depends_version = -1
+
+
+class Holdings:
+    """The own log, the replicas of ancestors' logs, and the dependencies of one task."""
+
+    def __init__(self, topology: Topology, task: TaskIndex, sharing_depth: int, epoch: int) -> None:
+        self.task = task
+        self.own = DeterminantLog(task, epoch)
+        ancestors = topology.ancestors(task)
+        held = [t for t, hops in ancestors.items() if hops <= sharing_depth]
+        self.logs: dict[int, DeterminantLog] = {task: self.own}
+        self.logs |= {t: DeterminantLog(t, epoch) for t in sorted(held)}
+        self._shared = [self.logs[t] for t in topology.shared_by(task, sharing_depth)]
+        self._everyone = frozenset((task, *ancestors))
+        self.partial = len(self._shared) < len(self._everyone)
+        self._depends: dict[tuple[int, int], int] = {}
+        self._depends_version = 0
+
+    def merge(self, deltas: Iterable[LogDelta]) -> None:
+        """Store what came with a message, before any element of it can be delivered (always-no-orphans, D4).
+
+        Raises:
+            PeerViolation: a log that this task cannot hold, a gap or a contradiction.
+        """
+        for delta in deltas:
+            log = self.logs.get(delta.task)
+            if log is None:
+                raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
+            log.merge(delta)
+
+    def depend(self, extents: Iterable[Extent]) -> None:
+        """Note how far ancestors' logs had come that the elements depend on."""
+        for task, epoch, extent in extents:
+            if epoch < self.own.first_epoch or task not in self._everyone:
+                continue
+            if extent > self._depends.get((task, epoch), 0):
+                self._depends[task, epoch] = extent
+                self._depends_version += 1
+
+    def lacking(self, seen: Seen) -> tuple[list[LogDelta], list[Extent]]:
+        """What a message to that holder must carry; `seen` counts it as sent."""
+        deltas: list[LogDelta] = []
+        for log in self._shared:
+            if seen.grown.get(log.task) == log.grown:
+                continue
+            extents = seen.extents.setdefault(log.task, {})
+            for delta in log.deltas(extents):
+                extents[delta.epoch] = delta.offset + len(delta.bytes)
+                deltas.append(delta)
+            seen.grown[log.task] = log.grown
+        if not self.partial:
+            return deltas, []
+        version = self._depends_version + self.own.grown
+        if version == seen.depends_version:
+            return deltas, []
+        seen.depends_version = version
+        return deltas, self.dependencies()
+
+    def dependencies(self) -> list[Extent]:
+        """How far every log had come that this task's state depends on, held or not.
+
+        What was merely received does not count: an element that waits in a queue has had no consequence yet.
+        """
+        own = [(self.task, epoch, extent) for epoch, extent in self.own.extents().items()]
+        return sorted([*own, *((task, epoch, extent) for (task, epoch), extent in self._depends.items() if task != self.task)])
+
+    def extents_for(self, asker: Iterable[int]) -> list[Extent]:
+        """What is held of the logs of these tasks: part of a WELCOME."""
+        return [
+            (task, epoch, extent)
+            for task in asker
+            if task in self.logs
+            for epoch, extent in self.logs[task].extents().items()
+        ]
+
+    def logs_for(self, asker: Iterable[int]) -> list[LogDelta]:
+        """All bytes held of the logs of these tasks, for one that collects."""
+        return [delta for task in asker if task in self.logs for delta in self.logs[task].deltas({})]
+
+    def lost(self) -> None:
+        """The test for orphans, once everybody downstream has answered (D9).
+
+        Raises:
+            Lost: somebody depends on determinants of this task that no living holder has.
+        """
+        for (task, epoch), extent in sorted(self._depends.items()):
+            if task == self.task and extent > self.own.extent(epoch):
+                raise Lost(
+                    f"determinants of task {task}, epoch {epoch}: others depend on {extent} bytes, "
+                    f"{self.own.extent(epoch)} could be collected; more neighbours failed at once than the sharing depth covers"
+                )
+
+    def truncate(self, epoch: int) -> None:
+        """Checkpoint `epoch` is complete: nobody will replay what came before it."""
+        for log in self.logs.values():
+            log.truncate(epoch)
+        self._depends = {(t, e): extent for (t, e), extent in self._depends.items() if e >= epoch}
+        self._depends_version += 1
+
+    @property
+    def size(self) -> int:
+        return sum(log.size for log in self.logs.values())

@@ -1,0 +1,134 @@
+"""Everything a task asks of the world.
+
+The law of order (D4): the effects of one `handle` are performed in the order given, and none of a later
+`handle` before them.  Determinants that came with a message are stored inside `handle`, before an element
+of it can be delivered; a frame carries the determinants its elements depend on; a bundle carries rows
+and determinants in one atomic write.  So nothing that anybody can see depends on a determinant that only
+the dead knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from causal.inflight import Entry
+from causal.ports import Bundle
+
+
+@dataclass(slots=True)
+class Send:
+    """A frame to the task downstream."""
+
+    target: int
+    parts: list[bytes]
+
+
+@dataclass(slots=True)
+class Reply:
+    """A control frame back along a link to upstream."""
+
+    link: bytes
+    parts: list[bytes]
+
+
+@dataclass(slots=True)
+class OpenSink:
+    """Fence the store for this incarnation; answered by `SinkOpened`."""
+
+    channel: int
+
+
+@dataclass(slots=True)
+class WriteBundle:
+    """Write atomically; must be done, or the task must fail, before anything else."""
+
+    channel: int
+    bundle: Bundle
+    origins: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class TruncateSink:
+    channel: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class ReadSource:
+    """Read up to `count_max` records from `position`; answered by `SourceRead`, once, when there are some."""
+
+    channel: int
+    position: int
+    count_max: int
+
+
+@dataclass(slots=True)
+class SourceCompleted:
+    """Nobody will ask for elements below `position` again."""
+
+    channel: int
+    position: int
+
+
+@dataclass(slots=True)
+class WriteSnapshot:
+    """Make the state at barrier `epoch` durable; answered by `SnapshotWritten`."""
+
+    epoch: int
+    parts: list[bytes]
+
+
+@dataclass(slots=True)
+class SnapshotReady:
+    """This checkpoint of the task is on disk: `files` restore it, oldest first."""
+
+    epoch: int
+    files: list[tuple[str, int, str]]
+
+
+@dataclass(slots=True)
+class SpillSegment:
+    """Write these in-flight entries to disk; answered by `SegmentWritten` or `SegmentFailed`."""
+
+    channel: int
+    segment: int
+    entries: Sequence[Entry]
+
+
+@dataclass(slots=True)
+class ReadSegment:
+    """Answered by `SegmentRead`."""
+
+    channel: int
+    segment: int
+
+
+@dataclass(slots=True)
+class RemoveSegments:
+    segments: list[int]
+
+
+@dataclass(slots=True)
+class Phase:
+    """The task has come to a new phase; `detail` is the number of replayed elements for `replayed`."""
+
+    name: str
+    detail: int = 0
+
+
+Effect = (
+    Send
+    | Reply
+    | OpenSink
+    | WriteBundle
+    | TruncateSink
+    | ReadSource
+    | SourceCompleted
+    | WriteSnapshot
+    | SnapshotReady
+    | SpillSegment
+    | ReadSegment
+    | RemoveSegments
+    | Phase
+)

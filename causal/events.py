@@ -1,0 +1,132 @@
+"""Everything that can happen to a task.  Read this file and `effects.py` first.
+
+`TaskProtocol.handle(event, now_ns)` is the only thing that changes a task, and an event is all it learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.ports import Held
+
+
+@dataclass(slots=True)
+class Started:
+    """The state is restored and sockets are open: begin."""
+
+
+@dataclass(slots=True)
+class FrameReceived:
+    """A multipart frame came in; `link` leads back to its sender (empty for answers on a dialled connection)."""
+
+    link: bytes
+    parts: Sequence[bytes]
+
+
+@dataclass(slots=True)
+class PeerAt:
+    """A neighbour is there now: its connection has been dialled anew if it is downstream."""
+
+    task: int
+    incarnation: int
+    compress: bool = False
+
+
+@dataclass(slots=True)
+class PeerDown:
+    """That incarnation of a neighbour is dead and has no successor yet."""
+
+    task: int
+    incarnation: int
+
+
+@dataclass(slots=True)
+class SourceRead:
+    """A reader's answer to `ReadSource`: records from position `first` onwards."""
+
+    channel: int
+    first: int
+    records: list[Any]
+    origin_ns: int
+    ended: bool
+
+
+@dataclass(slots=True)
+class SinkOpened:
+    """A store's answer to `OpenSink`."""
+
+    channel: int
+    held: Held
+
+
+@dataclass(slots=True)
+class CheckpointAsked:
+    """A source is to put barrier `epoch` into the stream."""
+
+    epoch: int
+
+
+@dataclass(slots=True)
+class CheckpointCompleted:
+    """Checkpoint `epoch` is complete at every task."""
+
+    epoch: int
+
+
+@dataclass(slots=True)
+class SnapshotWritten:
+    """A snapshot's file is durable."""
+
+    epoch: int
+    file: tuple[str, int, str]
+
+
+@dataclass(slots=True)
+class SegmentWritten:
+    """`count` in-flight elements from `first` are on disk."""
+
+    channel: int
+    segment: int
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class SegmentFailed:
+    """A segment could not be written; its entries are still in memory."""
+
+    channel: int
+    segment: int
+
+
+@dataclass(slots=True)
+class SegmentRead:
+    """Payloads of a segment, by first position."""
+
+    channel: int
+    segment: int
+    payloads: Mapping[int, bytes]
+
+
+@dataclass(slots=True)
+class Turn:
+    """Perform the next event of the schedule, if there is one, and whatever time has made due."""
+
+
+Event = (
+    Started
+    | FrameReceived
+    | PeerAt
+    | PeerDown
+    | SourceRead
+    | SinkOpened
+    | CheckpointAsked
+    | CheckpointCompleted
+    | SnapshotWritten
+    | SegmentWritten
+    | SegmentFailed
+    | SegmentRead
+    | Turn
+)

@@ -1,0 +1,263 @@
+"""The conversation with the neighbours: handshake, data, credit, fencing.  Bytes in, frames out.
+
+One handshake serves the first connection, a cut network and a promoted standby (D5).  A bad frame is
+counted, told of once, and dropped; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from causal import wire
+from causal.config import JobConfig
+from causal.dissemination import Holdings
+from causal.effects import Effect, ReadSegment, Reply, Send
+from causal.errors import Fenced, PeerViolation, ReplayDivergence
+from causal.ids import OUTSIDE
+from causal.inflight import Entry
+from causal.input_channel import InputChannel
+from causal.output_channel import OutputChannel
+from causal.topology import Topology
+
+HELLO_AGAIN_NS = 100_000_000
+"""A HELLO without an answer is repeated after this."""
+PROBE_AFTER_NS = 1_000_000_000
+"""Without credit for what is outstanding for so long, frames may have been lost: ask."""
+CREDIT_WITHIN_NS = 200_000_000
+RESYNC_NOT_BEFORE_NS = 20_000_000
+CORRUPT_FRAMES_MAX = 5
+
+
+class Exchange:
+    """All network channels of one task.
+
+    `tell` is called with one line per *sort* of bad frame; `faults` counts them all.
+    """
+
+    def __init__(
+        self, topology: Topology, task: int, incarnation: int, config: JobConfig, holdings: Holdings,
+        inputs: dict[int, InputChannel], outputs: dict[int, OutputChannel], tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.incarnation = incarnation
+        self.job = config.fingerprint(topology)
+        self.holdings = holdings
+        self.inputs = inputs
+        self.outputs = outputs
+        self.keeping = config.guarantee != "none"
+        self.recording = config.guarantee == "causal"
+        self.faults: Counter[str] = Counter()
+        self.compress: dict[int, bool] = {}
+        self.first_output = False
+        self.delta_bytes = 0
+        self.collect = True
+        self._credit_step = config.credit_bytes // 8
+        self._tell = tell
+        self._loading: set[int] = set()
+        self._askers = {
+            channel.id: (channel.source, *topology.ancestors(channel.source))
+            for channel in topology.inputs(task)  # type: ignore[arg-type]
+            if channel.source != OUTSIDE
+        }
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def receive(self, link: bytes, parts: list[bytes], answers: bool, replaying: bool, now_ns: int) -> list[Effect]:
+        """Take one frame in.
+
+        Args:
+            answers: whether this task may answer upstream yet.
+            replaying: whether outputs may still be regenerated.
+
+        Raises:
+            Fenced, ReplayDivergence, Lost: this task cannot go on.
+        """
+        try:
+            header = wire.read_header(parts, self.job)
+            if header.kind == wire.DATA:
+                return self._data(link, header, parts, answers, now_ns)
+            if header.kind == wire.HELLO:
+                return self._hello(link, header, wire.read_hello(parts[1]), answers)
+            output = self.outputs.get(header.channel)
+            if output is None:
+                raise PeerViolation(f"an answer on channel {header.channel}, which does not start here")
+            if header.kind == wire.FENCED:
+                return self._fenced(header)
+            if header.incarnation < output.peer_incarnation:
+                raise PeerViolation("an answer of an old incarnation")
+            if header.kind == wire.CREDIT:
+                output.credit(header.position, now_ns)
+            else:
+                self._welcome(output, wire.read_welcome(parts[1]), replaying, now_ns)
+            return self.pump(now_ns)
+        except PeerViolation as problem:
+            self.fault(str(problem))
+            return []
+
+    def fault(self, what: str) -> None:
+        sort = "".join(ch for ch in what if not ch.isdigit())
+        self.faults[sort] += 1
+        if self.faults[sort] == 1:
+            self._tell(f"dropped a frame: {what}")
+
+    def _data(
+        self, link: bytes, header: wire.Header, parts: list[bytes], answers: bool, now_ns: int
+    ) -> list[Effect]:
+        channel = self.inputs.get(header.channel)
+        if channel is None:
+            raise PeerViolation(f"data on channel {header.channel}, which does not end here")
+        if header.incarnation < channel.peer_incarnation:
+            return self._fence(link, channel)
+        if header.incarnation != channel.peer_incarnation or not answers:
+            raise PeerViolation("data before the handshake")
+        if header.position > channel.next:
+            return self._resync(link, channel, now_ns)
+        channel.link = link
+        deltas, depends = wire.unpack_deltas(bytes(parts[1]))
+        payload = wire.unpack_payload(header, parts[2])
+        self.holdings.merge(deltas)
+        channel.note_depends(max(header.position, channel.next), depends)
+        try:
+            channel.accept(header, payload)
+        except PeerViolation:
+            if channel.corrupt_frames >= CORRUPT_FRAMES_MAX:
+                raise ReplayDivergence(
+                    f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from what it "
+                    "sent before; an operator upstream is nondeterministic behind our back: use ctx"
+                ) from None
+            self.fault("a frame's digest is wrong; asked for again")
+            return self._resync(link, channel, now_ns)
+        return []
+
+    def _resync(self, link: bytes, channel: InputChannel, now_ns: int) -> list[Effect]:
+        """Something is missing before this frame: say where we stand, unasked, but not for every frame behind the gap."""
+        if now_ns < channel.resync_at_ns:
+            return []
+        channel.resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS
+        self.faults["gap"] += 1
+        return [self._welcome_frame(link, channel, 0, collect=False)]
+
+    def _fence(self, link: bytes, channel: InputChannel) -> list[Effect]:
+        self.faults["fenced"] += 1
+        header = wire.Header(wire.FENCED, self.job, channel.id, channel.peer_incarnation)
+        return [Reply(link, [header.pack()])]
+
+    def _fenced(self, header: wire.Header) -> list[Effect]:
+        if header.incarnation > self.incarnation:
+            raise Fenced(f"incarnation {header.incarnation} of this task lives, this is {self.incarnation}")
+        raise PeerViolation("fenced by an incarnation that is not younger")
+
+    def _hello(self, link: bytes, header: wire.Header, hello: wire.Hello, answers: bool) -> list[Effect]:
+        channel = self.inputs.get(header.channel)
+        if channel is None:
+            raise PeerViolation(f"a HELLO on channel {header.channel}, which does not end here")
+        if header.incarnation < channel.peer_incarnation:
+            return self._fence(link, channel)
+        channel.peer_incarnation = header.incarnation
+        channel.link = link
+        if not answers:
+            channel.held_hello = hello
+            return []
+        return [self._answer(channel, hello)]
+
+    def answer_held(self) -> list[Effect]:
+        """This task has collected: answer those upstream that were waiting for it."""
+        effects: list[Effect] = []
+        for channel in self.inputs.values():
+            if channel.held_hello is not None:
+                effects.append(self._answer(channel, channel.held_hello))
+                channel.held_hello = None
+        return effects
+
+    def _answer(self, channel: InputChannel, hello: wire.Hello) -> Effect:
+        if not self.keeping and hello.low > channel.next:
+            channel.restart(hello.low, hello.low_digest)
+        return self._welcome_frame(channel.link or b"", channel, hello.attempt, hello.collect)
+
+    def _welcome_frame(self, link: bytes, channel: InputChannel, attempt: int, collect: bool) -> Effect:
+        welcome = channel.welcome(attempt)
+        if self.recording:
+            asker = self._askers[channel.id]
+            welcome.extents = self.holdings.extents_for(asker)
+            if collect:
+                welcome.logs = self.holdings.logs_for(asker)
+                welcome.depends = [extent for extent in self.holdings.dependencies() if extent[0] in asker]
+        header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)
+        return Reply(link, [header.pack(), welcome.pack()])
+
+    def _welcome(self, output: OutputChannel, welcome: wire.Welcome, replaying: bool, now_ns: int) -> None:
+        if self.collect and self.recording:
+            self.holdings.merge(welcome.logs)
+            self.holdings.depend(welcome.depends)
+        if self.collect and not self.recording and not output.welcomed:
+            output.renumber(welcome)
+        output.welcome(welcome, replaying, now_ns)
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    def pump(self, now_ns: int) -> list[Effect]:
+        """Send whatever there is, peer, and credit for."""
+        effects: list[Effect] = []
+        for output in self.outputs.values():
+            if output.needs_hello:
+                if now_ns >= output.hello_at_ns:
+                    effects.append(self._hello_frame(output, now_ns))
+                continue
+            entry = output.next_entry()
+            while entry is not None:
+                if entry.payload is None:
+                    if entry.segment not in self._loading:
+                        self._loading.add(entry.segment)
+                        effects.append(ReadSegment(output.id, entry.segment))
+                    break
+                effects.append(self._data_frame(output, entry))
+                output.sent(entry, now_ns)
+                self.first_output = True
+                entry = output.next_entry()
+            if output.waiting_for_credit and now_ns - output.progress_at_ns > PROBE_AFTER_NS:
+                output.progress_at_ns = now_ns
+                effects.append(self._hello_frame(output, now_ns))
+        return effects
+
+    def loaded(self, segment: int) -> None:
+        self._loading.discard(segment)
+
+    def _data_frame(self, output: OutputChannel, entry: Entry) -> Effect:
+        deltas = b""
+        if self.recording:
+            lacking, depends = self.holdings.lacking(output.seen)
+            deltas = wire.pack_deltas(lacking, depends)
+            self.delta_bytes += len(deltas)
+        header = wire.Header(
+            wire.DATA, self.job, output.id, self.incarnation, entry.epoch, entry.count,
+            entry.first, entry.digest, entry.origin_ns,
+        )  # fmt: skip
+        first, payload = wire.pack_payload(header, entry.payload or b"", self.compress.get(output.target, False))
+        return Send(output.target, [first, deltas, payload])
+
+    def _hello_frame(self, output: OutputChannel, now_ns: int) -> Effect:
+        hello = output.hello(self.collect)
+        output.hello_at_ns = now_ns + min(HELLO_AGAIN_NS * hello.attempt, PROBE_AFTER_NS)
+        header = wire.Header(wire.HELLO, self.job, output.id, self.incarnation)
+        return Send(output.target, [header.pack(), hello.pack()])
+
+    def credit(self, channel: InputChannel, now_ns: int) -> list[Effect]:
+        """Tell upstream how far delivery has come: soon when much was delivered, a little later when little."""
+        if not channel.uncredited_bytes or channel.link is None:
+            return []
+        if channel.uncredited_bytes < self._credit_step:
+            if not channel.credit_due_ns:
+                channel.credit_due_ns = now_ns + CREDIT_WITHIN_NS
+            if now_ns < channel.credit_due_ns:
+                return []
+        channel.uncredited_bytes = 0
+        channel.credit_due_ns = 0
+        header = wire.Header(wire.CREDIT, self.job, channel.id, self.incarnation, position=channel.delivered)
+        return [Reply(channel.link, [header.pack()])]
+
+    def next_deadline_ns(self) -> int | None:
+        """When `pump` or `credit` has something to do although nothing arrives."""
+        due = [o.hello_at_ns for o in self.outputs.values() if o.needs_hello]
+        due += [o.progress_at_ns + PROBE_AFTER_NS + 1 for o in self.outputs.values() if o.waiting_for_credit]
+        due += [c.credit_due_ns for c in self.inputs.values() if c.credit_due_ns]
+        return min(due, default=None)

@@ -1,0 +1,150 @@
+"""The in-flight log of one channel: what was sent since the last complete checkpoint, as the very bytes that went out.
+
+It can replay from any element position, forgets whole epochs when a checkpoint completes, and gives up
+memory by handing runs of entries to disk; an entry on disk keeps its place and loses only its payload.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from causal.errors import invariant
+
+SEGMENT_BYTES = 4 << 20
+"""Payload bytes that go to disk together."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One frame's payload: whole chunks of one epoch; `digest_before`/`digest` are the rolling digests around it."""
+
+    first: int
+    count: int
+    epoch: int
+    payload: bytes | None
+    size: int
+    digest_before: int
+    digest: int
+    origin_ns: int
+    segment: int = 0
+    """Number of the segment on disk that holds it too; 0 when there is none."""
+
+    @property
+    def next(self) -> int:
+        return self.first + self.count
+
+
+class InflightLog:
+    """Entries in order of position, without gaps.  An entry's *place* never changes while it is held."""
+
+    __slots__ = ("_entries", "_dropped", "_firsts", "memory_bytes", "disk_bytes", "start", "start_digest")
+
+    def __init__(self, start: int, digest: int) -> None:
+        self.start = start
+        """Lowest position that can be replayed."""
+        self.start_digest = digest
+        self._entries: list[Entry] = []
+        self._firsts: list[int] = []
+        self._dropped = 0
+        self.memory_bytes = 0
+        self.disk_bytes = 0
+
+    @property
+    def end_place(self) -> int:
+        return self._dropped + len(self._entries)
+
+    @property
+    def first_place(self) -> int:
+        return self._dropped
+
+    @property
+    def end(self) -> int:
+        """The position behind the last entry."""
+        return self._entries[-1].next if self._entries else self.start
+
+    def append(self, entry: Entry) -> None:
+        invariant(entry.first == self.end, "in-flight entries have no gaps", first=entry.first, end=self.end)
+        self._entries.append(entry)
+        self._firsts.append(entry.first)
+        self.memory_bytes += entry.size
+
+    def at(self, place: int) -> Entry:
+        return self._entries[place - self._dropped]
+
+    def place_of(self, position: int) -> int | None:
+        """The place of the entry that holds `position`; the end place for the position behind all; None if it is gone."""
+        if position < self.start or position > self.end:
+            return None
+        if position == self.end:
+            return self.end_place
+        return self._dropped + bisect_right(self._firsts, position) - 1
+
+    def entries_from(self, place: int) -> Iterator[Entry]:
+        return iter(self._entries[max(0, place - self._dropped) :])
+
+    def truncate(self, epoch: int) -> set[int]:
+        """Forget entries of epochs below `epoch`; returns the segments on disk that nobody needs any more."""
+        keep = 0
+        while keep < len(self._entries) and self._entries[keep].epoch < epoch:
+            keep += 1
+        return self._drop(keep)
+
+    def drop_before(self, place: int) -> None:
+        """Forget entries before `place` at once: for guarantees that replay nothing."""
+        self._drop(place - self._dropped)
+
+    def _drop(self, count: int) -> set[int]:
+        if count <= 0:
+            return set()
+        gone, self._entries = self._entries[:count], self._entries[count:]
+        del self._firsts[:count]
+        self._dropped += count
+        self.start, self.start_digest = gone[-1].next, gone[-1].digest
+        for entry in gone:
+            if entry.payload is not None:
+                self.memory_bytes -= entry.size
+            if entry.segment:
+                self.disk_bytes -= entry.size
+        kept = {entry.segment for entry in self._entries[:1]}
+        return {entry.segment for entry in gone} - kept - {0}
+
+    # -- disk ------------------------------------------------------------------------------------
+
+    def spillable(self, before_place: int) -> list[Entry]:
+        """The oldest run of entries in memory only that lies before `before_place`, up to one segment."""
+        run: list[Entry] = []
+        size = 0
+        for entry in self._entries[: max(0, before_place - self._dropped)]:
+            if entry.segment:
+                if run:
+                    break
+                continue
+            run.append(entry)
+            size += entry.size
+            if size >= SEGMENT_BYTES:
+                break
+        return run
+
+    def spilled(self, segment: int, first: int, count: int) -> None:
+        """The run of `count` entries from position `first` is on disk: drop their payloads."""
+        for entry in self._entries:
+            if first <= entry.first < first + count and entry.payload is not None:
+                entry.segment = segment
+                self.disk_bytes += entry.size
+                self.release(entry)
+
+    def release(self, entry: Entry) -> None:
+        """Give up the payload of an entry that is on disk."""
+        if entry.segment and entry.payload is not None:
+            entry.payload = None
+            self.memory_bytes -= entry.size
+
+    def loaded(self, segment: int, payloads: dict[int, bytes]) -> None:
+        """Payloads, by first position, have come back from disk."""
+        for entry in self._entries:
+            if entry.segment == segment and entry.payload is None and entry.first in payloads:
+                entry.payload = payloads[entry.first]
+                invariant(len(entry.payload) == entry.size, "a segment gives back what went in", first=entry.first)
+                self.memory_bytes += entry.size

@@ -1,0 +1,176 @@
+"""The receiving end of a channel: drops what it has, asks again for what it lacks, queues the rest until delivered.
+
+Every element is accepted once, in order of position, from the youngest incarnation of its sender only
+(D2, D6).  The far end of a source's partition is a reader; its elements arrive as lists, not as bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from causal.batch import BARRIER, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
+from causal.errors import PeerViolation, invariant
+from causal.rolling import RollingDigest
+from causal.wire import Header, Welcome
+
+
+class InputChannel:
+    """One input of a task.
+
+    Args:
+        position, digest: where it stood at the barrier that was restored.
+    """
+
+    def __init__(self, id: int, ordinal: int, source: int, position: int, digest: int, ended: bool) -> None:
+        self.id = id
+        self.ordinal = ordinal
+        self.source = source
+        self.ended = ended
+        self.next = position
+        """Position wanted next; everything below has been accepted."""
+        self.delivered = position
+        """Position delivered next; everything below has been through the chain."""
+        self.link: bytes | None = None
+        """Where answers to the sender go."""
+        self.peer_incarnation = 0
+        self.held_hello: object | None = None
+        self.blocked = False
+        """A barrier has been delivered here and not yet on all other channels."""
+        self.resync_at_ns = 0
+        self.uncredited_bytes = 0
+        self.credit_due_ns = 0
+        self.queued_bytes = 0
+        self.corrupt_frames = 0
+        self.received_bytes = 0
+        self.last_origin_ns = 0
+        self._queue: deque[Chunk] = deque()
+        self._depends: deque[tuple[int, list[tuple[int, int, int]]]] = deque()
+        self._digest = RollingDigest(digest)
+        self._digest_at_barrier: dict[int, int] = {}
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def accept(self, header: Header, payload: bytes | memoryview) -> bool:
+        """Queue what is new in a frame's plain payload; false when there is a gap before it.
+
+        Raises:
+            PeerViolation: the frame contradicts itself or what was received before; nothing was taken.
+        """
+        if header.position > self.next:
+            return False
+        if header.position + header.count <= self.next:
+            return True
+        chunks = unpack_chunks(payload, header.origin_ns)
+        if sum(chunk.count for chunk in chunks) != header.count:
+            raise PeerViolation(f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states")
+        if any(chunk.kind == BARRIER for chunk in chunks[:-1]):
+            raise PeerViolation(f"channel {self.id}: a barrier in the middle of a frame")
+        if header.position < self.next:
+            chunks = self._unseen(chunks, header.position)
+            payload = pack_chunks(chunks)
+        if not self._digest.feed_if(payload, header.digest):
+            self.corrupt_frames += 1
+            raise PeerViolation(
+                f"channel {self.id}, position {header.position}: a frame's digest does not follow from what came before"
+            )
+        self.corrupt_frames = 0
+        self._take(chunks, len(payload))
+        if chunks[-1].kind == BARRIER:
+            self._digest_at_barrier[stamp_of(chunks[-1])] = self._digest.close()
+        return True
+
+    def _unseen(self, chunks: list[Chunk], position: int) -> list[Chunk]:
+        for place, chunk in enumerate(chunks):
+            if position == self.next:
+                return chunks[place:]
+            position += chunk.count
+        raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
+
+    def _take(self, chunks: Sequence[Chunk], size: int) -> None:
+        self._queue.extend(chunks)
+        self.next += sum(chunk.count for chunk in chunks)
+        self.queued_bytes += size
+        self.received_bytes += size
+
+    def accept_read(self, first: int, chunks: Sequence[Chunk]) -> None:
+        """Queue what a source's reader gave for the position it was asked for."""
+        invariant(first == self.next, "a reader answers what it was asked", channel=self.id, first=first, next=self.next)
+        self._queue.extend(chunks)
+        self.next += sum(chunk.count for chunk in chunks)
+
+    def restart(self, position: int, digest: int) -> None:
+        """Take up where the sender can begin (guarantee none)."""
+        invariant(not self._queue, "restarted before anything was accepted")
+        self.next = self.delivered = position
+        self._digest = RollingDigest(digest)
+
+    # -- handshake -----------------------------------------------------------------------------------
+
+    def welcome(self, attempt: int) -> Welcome:
+        return Welcome(attempt, self.next, self._digest.value, [], [], [])
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Elements accepted and not yet delivered."""
+        return self.next - self.delivered
+
+    def head_count(self, elements_max: int, bytes_max: int) -> int:
+        """How many elements a live event should take now: whole chunks up to the bounds, or one punctuation; 0 if none."""
+        if not self._queue or self.blocked:
+            return 0
+        count = size = 0
+        for chunk in self._queue:
+            if chunk.kind not in (RECORDS, LISTED):
+                return count or 1
+            if count and (count + chunk.count > elements_max or size + chunk.size > bytes_max):
+                return count
+            count += chunk.count
+            size += chunk.size
+            if count >= elements_max or size >= bytes_max:
+                return count
+        return count
+
+    def take(self, count: int) -> list[Chunk]:
+        """Remove the next `count` elements, which are there.
+
+        Raises:
+            PeerViolation: they do not end where a chunk ends, so the sender did not regenerate its chunks.
+        """
+        taken: list[Chunk] = []
+        left = count
+        while left:
+            chunk = self._queue.popleft()
+            if chunk.count > left:
+                if chunk.kind != LISTED:
+                    raise PeerViolation(f"channel {self.id}: {left} elements end inside a chunk of {chunk.count}")
+                self._queue.appendleft(Chunk(LISTED, chunk.count - left, chunk.body[left:], chunk.origin_ns))
+                chunk = Chunk(LISTED, left, chunk.body[:left], chunk.origin_ns)
+            taken.append(chunk)
+            left -= chunk.count
+        self.delivered += count
+        if taken[0].kind != LISTED:
+            size = sum(chunk.size for chunk in taken) + 9 * len(taken)
+            self.queued_bytes -= size
+            self.uncredited_bytes += size
+        if taken[-1].kind == END:
+            self.ended = True
+        return taken
+
+    def note_depends(self, position: int, extents: list[tuple[int, int, int]]) -> None:
+        """Elements from `position` on depend on so much of these logs (D9); counts once one of them is delivered."""
+        if extents and position >= self.delivered:
+            self._depends.append((position, extents))
+
+    def delivered_depends(self) -> list[tuple[int, int, int]]:
+        """What has come to count since the last call."""
+        due: list[tuple[int, int, int]] = []
+        while self._depends and self._depends[0][0] < self.delivered:
+            due += self._depends.popleft()[1]
+        return due
+
+    def digest_at_barrier(self, epoch: int) -> int:
+        """The digest behind a barrier that was delivered; asked for once."""
+        return self._digest_at_barrier.pop(epoch, 0)

@@ -1,0 +1,115 @@
+"""A task's own log as its schedule (D1): while there is something unread it is read, then it is appended to.
+
+There is no second code path for recovery: `take` and `record` are the two halves of one question,
+"what comes next?", and `replaying` tells which half answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeVar
+
+from causal.determinants import Determinant, DeterminantCodec, Order, encode_order
+from causal.errors import PeerViolation, ReplayDivergence, invariant
+from causal.log import DeterminantLog
+
+Kind = TypeVar("Kind")
+
+
+class Schedule:
+    """Reads and extends one task's determinant log.
+
+    `recording` false (guarantees without determinants) makes it remember nothing.
+    """
+
+    __slots__ = ("log", "epoch", "task_name", "recording", "bytes_by_kind", "last_ns", "_codec", "_place", "_ahead")
+
+    def __init__(self, log: DeterminantLog, epoch: int, task_name: str, recording: bool = True) -> None:
+        self.log = log
+        self.epoch = epoch
+        self.task_name = task_name
+        self.recording = recording
+        self.bytes_by_kind: Counter[str] = Counter()
+        self.last_ns = 0
+        """Last clock reading of the task, over all epochs: readings never go back."""
+        self._codec = DeterminantCodec()
+        self._place = 0
+        self._ahead: tuple[Determinant, int, int] | None = None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the log holds something that has not been performed yet."""
+        return self._place < self.log.extent(self.epoch)
+
+    def exhausted(self) -> bool:
+        """Whether nothing is left to replay, in this epoch or a later one."""
+        return not self.replaying and not any(epoch > self.epoch for epoch in self.log.extents())
+
+    def peek(self) -> Determinant:
+        """The next determinant of the log, not yet taken; only while `replaying`."""
+        if self._ahead is None:
+            before = self._codec.last_ns
+            try:
+                told, behind = self._codec.decode(self.log.view(self.epoch), self._place)
+            except PeerViolation as problem:
+                raise ReplayDivergence(f"{self.task_name}: its own log cannot be read: {problem}") from problem
+            self._ahead = (told, behind, self._codec.last_ns)
+            self._codec.last_ns = before
+        return self._ahead[0]
+
+    def take(self, kind: type[Kind]) -> Kind:
+        """The next determinant, which must be of `kind`.
+
+        Raises:
+            ReplayDivergence: the log says that something else happened here.
+        """
+        if not self.replaying:
+            raise ReplayDivergence(
+                f"{self.task_name}, epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends; "
+                "user code took another path than before: use ctx for clock, random numbers and calls"
+            )
+        told = self.peek()
+        if type(told) is not kind:
+            raise ReplayDivergence(
+                f"{self.task_name}, epoch {self.epoch}, byte {self._place} of its log: the replay asks for "
+                f"{kind.__name__.lower()}, the log has {told.kind}; user code took another path than before: "
+                "use ctx for clock, random numbers and calls"
+            )
+        invariant(self._ahead is not None, "a determinant is taken after it was seen")
+        _, self._place, self._codec.last_ns = self._ahead  # type: ignore[misc]
+        self._ahead = None
+        self.last_ns = max(self.last_ns, self._codec.last_ns)
+        return told
+
+    def record(self, told: Determinant) -> None:
+        """Append what just happened; only when not `replaying`."""
+        if not self.recording:
+            return
+        invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
+        entry = self._codec.encode(told)
+        self.last_ns = max(self.last_ns, self._codec.last_ns)
+        self._append(told.kind, entry)
+
+    def record_order(self, input: int, count: int) -> None:
+        """The same for the commonest kind."""
+        if self.recording:
+            self._append(Order.kind, encode_order(input, count))
+
+    def _append(self, kind: str, entry: bytes) -> None:
+        self.log.append(self.epoch, entry)
+        self._place += len(entry)
+        self.bytes_by_kind[kind] += len(entry)
+
+    def advance(self, epoch: int) -> None:
+        """A barrier has been passed: go on with the log of the next epoch.
+
+        Raises:
+            ReplayDivergence: the log of this epoch has more to tell.
+        """
+        invariant(epoch == self.epoch + 1, "epochs are consecutive", task=self.task_name, at=self.epoch, to=epoch)
+        if self.replaying:
+            raise ReplayDivergence(f"{self.task_name}: barrier {epoch} comes before the log of epoch {self.epoch} ends")
+        self.epoch = epoch
+        self._codec = DeterminantCodec()
+        self._place = 0
+        self._ahead = None

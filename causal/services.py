@@ -1,0 +1,99 @@
+"""The causal services: one question each, answered by the log in a replay, by the world otherwise.
+
+An answer is recorded before the operator sees it.  Implements `causal.ports.Services`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from causal import determinants
+from causal.determinants import Call, Clock, Random, User, Window
+from causal.errors import OperatorFailed, ReplayDivergence
+from causal.ports import Live
+from causal.schedule import Schedule
+
+
+class CausalServices:
+    """What a chain may ask during an event.
+
+    Clock readings never go back, whatever the machine's clock does and across failovers.
+    """
+
+    __slots__ = ("_schedule", "_live", "_seed", "_seed_epoch", "_last_ns")
+
+    def __init__(self, schedule: Schedule, live: Live) -> None:
+        self._schedule = schedule
+        self._live = live
+        self._seed = b""
+        self._seed_epoch = -1
+        self._last_ns = 0
+
+    def now_ns(self) -> int:
+        if self._schedule.replaying:
+            return self._schedule.take(Clock).time_ns
+        reading = self.reading_ns()
+        self._schedule.record(Clock(reading))
+        return reading
+
+    def reading_ns(self) -> int:
+        """The wall clock, held back from running backwards; not recorded."""
+        self._last_ns = max(self._live.wall_ns(), self._schedule.last_ns, self._last_ns)
+        return self._last_ns
+
+    def seed(self) -> bytes:
+        if self._seed_epoch != self._schedule.epoch:
+            if self._schedule.replaying:
+                self._seed = self._schedule.take(Random).seed
+            else:
+                self._seed = self._live.entropy()
+                self._schedule.record(Random(self._seed))
+            self._seed_epoch = self._schedule.epoch
+        return self._seed
+
+    def epoch(self) -> int:
+        return self._schedule.epoch
+
+    def replaying(self) -> bool:
+        return self._schedule.replaying
+
+    def call(self, ask: Callable[[], bytes]) -> bytes:
+        if self._schedule.replaying:
+            return self._schedule.take(Call).answer
+        answer = ask()
+        if len(answer) > determinants.ANSWER_BYTES_MAX:
+            raise OperatorFailed(
+                f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX}; "
+                "store it outside and return a reference"
+            )
+        self._schedule.record(Call(answer))
+        return answer
+
+    def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
+        if not determinants.registered(kind):
+            raise OperatorFailed(
+                f"{self._schedule.task_name}: determinant kind {kind!r} is not registered; "
+                "call causal.determinants.register_kind in the pipeline file"
+            )
+        if self._schedule.replaying:
+            told = self._schedule.take(User)
+            if told.name != kind:
+                raise ReplayDivergence(
+                    f"{self._schedule.task_name}: the replay asks for {kind!r}, the log has {told.name!r}"
+                )
+            return told.value
+        value = ask()
+        self._schedule.record(User(kind, value))
+        return value
+
+    def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
+        stated = Window(operator, end_ns, tuple(intervals))
+        if not self._schedule.replaying:
+            self._schedule.record(stated)
+            return
+        told = self._schedule.take(Window)
+        if told != stated:
+            raise ReplayDivergence(
+                f"{self._schedule.task_name}: operator {operator} fires a window with {stated.intervals} "
+                f"that ends at {end_ns}, the log has operator {told.operator}, {told.intervals}, {told.end_ns}"
+            )

@@ -1,0 +1,140 @@
+"""The disk as a peer: requests go to one thread, answers come back as events, the task never waits.
+
+Snapshots are durable; in-flight segments need not outlive their process, are compressed, and live in a
+directory of their own that is removed with it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import lz4.block
+
+from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, WriteSnapshot
+from causal.errors import CorruptData, Unavailable, invariant
+from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
+from causal.shell.files import read_parts, remove, write_parts
+
+SNAPSHOT_TRIES_MAX = 5
+_STRUCT_BYTES = 8
+
+
+class Disk:
+    """One writer thread and the descriptor that wakes the task when an answer is there.
+
+    Args:
+        job_directory: snapshots go to `checkpoints/<task>/` below it.
+        spill_directory: for in-flight segments; made on first use, removed by `close`.
+    """
+
+    def __init__(self, job_directory: Path, task: str, incarnation: int, spill_directory: Path) -> None:
+        self._job_directory = job_directory
+        self._task = task
+        self._incarnation = incarnation
+        self._spill_directory = spill_directory
+        self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self.wake, self._waker = os.pipe()
+        os.set_blocking(self.wake, False)
+        self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
+        self._thread.start()
+        self.snapshot_bytes = 0
+
+    def ask(self, effect: Effect) -> None:
+        self._requests.put(effect)
+
+    def answers(self) -> list[Event]:
+        """What the disk has to say since the last call.
+
+        Raises:
+            Unavailable, CorruptData: it cannot do what the task needs to go on.
+        """
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            return []
+        told: list[Event] = []
+        while True:
+            try:
+                answer = self._answers.get_nowait()
+            except queue.Empty:
+                return told
+            if isinstance(answer, BaseException):
+                raise answer
+            told.append(answer)
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._thread.join(timeout=5)
+        shutil.rmtree(self._spill_directory, ignore_errors=True)
+
+    def _work(self) -> None:
+        while True:
+            effect = self._requests.get()
+            if effect is None:
+                return
+            try:
+                answer: Event | BaseException | None = self._perform(effect)
+            except BaseException as problem:  # handed to the task's thread, which raises it
+                answer = problem
+            if answer is not None:
+                self._answers.put(answer)
+                os.write(self._waker, b"!")
+
+    def _perform(self, effect: Effect) -> Event | None:
+        if isinstance(effect, WriteSnapshot):
+            return self._write_snapshot(effect.epoch, effect.parts)
+        if isinstance(effect, SpillSegment):
+            return self._spill(effect)
+        if isinstance(effect, ReadSegment):
+            return self._load(effect)
+        invariant(isinstance(effect, RemoveSegments), "the disk knows this request", effect=type(effect).__name__)
+        remove(self._segment(number) for number in effect.segments)  # type: ignore[union-attr]
+        return None
+
+    def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event:
+        name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}.snap"
+        for tried in range(1, SNAPSHOT_TRIES_MAX + 1):
+            try:
+                size, digest = write_parts(self._job_directory / name, parts, durable=True)
+                break
+            except Unavailable:
+                if tried == SNAPSHOT_TRIES_MAX:
+                    raise
+                threading.Event().wait(0.2 * tried)
+        self.snapshot_bytes += size
+        return SnapshotWritten(epoch, (name, size, digest))
+
+    def _segment(self, number: int) -> Path:
+        return self._spill_directory / f"{number:08d}.seg"
+
+    def _spill(self, effect: SpillSegment) -> Event:
+        entries = effect.entries
+        parts = [
+            entry.first.to_bytes(_STRUCT_BYTES, "little")
+            + len(entry.payload or b"").to_bytes(_STRUCT_BYTES, "little")
+            + lz4.block.compress(entry.payload or b"", store_size=False)
+            for entry in entries
+        ]
+        try:
+            write_parts(self._segment(effect.segment), parts, durable=False)
+        except Unavailable:
+            return SegmentFailed(effect.channel, effect.segment)
+        count = entries[-1].next - entries[0].first
+        return SegmentWritten(effect.channel, effect.segment, entries[0].first, count)
+
+    def _load(self, effect: ReadSegment) -> Event:
+        payloads: dict[int, bytes] = {}
+        for part in read_parts(self._segment(effect.segment)):
+            first = int.from_bytes(part[:_STRUCT_BYTES], "little")
+            size = int.from_bytes(part[_STRUCT_BYTES : 2 * _STRUCT_BYTES], "little")
+            try:
+                payloads[first] = lz4.block.decompress(part[2 * _STRUCT_BYTES :], uncompressed_size=size)
+            except lz4.block.LZ4BlockError as problem:
+                raise CorruptData(f"{self._segment(effect.segment)}: {problem}") from None
+        return SegmentRead(effect.channel, effect.segment, payloads)

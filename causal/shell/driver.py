@@ -1,0 +1,231 @@
+"""The loop's body around one task: feed events, perform effects in order, ask for the next turn.
+
+Everything that touches the world for a running task is called from here, in the order the core gave (D4).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from causal.effects import (
+    Effect,
+    OpenSink,
+    Phase,
+    ReadSegment,
+    ReadSource,
+    RemoveSegments,
+    Reply,
+    Send,
+    SnapshotReady,
+    SourceCompleted,
+    SpillSegment,
+    TruncateSink,
+    WriteBundle,
+    WriteSnapshot,
+)
+from causal.errors import Unavailable
+from causal.events import Event, FrameReceived, SinkOpened, SourceRead, Started, Turn
+from causal.ports import SinkStore
+from causal.shell.clock import monotonic_ns
+from causal.shell.disk import Disk
+from causal.shell.transport import Transport
+from causal.task import TaskProtocol
+
+TURNS_PER_POLL = 8
+BUNDLE_TRIES_MAX = 20
+_LATENCY_BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
+"""Upper bounds of the latency buckets: 0.1 ms to about 490 s, 25 % apart."""
+
+
+class Reader(Protocol):
+    """What the driver asks of a source's partition (see `operators.sources.base.PartitionReader`)."""
+
+    def read(self, position: int, count_max: int) -> Any: ...
+
+    def ready_in_s(self, position: int) -> float: ...
+
+    def completed(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A read that found nothing yet."""
+
+    position: int
+    count_max: int
+    again_at_ns: int
+
+
+class TaskDriver:
+    """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
+
+    Args:
+        report: called with (kind, facts) for the control plane: `phase` and `snapshot`.
+    """
+
+    def __init__(
+        self,
+        task: TaskProtocol,
+        run: str,
+        transport: Transport,
+        disk: Disk,
+        stores: Mapping[int, SinkStore],
+        readers: Mapping[int, Reader],
+        report: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self.task = task
+        self._run = run
+        self._transport = transport
+        self._disk = disk
+        self._stores = stores
+        self._readers = readers
+        self._report = report
+        self._pending: dict[int, _Pending] = {}
+        self._answers: list[Event] = []
+        self.latency_ms: Counter[float] = Counter()
+        self.first_record_ns = 0
+        self.last_output_ns = 0
+
+    def start(self) -> None:
+        self.feed(Started())
+
+    def feed(self, event: Event) -> None:
+        """Hand one event to the task and perform what it asks, and what that answers."""
+        self._perform(self.task.handle(event, monotonic_ns()))
+        while self._answers:
+            answer = self._answers.pop(0)
+            self._perform(self.task.handle(answer, monotonic_ns()))
+
+    def work(self, ready: dict[Any, int]) -> None:
+        """One round: what has come in, what the disk says, due reads, then some turns."""
+        for link, parts in self._transport.receive(ready):
+            self.feed(FrameReceived(link, parts))
+        if self._disk.wake in ready:
+            for answer in self._disk.answers():
+                self.feed(answer)
+        if self._pending:
+            self._read_again()
+        for _ in range(TURNS_PER_POLL):
+            self.feed(Turn())
+            if self.task.idle:
+                return
+
+    def wait_ms(self) -> int:
+        """How long the loop may sleep."""
+        if not self.task.idle:
+            return 0
+        now_ns = monotonic_ns()
+        due = [pending.again_at_ns for pending in self._pending.values()]
+        deadline = self.task.next_deadline_ns(now_ns)
+        if deadline is not None:
+            due.append(deadline)
+        if not due:
+            return 1000
+        return max(0, min(1000, -(-(min(due) - now_ns) // 1_000_000)))
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._disk.close()
+
+    # -- effects -------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            _PERFORMERS[type(effect)](self, effect)
+
+    def _send(self, effect: Send) -> None:
+        self._transport.send(effect.target, effect.parts)
+
+    def _reply(self, effect: Reply) -> None:
+        self._transport.reply(effect.link, effect.parts)
+
+    def _open_sink(self, effect: OpenSink) -> None:
+        held = self._trying(lambda: self._stores[effect.channel].open(self.task.name, self._run, self.task.incarnation))
+        self._answers.append(SinkOpened(effect.channel, held))
+
+    def _write_bundle(self, effect: WriteBundle) -> None:
+        self._trying(lambda: self._stores[effect.channel].write(effect.bundle))
+        self.last_output_ns = now_ns = monotonic_ns()
+        for origin_ns, rows in effect.origins:
+            if origin_ns:
+                took_ms = (now_ns - origin_ns) / 1e6
+                self.latency_ms[_LATENCY_BOUNDS_MS[min(bisect_left(_LATENCY_BOUNDS_MS, took_ms), 69)]] += rows
+
+    def _trying(self, attempt: Callable[[], Any]) -> Any:
+        """Try again, a bounded number of times, what is safe to try again."""
+        for tried in range(BUNDLE_TRIES_MAX):
+            try:
+                return attempt()
+            except Unavailable:
+                if tried == BUNDLE_TRIES_MAX - 1:
+                    raise
+                time.sleep(min(0.5, 0.01 * 2**tried))
+        return None
+
+    def _truncate_sink(self, effect: TruncateSink) -> None:
+        self._trying(lambda: self._stores[effect.channel].truncate(effect.epoch))
+
+    def _read_source(self, effect: ReadSource) -> None:
+        self._read(effect.channel, effect.position, effect.count_max)
+
+    def _read(self, channel: int, position: int, count_max: int) -> None:
+        reader = self._readers[channel]
+        try:
+            told = reader.read(position, count_max)
+        except Unavailable:
+            told = None
+        if told is None:
+            again_ns = monotonic_ns() + max(1_000_000, int(reader.ready_in_s(position) * 1e9))
+            self._pending[channel] = _Pending(position, count_max, again_ns)
+            return
+        self._pending.pop(channel, None)
+        if told.records and not self.first_record_ns:
+            self.first_record_ns = told.origin_ns or monotonic_ns()
+        self._answers.append(SourceRead(channel, position, told.records, told.origin_ns, told.ended))
+
+    def _read_again(self) -> None:
+        now_ns = monotonic_ns()
+        for channel, pending in list(self._pending.items()):
+            if pending.again_at_ns <= now_ns:
+                self._read(channel, pending.position, pending.count_max)
+        while self._answers:
+            self.feed(self._answers.pop(0))
+
+    def _source_completed(self, effect: SourceCompleted) -> None:
+        self._readers[effect.channel].completed(effect.position)
+
+    def _ask_disk(self, effect: Effect) -> None:
+        self._disk.ask(effect)
+
+    def _snapshot_ready(self, effect: SnapshotReady) -> None:
+        self._report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
+
+    def _phase(self, effect: Phase) -> None:
+        self._report("phase", {"phase": effect.name, "at_ns": monotonic_ns(), "detail": effect.detail})
+
+
+_PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
+    Send: TaskDriver._send,
+    Reply: TaskDriver._reply,
+    OpenSink: TaskDriver._open_sink,
+    WriteBundle: TaskDriver._write_bundle,
+    TruncateSink: TaskDriver._truncate_sink,
+    ReadSource: TaskDriver._read_source,
+    SourceCompleted: TaskDriver._source_completed,
+    WriteSnapshot: TaskDriver._ask_disk,
+    SpillSegment: TaskDriver._ask_disk,
+    ReadSegment: TaskDriver._ask_disk,
+    RemoveSegments: TaskDriver._ask_disk,
+    SnapshotReady: TaskDriver._snapshot_ready,
+    Phase: TaskDriver._phase,
+}

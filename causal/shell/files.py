@@ -1,0 +1,97 @@
+"""Files of parts with a digest: snapshots and in-flight segments.  Nothing half-written is ever trusted.
+
+    "CPF1" | number of parts, 4 bytes | length of each, 8 bytes | parts | xxh3-128 of all before
+
+A file is written under a temporary name, made durable, and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import xxhash
+
+from causal.errors import CorruptData, Unavailable
+
+_MAGIC = b"CPF1"
+_COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_DIGEST_BYTES = 16
+
+
+def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
+    """Write atomically; returns (bytes, digest in hex).
+
+    Args:
+        durable: also survive a loss of power (fsync of the file and its directory).
+
+    Raises:
+        Unavailable: the disk is full or refuses; nothing is left behind.
+    """
+    body = [_MAGIC, _COUNT.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts), *parts]
+    digest = xxhash.xxh3_128()
+    for piece in body:
+        digest.update(piece)
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            for piece in body:
+                file.write(piece)
+            file.write(digest.digest())
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+        if durable:
+            _sync_directory(path.parent)
+    except OSError as problem:
+        aside.unlink(missing_ok=True)
+        raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or mend the disk") from problem
+    return sum(map(len, body)) + _DIGEST_BYTES, digest.hexdigest()
+
+
+def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
+    """The parts that `write_parts` was given.
+
+    Args:
+        digest: what a manifest says the digest is; None takes the file's own word.
+
+    Raises:
+        CorruptData: the file is missing, cut short, or does not match its digest.
+    """
+    try:
+        data = memoryview(path.read_bytes())
+    except FileNotFoundError:
+        raise CorruptData(f"{path} is missing; restore it from a copy or start the job anew") from None
+    except OSError as problem:
+        raise Unavailable(f"{path}: cannot be read: {problem.strerror}") from problem
+    body, told = data[:-_DIGEST_BYTES], bytes(data[-_DIGEST_BYTES:])
+    found = xxhash.xxh3_128(body)
+    if len(data) < 8 + _DIGEST_BYTES or bytes(data[:4]) != _MAGIC or found.digest() != told:
+        raise CorruptData(f"{path} does not match its digest; restore it from a copy or start the job anew")
+    if digest is not None and found.hexdigest() != digest:
+        raise CorruptData(f"{path} is not the file that the checkpoint's manifest names; restore it from a copy")
+    count = _COUNT.unpack_from(body, 4)[0]
+    lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)]
+    place, parts = 8 + 8 * count, []
+    for length in lengths:
+        parts.append(bytes(body[place : place + length]))
+        place += length
+    return parts
+
+
+def remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,103 @@
+"""ZeroMQ as a pipe: one ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+
+A socket promises nothing: messages may be lost at a reconnect without a word.  Positions, credits and
+the in-flight log carry correctness (DESIGN §4), so no high-water mark may ever drop (credits bound what is
+queued), and nothing lingers at close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import zmq
+
+from causal.wire import FRAME_BYTES_MAX
+
+RECEIVE_MAX = 64
+"""Frames taken from one socket before others get their turn."""
+_HEARTBEAT_MS = 500
+
+
+def _set_up(socket: zmq.Socket[bytes]) -> None:
+    socket.linger = 0
+    socket.sndhwm = 0
+    socket.rcvhwm = 0
+    socket.maxmsgsize = FRAME_BYTES_MAX
+    socket.setsockopt(zmq.RECONNECT_IVL, 5)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
+
+
+class Transport:
+    """The data plane of one process.  `endpoint` is known before any task runs here."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: zmq.Poller) -> None:
+        self._context = context
+        self._poller = poller
+        self._dealers: dict[int, zmq.Socket[bytes]] = {}
+        self._endpoints: dict[int, str] = {}
+        self.undeliverable = 0
+        self._router = context.socket(zmq.ROUTER)
+        _set_up(self._router)
+        self._router.router_mandatory = True
+        self._router.bind(endpoint)
+        self.endpoint = self._router.last_endpoint.decode().rstrip("\0")
+        poller.register(self._router, zmq.POLLIN)
+
+    def dial(self, target: int, endpoint: str) -> None:
+        """Connect to the task downstream, anew if it was somewhere before; what was queued to the old place is dropped."""
+        old = self._dealers.pop(target, None)
+        if old is not None:
+            self._poller.unregister(old)
+            old.close(0)
+        socket = self._context.socket(zmq.DEALER)
+        _set_up(socket)
+        socket.connect(endpoint)
+        self._dealers[target] = socket
+        self._endpoints[target] = endpoint
+        self._poller.register(socket, zmq.POLLIN)
+
+    def send(self, target: int, parts: list[bytes]) -> None:
+        """Hand a frame to the pipe; whether it arrives is the protocol's business."""
+        socket = self._dealers.get(target)
+        if socket is None:
+            self.undeliverable += 1
+            return
+        try:
+            socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.Again:
+            self.undeliverable += 1
+
+    def reply(self, link: bytes, parts: list[bytes]) -> None:
+        try:
+            self._router.send_multipart([link, *parts], zmq.NOBLOCK)
+        except zmq.ZMQError as problem:
+            if problem.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self.undeliverable += 1
+
+    def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
+        """(link, parts) of what has come in; the link is empty for answers from downstream."""
+        for socket in list(self._dealers.values()):
+            if socket in ready:
+                for parts in _take(socket):
+                    yield b"", parts
+        if self._router in ready:
+            for parts in _take(self._router):
+                yield parts[0], parts[1:]
+
+    def close(self) -> None:
+        for socket in (*self._dealers.values(), self._router):
+            self._poller.unregister(socket)
+            socket.close(0)
+        self._dealers.clear()
+
+
+def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
+    for _ in range(RECEIVE_MAX):
+        try:
+            yield socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return

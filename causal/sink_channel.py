@@ -1,0 +1,119 @@
+"""The channel to the outside world: rows gather into bundles, and a bundle carries the determinants they depend on (D8).
+
+The store is a peer: opening it is the handshake, `Held` is its WELCOME.  Positions count rows.
+"""
+
+from __future__ import annotations
+
+from causal.batch import BARRIER, ROWS, Chunk
+from causal.dissemination import Holdings, Seen
+from causal.errors import Lost, ReplayDivergence
+from causal.ports import Bundle, Held
+from causal.rolling import RollingDigest
+
+BUNDLE_BYTES_TARGET = 256 << 10
+BUNDLE_EVENTS_MAX = 64
+"""Rows of so many events may wait for one atomic write while more input is waiting."""
+
+
+class SinkChannel:
+    """The one output of a sink task."""
+
+    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int) -> None:
+        self.id = id
+        self.name = name
+        self.position = position
+        self.epoch = epoch
+        self.opened = False
+        self.seen = Seen()
+        self._digest = RollingDigest(digest)
+        self._held_next = position
+        self._held_digest = digest
+        self._rows: list[bytes] = []
+        self._row_bytes = 0
+        self._first = position
+        self._origins: list[tuple[int, int]] = []
+
+    def open(self, held: Held, aligned: bool) -> None:
+        """The store says what it has.
+
+        Args:
+            aligned: false for guarantees without determinants: go on behind what is there.
+        """
+        self.opened = True
+        self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in held.logs)
+        if not aligned:
+            self.position = self._first = held.next
+            self._digest = RollingDigest(held.digest)
+        if held.next < self.position:
+            raise Lost(
+                f"{self.name}: its store holds rows up to {held.next}, the checkpoint was taken at {self.position}; "
+                "the store was emptied or replaced: restore it, or start the job anew without --resume"
+            )
+        self._held_next, self._held_digest = held.next, held.digest
+        if self.position == held.next:
+            self._compare()
+
+    def put(self, chunk: Chunk) -> None:
+        """Take rows; those the store has already are compared and dropped.
+
+        Raises:
+            ReplayDivergence: the replay regenerated other rows than are visible.
+        """
+        if chunk.kind == BARRIER:
+            self._digest.close()
+            self.epoch += 1
+            return
+        if chunk.kind != ROWS:
+            return
+        known = self.position < self._held_next
+        self._digest.feed(chunk.body)
+        self.position += chunk.count
+        if known:
+            self._first = self.position
+            if self.position >= self._held_next:
+                self._compare()
+            return
+        self._rows.append(chunk.body)
+        self._row_bytes += len(chunk.body)
+        self._origins.append((chunk.origin_ns, chunk.count))
+
+    def _compare(self) -> None:
+        if self.position != self._held_next or self._digest.value != self._held_digest:
+            raise ReplayDivergence(
+                f"{self.name}: replayed rows up to {self.position} are not the rows up to {self._held_next} that are "
+                "visible in its store; an operator upstream or the sink's encoding is nondeterministic: use ctx"
+            )
+
+    def replayed(self) -> None:
+        """The log is at its end.
+
+        Raises:
+            ReplayDivergence: the store has more rows than were regenerated.
+        """
+        if self.position < self._held_next:
+            self._compare()
+
+    @property
+    def digest(self) -> int:
+        """After the last row."""
+        return self._digest.value
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._rows)
+
+    @property
+    def full(self) -> bool:
+        return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
+
+    def bundle(self, holdings: Holdings | None, incarnation: int) -> tuple[Bundle, list[tuple[int, int]]]:
+        """What waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
+        logs = () if holdings is None else tuple(holdings.lacking(self.seen)[0])
+        first, count = self._first, self.position - self._first
+        bundle = Bundle(first, count, b"".join(self._rows), self._digest.value, self.epoch, incarnation, logs)
+        origins, self._origins = self._origins, []
+        self._rows = []
+        self._row_bytes = 0
+        self._first = self.position
+        return bundle, origins

@@ -1,0 +1,239 @@
+"""The data plane's frames: one fixed header, then deltas and payload, or the body of a control message.
+
+    DATA     header | deltas (may be empty) | payload (chunks, maybe lz4)
+    HELLO    header | MessagePack map       upstream → downstream: who I am, what I can replay
+    WELCOME  header | MessagePack map       downstream → upstream: what I want next, what I hold
+    CREDIT   header                         downstream → upstream: delivered up to `position`
+    FENCED   header                         to a zombie: `incarnation` is the one that lives
+
+Everything that does not fit is a `PeerViolation`; sizes are checked before memory is taken.  The page
+`docs/wire.md` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import lz4.block
+
+from causal.determinants import read_varint, varint
+from causal.errors import PeerViolation
+from causal.log import LogDelta
+from causal.values import decode, encode
+
+MAGIC = b"CL"
+VERSION = 1
+FRAME_BYTES_MAX = 64 << 20
+DELTAS_PER_FRAME_MAX = 1 << 16
+
+DATA, HELLO, WELCOME, CREDIT, FENCED = 1, 2, 3, 4, 5
+KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1}
+"""Kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
+
+_LZ4 = 1
+_HEADER = struct.Struct("<2sBBQIIIIBQQQI")
+HEADER_BYTES = _HEADER.size
+_COMPRESS_FROM_BYTES = 1024
+
+
+@dataclass(slots=True)
+class Header:
+    """What every frame begins with.
+
+    For CREDIT `position` is the first element not yet delivered; for HELLO and WELCOME it is unused.
+    """
+
+    kind: int
+    job: int
+    channel: int
+    incarnation: int
+    epoch: int = 0
+    count: int = 0
+    position: int = 0
+    digest: int = 0
+    origin_ns: int = 0
+    plain_bytes: int = 0
+    flags: int = 0
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(
+            MAGIC, VERSION, self.kind, self.job, self.channel, self.incarnation, self.epoch, self.count,
+            self.flags, self.position, self.digest, self.origin_ns, self.plain_bytes,
+        )  # fmt: skip
+
+
+def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
+    """The header of a multipart frame whose other parts have not been looked at.
+
+    Raises:
+        PeerViolation: malformed, too long, of another version or of another job.
+    """
+    if not parts or len(parts[0]) != HEADER_BYTES:
+        raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
+    magic, version, kind, its_job, channel, incarnation, epoch, count, flags, position, digest, origin, plain = (
+        _HEADER.unpack(parts[0])
+    )
+    if magic != MAGIC:
+        raise PeerViolation("a frame of another protocol")
+    if version != VERSION:
+        raise PeerViolation(f"a frame of protocol version {version}, this is {VERSION}")
+    if its_job != job:
+        raise PeerViolation(f"a frame of job {its_job:016x}, this is {job:016x}")
+    if KINDS.get(kind) != len(parts):
+        raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
+    if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
+        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
+    return Header(kind, its_job, channel, incarnation, epoch, count, position, digest, origin, plain, flags)
+
+
+def pack_payload(header: Header, payload: bytes, compress: bool) -> list[bytes]:
+    """[header, payload], compressed where that was asked for and pays; sets the header's length and flags."""
+    header.plain_bytes = len(payload)
+    if compress and len(payload) >= _COMPRESS_FROM_BYTES:
+        packed = lz4.block.compress(payload, store_size=False)
+        if len(packed) < len(payload) * 7 // 8:
+            header.flags |= _LZ4
+            return [header.pack(), packed]
+    return [header.pack(), payload]
+
+
+def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memoryview:
+    """The plain payload.
+
+    Raises:
+        PeerViolation: its length is not the one stated, or it does not decompress.
+    """
+    if not header.flags & _LZ4:
+        if len(payload) != header.plain_bytes:
+            raise PeerViolation(f"a payload of {len(payload)} bytes, {header.plain_bytes} were stated")
+        return payload
+    try:
+        plain: bytes = lz4.block.decompress(payload, uncompressed_size=header.plain_bytes)
+    except lz4.block.LZ4BlockError as problem:
+        raise PeerViolation(f"a compressed payload is damaged: {problem}") from None
+    if len(plain) != header.plain_bytes:
+        raise PeerViolation(f"a payload of {len(plain)} bytes, {header.plain_bytes} were stated")
+    return plain
+
+
+def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[tuple[int, int, int]]) -> bytes:
+    """Log deltas and dependencies; nothing to say costs no bytes."""
+    if not deltas and not depends:
+        return b""
+    parts = [varint(len(deltas))]
+    for delta in deltas:
+        parts.append(varint(delta.task) + varint(delta.epoch) + varint(delta.offset) + varint(len(delta.bytes)))
+        parts.append(delta.bytes)
+    if depends:
+        parts.append(varint(len(depends)))
+        parts.extend(varint(task) + varint(epoch) + varint(extent) for task, epoch, extent in depends)
+    return b"".join(parts)
+
+
+def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[tuple[int, int, int]]]:
+    """What `pack_deltas` was given.
+
+    Raises:
+        PeerViolation: the bytes are not such a part.
+    """
+    deltas: list[LogDelta] = []
+    depends: list[tuple[int, int, int]] = []
+    if not data:
+        return deltas, depends
+    count, place = read_varint(data, 0)
+    if count > DELTAS_PER_FRAME_MAX:
+        raise PeerViolation(f"a frame claims {count} deltas")
+    for _ in range(count):
+        task, place = read_varint(data, place)
+        epoch, place = read_varint(data, place)
+        offset, place = read_varint(data, place)
+        length, place = read_varint(data, place)
+        if place + length > len(data):
+            raise PeerViolation(f"a delta claims {length} bytes, {len(data) - place} are there")
+        deltas.append(LogDelta(task, epoch, offset, bytes(data[place : place + length])))
+        place += length
+    if place < len(data):
+        count, place = read_varint(data, place)
+        if count > DELTAS_PER_FRAME_MAX:
+            raise PeerViolation(f"a frame claims {count} dependencies")
+        for _ in range(count):
+            task, place = read_varint(data, place)
+            epoch, place = read_varint(data, place)
+            extent, place = read_varint(data, place)
+            depends.append((task, epoch, extent))
+    if place != len(data):
+        raise PeerViolation(f"{len(data) - place} bytes behind the deltas of a frame")
+    return deltas, depends
+
+
+@dataclass(slots=True)
+class Hello:
+    """Upstream's half of the handshake (D5).
+
+    `attempt` rises with each HELLO of this end; `low` to `high` can be replayed; `low_digest` is the
+    rolling digest at `low`; `collect` asks for the bytes of the logs held for the sender.
+    """
+
+    attempt: int
+    low: int
+    high: int
+    low_digest: int
+    collect: bool
+
+    def pack(self) -> bytes:
+        return encode([self.attempt, self.low, self.high, self.low_digest, self.collect])
+
+
+@dataclass(slots=True)
+class Welcome:
+    """Downstream's half: wanted next, digest there, and what it holds.  `attempt` 0 is sent unasked, after a gap."""
+
+    attempt: int
+    next: int
+    digest: int
+    extents: list[tuple[int, int, int]]
+    logs: list[LogDelta]
+    depends: list[tuple[int, int, int]]
+
+    def pack(self) -> bytes:
+        logs = [[d.task, d.epoch, d.offset, d.bytes] for d in self.logs]
+        extents, depends = [list(e) for e in self.extents], [list(e) for e in self.depends]
+        return encode([self.attempt, self.next, self.digest, extents, logs, depends])
+
+
+def _numbers(value: object, count: int) -> bool:
+    return type(value) is list and len(value) == count and all(type(n) is int and 0 <= n < 1 << 64 for n in value)
+
+
+def read_hello(body: bytes) -> Hello:
+    """
+    Raises:
+        PeerViolation: not a HELLO.
+    """
+    told = decode(body)
+    if type(told) is not list or not _numbers(told[:4], 4) or len(told) < 5 or type(told[4]) is not bool:
+        raise PeerViolation("a HELLO with other fields")
+    return Hello(*told[:5])
+
+
+def read_welcome(body: bytes) -> Welcome:
+    """
+    Raises:
+        PeerViolation: not a WELCOME.
+    """
+    told = decode(body)
+    if type(told) is not list or len(told) < 6 or not _numbers(told[:3], 3):
+        raise PeerViolation("a WELCOME with other fields")
+    attempt, following, digest, extents, logs, depends = told[:6]
+    if type(extents) is not list or type(depends) is not list or type(logs) is not list:
+        raise PeerViolation("a WELCOME with other fields")
+    if not all(_numbers(e, 3) for e in extents) or not all(_numbers(e, 3) for e in depends):
+        raise PeerViolation("a WELCOME with extents that are none")
+    if not all(type(d) is list and len(d) == 4 and _numbers(d[:3], 3) and type(d[3]) is bytes for d in logs):
+        raise PeerViolation("a WELCOME with logs that are none")
+    return Welcome(
+        attempt, following, digest, [tuple(e) for e in extents], [LogDelta(*d) for d in logs],
+        [tuple(e) for e in depends],
+    )  # fmt: skip

@@ -1,0 +1,307 @@
+"""A small seeded world around the production core: links, disk, stores and death, in one process.
+
+It owns time and chance.  Everything nondeterministic that can happen to a task happens here by one
+`random.Random(seed)`, so a seed is a run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from causal import batch
+from causal.batch import Chunk, decode_records, encode_records
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.effects import (
+    OpenSink, ReadSource, Reply, Send, SnapshotReady, TruncateSink, WriteBundle, WriteSnapshot,
+)  # fmt: skip
+from causal.errors import Fenced
+from causal.events import (
+    CheckpointAsked, CheckpointCompleted, FrameReceived, PeerAt, PeerDown, SinkOpened, SnapshotWritten, SourceRead,
+    Started, Turn,
+)  # fmt: skip
+from causal.ids import OUTSIDE
+from causal.log import DeterminantLog
+from causal.ports import Bundle, Held, Output, Services
+from causal.recovery import State
+from causal.task import TaskProtocol
+from causal.topology import Channel, Task, Topology
+from causal.values import decode, encode
+
+
+def layered(layers: Sequence[int]) -> Topology:
+    """Sources, then fully connected layers, then sinks; `layers` are their widths."""
+    tasks: list[Task] = []
+    groups: list[list[int]] = []
+    for depth, width in enumerate(layers):
+        groups.append([len(tasks) + i for i in range(width)])
+        tasks += [Task(len(tasks) + i, f"l{depth}/{i}") for i in range(width)]  # type: ignore[arg-type]
+    channels: list[Channel] = []
+
+    def join(source: int, target: int, partition: int = 0) -> None:
+        channels.append(Channel(len(channels), source, target, partition))  # type: ignore[arg-type]
+
+    for place, task in enumerate(groups[0]):
+        join(OUTSIDE, task, place)
+    for above, below in zip(groups, groups[1:]):
+        for source in above:
+            for target in below:
+                join(source, target)
+    for task in groups[-1]:
+        join(task, OUTSIDE)
+    return Topology(tuple(tasks), tuple(channels))
+
+
+class ChainedHashes:
+    """Counts per key, and hashes everything it is told, in order, into every output: any difference shows for ever.
+
+    Uses every service: clock, seed, calls, timers.
+    """
+
+    def __init__(self, outputs: int, sink: bool, rng: random.Random) -> None:
+        self.rng = rng
+        self.outputs = outputs
+        self.sink = sink
+        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0}
+
+    def _link(self, *facts: object) -> str:
+        self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
+        self.state["n"] += 1
+        return self.state["chain"].hex()
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        records: list[Any] = []
+        for chunk in chunks:
+            records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
+        out = []
+        for record in records:
+            facts: list[object] = [input, record]
+            if self.state["n"] % 3 == 0:
+                facts.append(services.now_ns())
+            if self.state["n"] % 4 == 0:
+                facts.append(services.seed())
+            if self.state["n"] % 5 == 0:
+                facts.append(services.call(lambda: encode(self.rng.getrandbits(40))))
+                self.state["timer"] = self.state["timer"] or services.now_ns() + 50
+            out.append((self._link(*facts), record[1] if self.sink else record))
+        return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records))
+
+    def _out(self, told: list[Any], origin: int, batch_size: int) -> list[Output]:
+        if self.sink:
+            rows = b"".join(encode([link, list(r) if isinstance(r, tuple) else r]) for link, r in told)
+            return [(0, Chunk(batch.ROWS, len(told), rows, origin))] if told else []
+        split: dict[int, list[Any]] = {}
+        for link, record in told:
+            source = record if isinstance(record, tuple) and record and record[0] == "p" else record[1]
+            split.setdefault(hash_of(source) % self.outputs, []).append((link, source))
+        return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs), origin)) for o, rs in sorted(split.items())]
+
+    def next_timer_ns(self) -> int | None:
+        return self.state["timer"] or None
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        self.state["timer"] = 0
+        self._link("timer", due_ns)
+        return []
+
+    def finish(self, services: Services) -> list[Output]:
+        return []
+
+    def snapshot(self, full: bool) -> Any:
+        return _Whole(encode(self.state))
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            self.state = decode(part)
+
+
+def hash_of(value: object) -> int:
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
+
+
+class _Whole:
+    full = True
+
+    def __init__(self, part: bytes) -> None:
+        self._part = part
+
+    def step(self, keys_max: int) -> bool:
+        return True
+
+    def parts(self) -> list[bytes]:
+        return [self._part]
+
+
+class Store:
+    """A sink's store that notices every contradiction at once."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.count = 0
+        self.digest = 0
+        self.incarnation = 0
+        self.logs: dict[int, DeterminantLog] = {}
+
+    def open(self, incarnation: int) -> Held:
+        assert incarnation > self.incarnation
+        self.incarnation = incarnation
+        return Held(self.count, self.digest, tuple(d for log in self.logs.values() for d in log.deltas({})))
+
+    def write(self, bundle: Bundle) -> None:
+        if bundle.incarnation < self.incarnation:
+            raise Fenced("a zombie")
+        assert bundle.first == self.count, (bundle.first, self.count)
+        self.count += bundle.count
+        self.rows.append(bundle.rows)
+        self.digest = bundle.digest
+        for delta in bundle.logs:
+            self.logs.setdefault(delta.task, DeterminantLog(delta.task)).merge(delta)
+
+
+class World:
+    """All tasks of a topology; `step` lets one thing happen, chosen by the seed."""
+
+    def __init__(self, topology: Topology, seed: int, records: int, depth: int = 1_000_000, **settings: Any) -> None:
+        self.rng = random.Random(seed)
+        self.topology = topology
+        self.records = records
+        config: dict[str, Any] = {"credit_bytes": 1 << 16, "batch_elements_max": 7, **settings}
+        self.config = JobConfig(run="r", name="w", pipeline="p", sharing_depth=depth, **config)
+        self.now_ns = 1_000
+        self.tasks: dict[int, TaskProtocol] = {}
+        self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
+        self.wires: dict[tuple[int, int, int, int], deque[list[bytes]]] = {}
+        self.stores = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
+        self.snapshots: dict[tuple[int, int], list[bytes]] = {}
+        self.acked: dict[int, set[int]] = {}
+        self.complete = 0
+        self.asked = 0
+        self.finished: set[int] = set()
+        self.dead: set[int] = set()
+        self.phases: list[tuple[str, str]] = []
+        self.faults: list[str] = []
+        for task in range(len(topology.tasks)):
+            self.promote(task)
+
+    # Live
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def entropy(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    def promote(self, index: int) -> None:
+        self.dead.discard(index)
+        self.incarnations[index] += 1
+        chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng)  # type: ignore[arg-type]
+        cut = Cut()
+        if self.complete:
+            parts = self.snapshots[index, self.complete]
+            cut = Cut.unpack(parts[0])
+            chain.restore(parts[1:])
+        task = TaskProtocol(
+            self.topology, index, self.incarnations[index], self.config, chain, self, cut, [("f", 1, "d")],  # type: ignore[arg-type]
+            self.faults.append,
+        )  # fmt: skip
+        self.tasks[index] = task
+        for other in self.topology.upstream(index):  # type: ignore[arg-type]
+            if other in self.tasks:
+                self.handle(other, PeerAt(index, self.incarnations[index]))
+                self.handle(index, PeerAt(other, self.incarnations[other]))
+        for other in self.topology.downstream(index):  # type: ignore[arg-type]
+            if other in self.tasks:
+                self.handle(index, PeerAt(other, self.incarnations[other]))
+                self.handle(other, PeerAt(index, self.incarnations[index]))
+        self.handle(index, Started())
+
+    def kill(self, index: int) -> None:
+        del self.tasks[index]
+        self.dead.add(index)
+        self.finished.discard(index)
+        for acks in self.acked.values():
+            acks.discard(index)
+        for end in [e for e in self.wires if e[2] == index]:
+            del self.wires[end]
+        for other in self.topology.upstream(index):  # type: ignore[arg-type]
+            if other in self.tasks:
+                self.handle(other, PeerDown(index, self.incarnations[index]))
+
+    def handle(self, index: int, event: Any) -> None:
+        task = self.tasks[index]
+        for effect in task.handle(event, self.now_ns):
+            self._perform(index, effect)
+
+    def _wire(self, source: int, target: int) -> deque[list[bytes]]:
+        return self.wires.setdefault((source, self.incarnations[source], target, self.incarnations[target]), deque())
+
+    def _perform(self, index: int, effect: Any) -> None:
+        if isinstance(effect, Send):
+            if effect.target in self.tasks:
+                self._wire(index, effect.target).append(effect.parts)
+        elif isinstance(effect, Reply):
+            target = int(effect.link)
+            if target in self.tasks:
+                self._wire(index, target).append(effect.parts)
+        elif isinstance(effect, OpenSink):
+            self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].open(self.incarnations[index])))
+        elif isinstance(effect, WriteBundle):
+            self.stores[effect.channel].write(effect.bundle)
+        elif isinstance(effect, ReadSource):
+            self._read(index, effect)
+        elif isinstance(effect, WriteSnapshot):
+            self.snapshots[index, effect.epoch] = effect.parts
+            self.handle(index, SnapshotWritten(effect.epoch, ("f", 1, "d")))
+        elif isinstance(effect, SnapshotReady):
+            self.acked.setdefault(effect.epoch, set()).add(index)
+        elif isinstance(effect, TruncateSink):
+            for log in self.stores[effect.channel].logs.values():
+                log.truncate(effect.epoch)
+        elif type(effect).__name__ == "Phase":
+            self.phases.append((self.topology.tasks[index].name, effect.name))
+            if effect.name == "finished":
+                self.finished.add(index)
+
+    def _read(self, index: int, effect: ReadSource) -> None:
+        count = min(self.rng.randint(1, effect.count_max), self.records - effect.position)
+        partition = self.topology.channels[effect.channel].partition
+        records = [("p", partition, effect.position + i) for i in range(count)]
+        ended = effect.position + count == self.records
+        self.handle(index, SourceRead(effect.channel, effect.position, records, 1, ended))
+
+    def step(self) -> None:
+        """Let one thing happen."""
+        self.now_ns += self.rng.randint(1, 40_000)
+        busy = [wire for wire, frames in self.wires.items() if frames]
+        if busy and self.rng.random() < 0.6:
+            wire = self.rng.choice(busy)
+            source, source_inc, target, target_inc = wire
+            parts = self.wires[wire].popleft()
+            if target in self.tasks and self.incarnations[target] == target_inc:
+                downstream = self.topology.upstream(target)  # type: ignore[arg-type]
+                link = str(source).encode() if source in downstream else b""
+                self.handle(target, FrameReceived(link, parts))
+        elif self.tasks:
+            self.handle(self.rng.choice(sorted(self.tasks)), Turn())
+
+    def checkpoint(self) -> None:
+        """Ask for the next checkpoint, or complete the one under way if everybody has acknowledged it."""
+        if self.asked == self.complete:
+            self.asked += 1
+        for index in self.tasks:
+            if self.topology.is_source(index):  # type: ignore[arg-type]
+                self.handle(index, CheckpointAsked(self.asked))
+        if len(self.acked.get(self.asked, ())) == len(self.topology.tasks):
+            self.complete = self.asked
+            for index in list(self.tasks):
+                self.handle(index, CheckpointCompleted(self.complete))
+
+    def done(self) -> bool:
+        sinks = {t.index for t in self.topology.tasks if self.topology.is_sink(t.index)}
+        return sinks <= self.finished and not self.dead
+
+    def state(self, index: int) -> State:
+        return self.tasks[index].recovery.state
