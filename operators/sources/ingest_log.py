@@ -1,0 +1,394 @@
+"""The ingest log: micro-batches on disk, each published once, by one query, in order.
+
+Spark's tasks write segments, the commit of a batch publishes one manifest that names them.  What is published
+never changes and cannot be published twice; what is not published does not exist for a reader.  Two drivers may
+run for a moment: the older one's commits are refused (`Fenced`).  Nothing here knows Spark or Arrow.
+
+    log.json                      format, number of channels, query id (bound by the first commit)
+    fence.json                    token of the driver that may publish
+    manifests/<batch>.json        a published batch
+    segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
+    low-water/<channel>.json      batches below it are not needed by that channel
+    ended.json                    number of batches of a query that has ended by itself
+    lock                          held while anything above but segments and low-water is written
+
+Every JSON file is sealed: its first line is the digest of the second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+
+FORMAT = 1
+RESTORE = "restore it, or use a new --state-dir"
+LOCK_WAIT_S = 30.0
+"""The lock is held for a few file operations; whoever cannot get it for so long reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows of one Spark partition of one batch, in one file; `part` counts the files of that partition."""
+
+    file: str
+    partition: int
+    part: int
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One published batch.
+
+    `before[c]` is the number of rows that channel c got from all earlier batches; `segments` are in the order of
+    (partition, part), which is the order of the rows; `offsets` is the digest of Spark's own record of what the
+    batch consists of ("" where that is not readable); `published_ns` is `time.monotonic_ns()` at the commit.
+    """
+
+    query: str
+    batch: int
+    token: int
+    offsets: str
+    published_ns: int
+    before: tuple[int, ...]
+    segments: tuple[Segment, ...]
+
+    def of_channel(self, channel: int) -> list[Segment]:
+        """The segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
+        return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
+
+    def after(self) -> tuple[int, ...]:
+        """Rows of each channel up to and with this batch."""
+        return tuple(
+            rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
+        )
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """The digest that segments and sealed files carry."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
+    """No two task attempts of any run have the same name."""
+    return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, data: bytes | memoryview) -> None:
+    """A new file, on disk when this returns."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _seal(body: Mapping[str, Any]) -> bytes:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return digest_of(text).encode() + b"\n" + text + b"\n"
+
+
+def _unseal(path: Path) -> dict[str, Any]:
+    digest, _, text = path.read_bytes().partition(b"\n")
+    text = text.removesuffix(b"\n")
+    if digest_of(text).encode() != digest:
+        raise CorruptData(f"{path} does not match its digest; {RESTORE}")
+    body: dict[str, Any] = json.loads(text)
+    return body
+
+
+class IngestLog:
+    """One directory; any number of processes may have it open.
+
+    Args:
+        directory: `<job directory>/ingest/<source name>`.
+        channels: how many channels the batches are spread over; fixed for the life of the log.
+    """
+
+    def __init__(self, directory: Path, channels: int) -> None:
+        self.directory = directory
+        self.channels = channels
+        self.segments = directory / "segments"
+        self._manifests = directory / "manifests"
+        self._low_water = directory / "low-water"
+
+    def create(self) -> None:
+        """Make the directory and its header unless they are there; whoever comes first does.
+
+        Raises:
+            PipelineError: the log was written for another number of channels.
+            CorruptData: the header does not match its digest.
+            Unavailable: somebody else holds the log.
+        """
+        for directory in (self.directory, self.segments, self._manifests, self._low_water):
+            directory.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            header = self._header()
+            if header is None:
+                self._replace("log.json", {"format": FORMAT, "channels": self.channels, "query": ""})
+                return
+        if header["format"] != FORMAT:
+            raise PipelineError(f"{self.directory}: format {header['format']}, not {FORMAT}; use a new --state-dir")
+        if header["channels"] != self.channels:
+            raise PipelineError(
+                f"{self.directory} was written with partitions={header['channels']}, the source says {self.channels}; "
+                f"set partitions={header['channels']}, or use a new --state-dir"
+            )
+
+    # -- who may publish ---------------------------------------------------------------------------------------
+
+    def take_over(self) -> int:
+        """Fence every earlier driver, remove what they left unpublished, and return the token to publish with."""
+        with self._locked():
+            token = self._token() + 1
+            self._replace("fence.json", {"token": token})
+            self._sweep()
+            return token
+
+    def check_token(self, token: int) -> None:
+        """Raise `Fenced` unless `token` is the youngest; cheap, and only a hint outside the lock."""
+        current = self._token()
+        if token != current:
+            raise Fenced(f"{self.directory}: driver {token} was replaced by driver {current}; it must not publish")
+
+    def _token(self) -> int:
+        try:
+            return int(_unseal(self.directory / "fence.json")["token"])
+        except FileNotFoundError:
+            return 0
+
+    def _sweep(self) -> None:
+        published = self._published(self.batches())
+        for path in self.segments.iterdir():
+            if path.name not in published:
+                path.unlink(missing_ok=True)
+        for path in self._manifests.glob(".*"):
+            path.unlink(missing_ok=True)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def write_segment(self, name: str, data: bytes | memoryview) -> str:
+        """Put a segment on disk under its final name and return its digest; it counts for nothing until published."""
+        temporary = self.segments / f".{name}"
+        _write(temporary, data)
+        temporary.rename(self.segments / name)
+        return digest_of(data)
+
+    def publish(self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "") -> bool:
+        """Make a batch visible: atomically, durably and once.
+
+        Publishing a batch again is what Spark does after a crash: the first publication stands, the new segments
+        are removed.
+
+        Returns:
+            True if this call published it, False if it was there already.
+
+        Raises:
+            Fenced: a younger driver has taken over.
+            PipelineError: another query, a batch out of turn, other offsets than before, or the log has ended.
+            CorruptData: the log's own files do not match their digests.
+            Unavailable: somebody else holds the log.
+        """
+        with self._locked():
+            self.check_token(token)
+            self._bind(query)
+            earlier = self.manifest(batch)
+            if earlier is not None:
+                self._check_same(earlier, offsets)
+                self.discard(segments)
+                return False
+            if self.ended() is not None:
+                raise PipelineError(f"{self.directory}: batch {batch} of a query that has ended; use a new --state-dir")
+            _sync_directory(self.segments)
+            ordered = tuple(sorted(segments, key=lambda segment: (segment.partition, segment.part)))
+            manifest = Manifest(query, batch, token, offsets, time.monotonic_ns(), self._before(batch), ordered)
+            for segment in ordered:
+                there = (self.segments / segment.file).exists()
+                invariant(there, "a segment is there when it is published", file=segment.file)
+            self._link(f"{batch:010d}.json", _seal(asdict(manifest)))
+            return True
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Remove segments that will not be published; those of a published batch are left alone."""
+        published = self._published(sorted({int(segment.file[:10]) for segment in segments}))
+        for segment in segments:
+            if segment.file not in published:
+                (self.segments / segment.file).unlink(missing_ok=True)
+
+    def _published(self, batches: Sequence[int]) -> set[str]:
+        """The files that the manifests of these batches name."""
+        manifests = [self.manifest(batch) for batch in batches]
+        return {segment.file for manifest in manifests if manifest for segment in manifest.segments}
+
+    def end(self, token: int) -> None:
+        """The query has ended by itself: what is published is all there will be."""
+        with self._locked():
+            self.check_token(token)
+            if self.ended() is None:
+                self._replace("ended.json", {"batches": max(self.batches(), default=-1) + 1})
+
+    def check_query(self, query: str) -> None:
+        """Raise `PipelineError` unless the log belongs to this query, or to none yet ("" : a query not yet begun)."""
+        header = self._header()
+        bound = header["query"] if header else ""
+        if bound and bound != query:
+            raise PipelineError(
+                f"{self.directory} holds the batches of query {bound}, not of {query or 'a new one'}: "
+                f"its Spark checkpoint was removed or replaced; {RESTORE}"
+            )
+
+    def _bind(self, query: str) -> None:
+        header = self._header()
+        invariant(header is not None, "a log is created before it is written", directory=str(self.directory))
+        self.check_query(query)
+        if header is not None and not header["query"]:
+            self._replace("log.json", {**header, "query": query})
+
+    def _check_same(self, earlier: Manifest, offsets: str) -> None:
+        if offsets and earlier.offsets and offsets != earlier.offsets:
+            raise PipelineError(
+                f"{self.directory}: batch {earlier.batch} is published, and Spark now takes other input for it: "
+                f"its checkpoint was rolled back; {RESTORE}"
+            )
+
+    def _before(self, batch: int) -> tuple[int, ...]:
+        if batch == 0:
+            return (0,) * self.channels
+        previous = self.manifest(batch - 1)
+        if previous is None:
+            raise PipelineError(
+                f"{self.directory}: Spark commits batch {batch}, the last is {max(self.batches(), default='none')}: "
+                "its checkpoint and this log do not belong together; restore both, or use a new --state-dir"
+            )
+        return previous.after()
+
+    def _link(self, name: str, data: bytes) -> None:
+        """A file that must not exist yet: linking fails where renaming would overwrite."""
+        temporary = self._manifests / f".{name}.{os.getpid()}"
+        _write(temporary, data)
+        try:
+            os.link(temporary, self._manifests / name)
+        except FileExistsError:
+            raise Fenced(f"{self._manifests / name} was published by another driver at the same time") from None
+        finally:
+            temporary.unlink()
+        _sync_directory(self._manifests)
+
+    def _replace(self, name: str, body: Mapping[str, Any]) -> None:
+        temporary = self.directory / f".{name}"
+        _write(temporary, _seal(body))
+        temporary.rename(self.directory / name)
+        _sync_directory(self.directory)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def batches(self) -> list[int]:
+        """Numbers of the batches that are here, ascending; truncation removes the lowest first."""
+        try:
+            return sorted(int(name[:-5]) for name in os.listdir(self._manifests) if not name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """A published batch; None if it is not published, or was removed.
+
+        Raises:
+            CorruptData: the file does not match its digest.
+        """
+        try:
+            body = _unseal(self._manifests / f"{batch:010d}.json")
+        except FileNotFoundError:
+            return None
+        body["before"] = tuple(body["before"])
+        body["segments"] = tuple(Segment(**segment) for segment in body["segments"])
+        return Manifest(**body)
+
+    def read_segment(self, segment: Segment) -> bytes:
+        """The bytes of a published segment.
+
+        Raises:
+            CorruptData: they are missing, or do not match the digest in the manifest.
+        """
+        path = self.segments / segment.file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise CorruptData(f"{path} is missing although its batch is published; {RESTORE}") from None
+        if digest_of(data) != segment.digest:
+            raise CorruptData(f"{path} does not match its digest; {RESTORE}")
+        return data
+
+    def ended(self) -> int | None:
+        """Number of batches of a query that has ended by itself, None while it may go on."""
+        try:
+            return int(_unseal(self.directory / "ended.json")["batches"])
+        except FileNotFoundError:
+            return None
+
+    def _header(self) -> dict[str, Any] | None:
+        try:
+            return _unseal(self.directory / "log.json")
+        except FileNotFoundError:
+            return None
+
+    # -- truncation --------------------------------------------------------------------------------------------
+
+    def release(self, channel: int, batch: int) -> None:
+        """`channel` needs no batch below `batch`: remove what no channel needs.
+
+        The last published batch is never released by a reader, so the counts go on from it.
+        """
+        temporary = self._low_water / f".{channel}.json.{os.getpid()}"
+        temporary.write_bytes(_seal({"batch": batch}))  # Not synced: what a power failure takes is written again.
+        temporary.rename(self._low_water / f"{channel}.json")
+        floor = min(self._released(other) for other in range(self.channels))
+        for number in self.batches():
+            if number >= floor:
+                break
+            manifest = self.manifest(number)
+            for segment in manifest.segments if manifest else ():
+                (self.segments / segment.file).unlink(missing_ok=True)
+            (self._manifests / f"{number:010d}.json").unlink(missing_ok=True)
+
+    def _released(self, channel: int) -> int:
+        try:
+            return int(_unseal(self._low_water / f"{channel}.json")["batch"])
+        except (FileNotFoundError, CorruptData):  # Torn by a power failure: nothing is known to be released.
+            return 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock goes with its holder, however that dies."""
+        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            deadline = time.monotonic() + LOCK_WAIT_S
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise Unavailable(f"{self.directory / 'lock'} has been held for {LOCK_WAIT_S:g} s") from None
+                    time.sleep(0.002)
+            yield
+        finally:
+            os.close(descriptor)

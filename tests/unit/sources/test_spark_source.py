@@ -1,0 +1,65 @@
+"""A `SparkSource` says what it needs, and needs no Spark to be imported, planned or read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import PipelineError
+from operators.sources import spark
+from operators.sources.base import SourceContext
+from operators.sources.spark import SparkSource
+
+
+def read(session: Any) -> Any:
+    return session
+
+
+def test_importing_it_imports_neither_spark_nor_arrow() -> None:
+    program = "import operators.sources.spark, sys; sys.exit(bool({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_a_partition_has_nothing_before_the_driver_has_run(tmp_path: Path) -> None:
+    source = SparkSource(read, partitions=3)
+    reader = source.open(2, SourceContext("docs", tmp_path, 0))
+    assert reader.read(0, 10) is None
+    reader.completed(0)
+    reader.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_driver_is_a_companion_that_can_import_these_packages(tmp_path: Path) -> None:
+    (companion,) = SparkSource(read).companions("docs", tmp_path)
+    assert list(companion.argv) == [sys.executable, "-m", "operators.sources.spark_driver", str(tmp_path), "docs"]
+    assert companion.environment["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_rows": 3}, "SparkSource has no option max_rows; known are trigger, available_now"),
+        ({"partitions": 0}, "partitions is 0; give 1 to 1024"),
+        ({"trigger": "soon"}, "trigger is 'soon'; give an interval like '200 milliseconds'"),
+        ({"output_mode": "complete"}, "output_mode is 'complete'; give 'append' or 'update'"),
+        ({"batch_rows_max": 0}, "batch_rows_max is 0"),
+    ],
+)
+def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(PipelineError, match=told):
+        SparkSource(read, **options)
+
+
+def test_something_else_than_a_function_is_refused() -> None:
+    with pytest.raises(PipelineError, match="takes a function read"):
+        SparkSource("/data")  # type: ignore[arg-type]
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "find_spec", lambda name: None if name == "pyarrow" else object())
+    with pytest.raises(PipelineError, match="SparkSource needs pyarrow; run `pip install "):
+        SparkSource(read).check()
