@@ -1,0 +1,261 @@
+"""The host agent: starts, kills and reaps the processes of a job on one host.
+
+`python -m standby.agent JOB_DIRECTORY`.  It notices an exit through the process's pidfd, at once.  It
+may be killed at any moment: its processes live on, and the next agent adopts them.  It touches no
+process that it has not proved to be its own by start time or by the marks in its environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from causal.config import JobConfig
+from causal.errors import CausalError, PeerViolation, Unavailable
+from standby.children import Child, Children, End, command
+from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
+from standby.parentage import die_with_parent
+from standby.processes import kill_marked, send_signal
+
+GRACE_S = 3.0
+"""How long processes may take to end when they are asked to."""
+
+KILL_S = 2.0
+"""How long a killed process may take to be gone."""
+
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
+"""Wait before a companion that crashed is started again; doubles with each crash in a row."""
+
+SOUND_S = 30.0
+"""A companion that ran this long did not crash in a row with the time before."""
+
+CRASHES_MAX = 20
+"""Crashes of a companion in a row that end the job."""
+
+SOCKET_QUEUE = 1000
+
+STATUS_DONE, STATUS_WRONG = 0, 2
+"""Exit statuses of a companion: it is done; its configuration is wrong."""
+
+_log = logging.getLogger("standby.agent")
+
+
+class Agent:
+    """One agent's life."""
+
+    def __init__(self, job: Path) -> None:
+        self._job = job
+        self._beat_s = JobConfig.load(job).heartbeat_ms / 1000
+        self._children = Children(job)
+        (job / "logs").mkdir(exist_ok=True)
+        self._restarts: dict[str, tuple[float, Child]] = {}
+        self._stopping = False
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.LINGER, 300),
+            (zmq.SNDHWM, SOCKET_QUEUE),
+            (zmq.RCVHWM, SOCKET_QUEUE),
+            (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
+            (zmq.RECONNECT_IVL, 20),
+            (zmq.RECONNECT_IVL_MAX, 200),
+        ):
+            self._socket.setsockopt(option, value)
+        self._socket.setsockopt_string(zmq.IDENTITY, AGENT)
+        self._socket.connect(f"ipc://{(job / 'runtime').read_text().strip()}/supervisor")
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, then end every process of the job."""
+        wake, waker = socket.socketpair()
+        for end in (wake, waker):
+            end.setblocking(False)
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which tells us what it means
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._poller.register(wake, zmq.POLLIN)
+        for ended in self._children.adopt():
+            self._ended(ended)
+        for child in self._children.living.values():
+            self._poller.register(child.pidfd, zmq.POLLIN)
+        beat_due = 0.0
+        while not self._stopping:
+            beat_due = self._turn(beat_due)
+        self._end_all()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()  # bounded by the socket's linger
+
+    def _on_terminate(self, number: int, frame: object) -> None:
+        self._stopping = True
+
+    def _turn(self, beat_due: float) -> float:
+        """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due."""
+        due = min([beat_due, *(at for at, _ in self._restarts.values())])
+        self._poller.poll(max(0, math.ceil((due - time.monotonic()) * 1e3)))
+        self._reap()
+        self._take_orders()
+        for slot, (at, child) in list(self._restarts.items()):
+            if time.monotonic() >= at:
+                del self._restarts[slot]
+                self._start(child)
+        if time.monotonic() < beat_due:
+            return beat_due
+        self._beat()
+        return time.monotonic() + self._beat_s
+
+    def _beat(self) -> None:
+        self._tell(
+            "agent_beat",
+            # A companion that is about to be started again counts as living, or it would be started twice.
+            slots={**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
+            dead={slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
+            killed=self._children.killed,
+        )
+
+    def _tell(self, kind: str, **keys: Any) -> None:
+        try:
+            self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
+        except zmq.Again:
+            return  # no supervisor for a long while; the next beat says it again
+
+    def _take_orders(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                self._obey(unpack(data))
+            except PeerViolation as problem:
+                _log.warning("from the supervisor: %s", problem)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        slot = order.get("slot")
+        if not isinstance(slot, str) or not slot or "/" in slot or slot.startswith("."):
+            raise PeerViolation(f"{order['kind']} without a slot")
+        if order["kind"] == "kill":
+            if slot in self._children.living:
+                self._children.kill(self._children.living[slot])
+                self._reap()
+        elif order["kind"] == "start":
+            told, role = command(order.get("argv"), order.get("environment")), order.get("role")
+            if told is None or not isinstance(role, str):
+                raise PeerViolation(f"start of {slot} without a command")
+            known = slot in self._children.living or slot in self._children.dead or slot in self._restarts
+            if not known:  # a repeated order is no second process
+                self._start(Child(slot, role, tuple(told[0]), told[1]))
+        else:
+            raise PeerViolation(f"unknown kind {order['kind']!r:.40}")
+
+    def _start(self, child: Child) -> None:
+        try:
+            self._children.start(child)
+        except Unavailable as problem:
+            _log.error("%s", problem)
+            self._children.dead[child.slot] = STATUS_WRONG
+            self._tell(
+                "exited", slot=child.slot, pid=0, at_ns=time.monotonic_ns(), status=STATUS_WRONG, last_line=str(problem)
+            )
+            return
+        self._children.dead.pop(child.slot, None)
+        self._poller.register(child.pidfd, zmq.POLLIN)
+        self._tell("started", slot=child.slot, pid=child.pid, at_ns=child.began_ns)
+
+    def _reap(self) -> None:
+        gone = False
+        for child in list(self._children.living.values()):
+            pidfd = child.pidfd
+            ended = self._children.reap(child)
+            if ended is not None:
+                self._poller.unregister(pidfd)
+                self._ended(ended)
+                gone = True
+        if gone:
+            self._children.save()
+
+    def _ended(self, end: End) -> None:
+        child = end.child
+        restarting = child.role.startswith("companion:") and not self._stopping and self._again(end)
+        self._tell(
+            "exited",
+            slot=child.slot,
+            pid=child.pid,
+            at_ns=end.at_ns,
+            status=end.status,
+            killed_ns=child.killed_ns,
+            last_line=end.last_line,
+            restarting=restarting,
+        )
+        _log.info("%s (pid %d) ended with status %s", child.slot, child.pid, end.status)
+
+    def _again(self, end: End) -> bool:
+        """Whether a companion is to be started again, and if so, put it on the list."""
+        child = end.child
+        if end.status in (STATUS_DONE, STATUS_WRONG):
+            return False
+        lived_s = (end.at_ns - child.began_ns) / 1e9
+        child.crashes = 1 if lived_s >= SOUND_S else child.crashes + 1
+        if child.crashes > CRASHES_MAX:
+            return False
+        # What it leaves behind (a Java virtual machine outlives its driver) must not meet its successor.
+        kill_marked(self._job, 0.0, only=child.slot)
+        wait_s = min(BACKOFF_S_MIN * 2 ** (child.crashes - 1), BACKOFF_S_MAX)
+        self._restarts[child.slot] = (time.monotonic() + wait_s, child)
+        return True
+
+    def _end_all(self) -> None:
+        """Ask every process to end, kill those that do not, and leave nothing behind."""
+        self._restarts.clear()
+        for child in self._children.living.values():
+            send_signal(child.pidfd, signal.SIGTERM)
+        self._await_ends(GRACE_S)
+        for child in self._children.living.values():
+            self._children.kill(child)
+        self._await_ends(KILL_S)
+        left = kill_marked(self._job, KILL_S)
+        if left:
+            _log.error("%d processes of the job could not be killed", left)
+        self._children.save()
+
+    def _await_ends(self, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while self._children.living and time.monotonic() < deadline:
+            poller = zmq.Poller()
+            for child in self._children.living.values():
+                poller.register(child.pidfd, zmq.POLLIN)
+            poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
+            self._reap()
+
+
+def main(argv: list[str]) -> int:
+    """Run the agent of one job on this host; 0 when all its processes have ended after SIGTERM."""
+    if len(argv) != 1:
+        print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
+        return 2
+    die_with_parent()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    try:
+        agent = Agent(Path(argv[0]).resolve())
+        try:
+            agent.run()
+        finally:
+            agent.close()
+    except CausalError as problem:
+        print(f"agent: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""What the launcher tells the supervisor about the job, so that the supervisor never loads user code.
+
+`topology.json` in the job's directory: the graph, the companions, and the kills to inject.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from causal.errors import PipelineError
+from causal.ids import ChannelId, TaskIndex, TaskName
+from causal.topology import Channel, Task, Topology
+
+FILE = "topology.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionCall:
+    """How to start a process that a source needs beside the dataflow."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """The graph of the job and what runs beside it."""
+
+    topology: Topology
+    companions: tuple[CompanionCall, ...] = ()
+    kills: tuple[tuple[str, float], ...] = ()
+    """(task, seconds after the first record entered): failures to inject."""
+
+    def save(self, directory: Path) -> None:
+        """Replace the file atomically."""
+        told = {
+            "tasks": [[task.name, list(task.operators)] for task in self.topology.tasks],
+            "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
+            "companions": [[c.name, list(c.argv), dict(c.environment)] for c in self.companions],
+            "kills": [list(kill) for kill in self.kills],
+        }
+        fresh = directory / (FILE + ".new")
+        fresh.write_text(json.dumps(told, indent=1))
+        os.replace(fresh, directory / FILE)
+
+    @classmethod
+    def load(cls, directory: Path) -> Blueprint:
+        """Read what `save` wrote.
+
+        Raises:
+            PipelineError: there is none, or it is not one.
+        """
+        path = directory / FILE
+        try:
+            told = json.loads(path.read_text())
+            tasks = tuple(
+                Task(TaskIndex(place), TaskName(name), tuple(operators))
+                for place, (name, operators) in enumerate(told["tasks"])
+            )
+            channels = tuple(
+                Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition)
+                for place, (source, target, partition) in enumerate(told["channels"])
+            )
+            companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in told["companions"])
+            kills = tuple((task, float(seconds)) for task, seconds in told["kills"])
+        except FileNotFoundError:
+            raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
+        except (ValueError, KeyError, TypeError) as problem:
+            raise PipelineError(f"{path} is damaged: {problem}; start the job afresh with `causal run`") from None
+        return cls(Topology(tasks, channels), companions, kills)

@@ -1,0 +1,199 @@
+"""The agent's table of processes: started, adopted, reaped, and on disk so that the next agent knows them.
+
+An entry is written before its process is started and completed after, so a process is either in the
+table or found by the marks in its environment; none is ever started twice or forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from causal.errors import Unavailable
+from standby.parentage import PARENT
+from standby.processes import JOB_MARK, SLOT_MARK, has_ended, marked, open_process, send_signal, start_time
+
+FILE = "processes.json"
+DEAD_KEPT = 256
+"""Ends of processes that each beat repeats; the oldest go first."""
+
+LINE_BYTES_MAX = 4096
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the job."""
+
+    slot: str
+    role: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    pid: int = 0
+    started: int = 0
+    """Start time in clock ticks since boot."""
+    pidfd: int = -1
+    process: subprocess.Popen[bytes] | None = None
+    """None for an adopted process, whose status only its parent can know."""
+    killed_ns: int | None = None
+    crashes: int = 0
+    began_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a process ended."""
+
+    child: Child
+    at_ns: int
+    status: int | None
+    last_line: str
+
+
+@dataclass(slots=True)
+class Children:
+    """All processes of one agent."""
+
+    job: Path
+    living: dict[str, Child] = field(default_factory=dict)
+    dead: dict[str, int | None] = field(default_factory=dict)
+    killed: dict[str, int] = field(default_factory=dict)
+
+    def save(self) -> None:
+        """Replace the table on disk atomically.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        told = {
+            "living": [
+                [c.slot, c.role, list(c.argv), dict(c.environment), c.pid, c.started, c.killed_ns]
+                for c in self.living.values()
+            ],
+            "dead": self.dead,
+            "killed": self.killed,
+        }
+        path = self.job / FILE
+        try:
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(told))
+            os.replace(fresh, path)
+        except OSError as problem:
+            raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
+
+    def start(self, child: Child) -> None:
+        """Start the process in a session of its own, with its output in its log.
+
+        Raises:
+            Unavailable: it could not be started; the entry is gone again.
+        """
+        self.living[child.slot] = child
+        child.pid = child.started = 0
+        child.killed_ns = None
+        self.save()
+        try:
+            with open(self.job / "logs" / f"{child.slot}.log", "ab") as log:
+                child.process = subprocess.Popen(
+                    child.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=self._environment(child),
+                )
+        except OSError as problem:
+            del self.living[child.slot]
+            raise Unavailable(f"{child.argv[0]} cannot be started: {problem.strerror}") from None
+        child.pid = child.process.pid
+        # Not reaped yet, so pid and start time are its own even if it has ended already.
+        child.pidfd = os.pidfd_open(child.pid)
+        child.started = start_time(child.pid) or 0
+        child.began_ns = time.monotonic_ns()
+        self.save()
+
+    def _environment(self, child: Child) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if name != PARENT}
+        marks = {JOB_MARK: str(self.job), SLOT_MARK: child.slot}
+        # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
+        return {**own, "PYTHONUNBUFFERED": "1", **child.environment, "PYTHONHASHSEED": "0", **marks}
+
+    def adopt(self) -> list[End]:
+        """Take over from the agent before this one: what lives is watched again, what ended meanwhile is returned."""
+        try:
+            told = json.loads((self.job / FILE).read_text())
+        except FileNotFoundError:
+            return []
+        except ValueError:
+            told = {"living": [], "dead": {}, "killed": {}}  # the marks still tell what lives
+        self.dead, self.killed = told["dead"], told["killed"]
+        by_slot: dict[str, int] = {}
+        for process in marked(self.job):
+            by_slot[process.slot] = min(process.pid, by_slot.get(process.slot, process.pid))
+        ends: list[End] = []
+        for slot, role, argv, environment, pid, started, killed_ns in told["living"]:
+            child = Child(slot, role, tuple(argv), environment, pid, started, killed_ns=killed_ns)
+            if not pid and slot in by_slot:  # started, but its pid not yet written down
+                child.pid, child.started = by_slot[slot], start_time(by_slot[slot]) or 0
+            child.began_ns = time.monotonic_ns()
+            pidfd = open_process(child.pid, child.started) if child.pid else None
+            self.living[slot] = child
+            if pidfd is None:
+                ends.append(self._end(child, None))
+            else:
+                child.pidfd = pidfd
+        self.save()
+        return ends
+
+    def reap(self, child: Child) -> End | None:
+        """Take note that a process has ended; None if it has not."""
+        if not has_ended(child.pidfd):
+            return None
+        status = child.process.wait() if child.process is not None else None
+        os.close(child.pidfd)
+        child.pidfd = -1
+        return self._end(child, status)
+
+    def _end(self, child: Child, status: int | None) -> End:
+        at_ns = time.monotonic_ns()
+        del self.living[child.slot]
+        self.dead[child.slot] = status
+        if child.killed_ns is not None:
+            self.killed[child.slot] = child.killed_ns
+        for table in (self.dead, self.killed):
+            while len(table) > DEAD_KEPT:
+                del table[next(iter(table))]
+        quiet = status == 0 or child.killed_ns is not None
+        return End(child, at_ns, status, "" if quiet else self._last_line(child.slot))
+
+    def kill(self, child: Child) -> None:
+        """SIGKILL, remembering the moment right before it."""
+        if child.pidfd >= 0:
+            if child.killed_ns is None:
+                child.killed_ns = time.monotonic_ns()
+            send_signal(child.pidfd, signal.SIGKILL)
+
+    def _last_line(self, slot: str) -> str:
+        """The last line with something on it in the process's log."""
+        try:
+            with open(self.job / "logs" / f"{slot}.log", "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_BYTES_MAX))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def command(argv: object, environment: object) -> tuple[Sequence[str], Mapping[str, str]] | None:
+    """`argv` and `environment` of a `start` message if they are what they should be."""
+    if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
+        return None
+    given: Any = {} if environment is None else environment
+    if not isinstance(given, dict) or not all(isinstance(p, str) for pair in given.items() for p in pair):
+        return None
+    return tuple(argv), given

@@ -1,0 +1,95 @@
+"""Counters of tasks that outlive the processes that counted.
+
+Each worker counts from its own start and tells the totals in its beats.  A task's figure is what its
+dead incarnations had last told plus what the living one tells, except positions, which are absolute
+(the highest counts), and levels, which only the living one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from standby.effects import Record
+
+POSITIONS = frozenset(("records_in", "records_out"))
+LEVELS = frozenset(("inflight_bytes", "checkpoint_ms"))
+PEAKS = frozenset(("latency_ms_max",))
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of two incarnations of one task, `other` the later one."""
+    result = dict(one)
+    for name, value in other.items():
+        held = result.get(name)
+        if isinstance(value, dict):
+            before = held if isinstance(held, dict) else {}
+            result[name] = {key: before.get(key, 0) + value.get(key, 0) for key in {**before, **value}}
+        elif name in LEVELS or not isinstance(held, (int, float)):
+            result[name] = value
+        else:
+            result[name] = max(held, value) if name in POSITIONS or name in PEAKS else held + value
+    return result
+
+
+def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
+    """Why these cannot be counters; None if they can."""
+    for name, value in counters.items():
+        if not isinstance(name, str):
+            return f"the counter {name!r} has no name"
+        values = value.values() if isinstance(value, dict) else (value,)
+        if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+            return f"the counter {name} is no number"
+    return None
+
+
+class Figures:
+    """The figures of all tasks of a job."""
+
+    def __init__(self) -> None:
+        self._retired: dict[str, dict[str, Any]] = {}
+        self._living: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        self.first_record_ns: int | None = None
+        """When the first record entered the job."""
+        self.life_first_record_ns: int | None = None
+        """The same, since the job was last resumed: injected kills count from it."""
+        self.last_output_ns: int | None = None
+
+    def apply(self, record: Record) -> None:
+        """Change by one decision; kinds that do not concern it are left alone."""
+        kind = record["kind"]
+        if kind == "gone" and record["task"]:
+            self._retire(record["task"], record["incarnation"], record["counters"])
+        elif kind == "first_record":
+            if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:
+                self.first_record_ns = record["at_ns"]
+            self.life_first_record_ns = record["at_ns"]
+        elif kind == "resumed":
+            self.life_first_record_ns = None
+            if self.first_record_ns is not None and self.first_record_ns > record["at_ns"]:
+                self.first_record_ns = None  # the machine was started anew, and its clock with it
+            for task, (incarnation, counters) in list(self._living.items()):
+                self._retire(task, incarnation, counters)
+
+    def _retire(self, task: str, incarnation: int, counters: Mapping[str, Any]) -> None:
+        lasting = {name: value for name, value in counters.items() if name not in LEVELS}
+        self._retired[task] = merged(self._retired.get(task, {}), lasting)
+        held = self._living.get(task)
+        if held is not None and held[0] <= incarnation:
+            del self._living[task]
+
+    def told(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
+        """A beat of the present incarnation."""
+        self._living[task] = (incarnation, counters)
+        if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
+            self.last_output_ns = last_output_ns
+
+    def last_told(self, task: str, incarnation: int) -> Mapping[str, Any]:
+        """What that incarnation told last, to be kept when it is gone."""
+        held = self._living.get(task)
+        return held[1] if held is not None and held[0] == incarnation else {}
+
+    def of(self, task: str) -> dict[str, Any]:
+        """All figures of a task, over its incarnations."""
+        held = self._living.get(task)
+        return merged(self._retired.get(task, {}), held[1] if held is not None else {})

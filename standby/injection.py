@@ -1,0 +1,51 @@
+"""Failures that were asked for: `--kill TASK@SECONDS`, and which deaths are no fault of the task.
+
+Seconds count from the first record that entered in this life of the job.  A kill whose task has no
+process at that moment waits until it has one.
+"""
+
+from __future__ import annotations
+
+from standby.effects import Record
+
+
+class Injection:
+    """The kills still to do."""
+
+    def __init__(self, kills: tuple[tuple[str, float], ...]) -> None:
+        self._kills = kills
+        self._done: set[int] = set()
+        self._requested: set[str] = set()
+
+    def apply(self, record: Record) -> None:
+        """Change by one decision; kinds that do not concern it are left alone."""
+        if record["kind"] == "injected":
+            self._done.add(record["index"])
+        elif record["kind"] == "killing" and record["why"] == "on request":
+            self._requested.add(record["slot"])
+        elif record["kind"] == "gone":
+            self._requested.discard(record["slot"])
+        elif record["kind"] == "resumed":
+            self._done.clear()
+            self._requested.clear()
+
+    def requested(self, slot: str) -> bool:
+        """Whether the death of this slot was asked for."""
+        return slot in self._requested
+
+    def due(self, first_record_ns: int | None, now_ns: int) -> list[tuple[int, str]]:
+        """(index, task) of each kill whose time has come; at most one per task."""
+        if first_record_ns is None:
+            return []
+        ripe: dict[str, int] = {}
+        for index, (task, seconds) in enumerate(self._kills):
+            if index not in self._done and now_ns >= first_record_ns + int(seconds * 1e9):
+                ripe.setdefault(task, index)
+        return [(index, task) for task, index in ripe.items()]
+
+    def deadline_ns(self, first_record_ns: int | None) -> int | None:
+        """When the next kill is due; None when none is left or nothing has entered yet."""
+        left = [seconds for index, (_, seconds) in enumerate(self._kills) if index not in self._done]
+        if first_record_ns is None or not left:
+            return None
+        return first_record_ns + int(min(left) * 1e9)

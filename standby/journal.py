@@ -1,0 +1,89 @@
+"""The supervisor's decisions, in SQLite, in the order they were made.
+
+One writer: a second supervisor on the same journal is refused.  WAL with synchronous=NORMAL: a
+committed decision survives the death of every process at any moment, without an fsync in the way of a
+promotion.  Only a power cut may lose the last decisions, and a power cut ends every process that
+acted on them; what must survive that as well, the manifests, is fsynced by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
+from causal.values import decode, encode
+from standby.effects import Record
+
+FILE = "journal.sqlite"
+LOCK = "supervisor.lock"
+"""Beside the journal and not the journal itself, because SQLite has locks of its own on that file."""
+
+BUSY_S = 5.0
+
+
+class Journal:
+    """An append-only list of records, open for one supervisor."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open it, make it if there is none.
+
+        Raises:
+            PipelineError: another supervisor has it open.
+            Unavailable: it cannot be opened or written.
+        """
+        self._path = directory / FILE
+        try:
+            self._lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise Unavailable(f"{directory / LOCK} cannot be opened: {problem.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
+        try:
+            self._store = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+            self._store.execute("PRAGMA journal_mode=WAL")
+            self._store.execute("PRAGMA synchronous=NORMAL")
+            self._store.execute("CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+        except sqlite3.Error as problem:
+            os.close(self._lock)
+            raise Unavailable(f"{self._path}: {problem}; mend the disk or give another --state-dir") from None
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write decisions, all or nothing.
+
+        Raises:
+            Unavailable: they could not be written; nothing was.
+        """
+        bodies = [(encode(dict(record)),) for record in records]
+        if not bodies:
+            return
+        try:
+            self._store.execute("BEGIN IMMEDIATE")
+            self._store.executemany("INSERT INTO decisions (body) VALUES (?)", bodies)
+            self._store.execute("COMMIT")
+        except sqlite3.Error as problem:
+            if self._store.in_transaction:
+                self._store.execute("ROLLBACK")
+            raise Unavailable(f"{self._path} cannot be written: {problem}") from None
+
+    def records(self) -> tuple[Record, ...]:
+        """All decisions, oldest first.
+
+        Raises:
+            CorruptData: one of them cannot be read.
+        """
+        try:
+            rows = self._store.execute("SELECT body FROM decisions ORDER BY id").fetchall()
+            return tuple(decode(body) for (body,) in rows)
+        except (sqlite3.Error, PeerViolation) as problem:
+            raise CorruptData(f"{self._path} is damaged ({problem}); start the job afresh, without --resume") from None
+
+    def close(self) -> None:
+        self._store.close()
+        os.close(self._lock)

@@ -1,0 +1,105 @@
+"""Checkpoints on disk: manifests that are whole or not there, and the sweeping of what none names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CorruptData, Unavailable
+from standby.checkpoints import as_files
+from standby.effects import Files, RemoveFiles
+
+DIRECTORY = "checkpoints"
+
+_MANIFEST = re.compile(r"manifest-(\d+)\.json")
+_SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
+
+_log = logging.getLogger("standby.manifests")
+
+
+def _digest(told: Mapping[str, Any]) -> str:
+    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def write_manifest(job: Path, epoch: int, files: Mapping[str, Files]) -> None:
+    """Write the manifest durably, in one step: after this returns the checkpoint is complete.
+
+    Raises:
+        Unavailable: it is not written, and nothing that could be taken for it is left.
+    """
+    told: dict[str, Any] = {"epoch": epoch, "files": {task: [list(file) for file in fs] for task, fs in files.items()}}
+    told["digest"] = _digest(told)
+    folder = job / DIRECTORY
+    path, fresh = folder / f"manifest-{epoch}.json", folder / f"manifest-{epoch}.json.new"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(fresh, "w") as file:
+            file.write(json.dumps(told, sort_keys=True))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        _sync(folder)
+    except OSError as problem:
+        path.unlink(missing_ok=True)
+        raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
+    """The manifest of the latest complete checkpoint; None when there is none.
+
+    Raises:
+        CorruptData: its digest does not match.
+    """
+    epochs = [int(match[1]) for match in map(_MANIFEST.fullmatch, _names(job / DIRECTORY)) if match]
+    if not epochs:
+        return None
+    path = job / DIRECTORY / f"manifest-{max(epochs)}.json"
+    try:
+        told = json.loads(path.read_text())
+        digest = told.pop("digest")
+        if digest != _digest(told) or told["epoch"] != max(epochs):
+            raise ValueError("its digest does not match")
+        return told["epoch"], as_files(told["files"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+
+
+def sweep(job: Path, order: RemoveFiles) -> None:
+    """Remove what the order says, and snapshots of dead incarnations that no manifest ever named.
+
+    A file that cannot be removed costs space and nothing else: it is logged.
+    """
+    folder = job / DIRECTORY
+    for name in _names(folder):
+        match = _MANIFEST.fullmatch(name)
+        if match and int(match[1]) < order.manifests_from:
+            _remove(folder / name)
+    for path in folder.rglob("*.snap*"):
+        match = _SNAPSHOT.fullmatch(path.name)
+        if match and int(match[1]) <= order.through_epoch and str(path.relative_to(job)) not in order.keep:
+            _remove(path)
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.is_dir() else []
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        _log.warning("%s cannot be removed: %s", path, problem.strerror)

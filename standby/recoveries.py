@@ -1,0 +1,109 @@
+"""The timeline of every recovery, from the last sign of life to the task being live again.
+
+Times are kept absolute (`*_ns`) and shown relative to the kill (`*_ms`); a phase that was never
+reached, because the task died again on the way, is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from standby.effects import Record
+
+KEPT = 1000
+"""Recoveries kept; the oldest go first."""
+
+RECENT = 16
+"""Recoveries that can be under way together, as far as `busy` looks."""
+
+UNDISTURBED_NS = 1_000_000_000
+"""How long a recovery may hold up the start of new standbys."""
+
+_PHASES = {
+    "promoted": "promoted_ns",
+    "collected": "collected_ns",
+    "first_output": "first_output_ns",
+    "running": "live_ns",
+}
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One failure of one task and what came of it."""
+
+    task: str
+    incarnation: int
+    """The incarnation that takes over."""
+    since_ns: int
+    detected_ns: int
+    mode: str = ""
+    promoted_ns: int | None = None
+    collected_ns: int | None = None
+    replayed_elements: int | None = None
+    first_output_ns: int | None = None
+    live_ns: int | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As the report has it."""
+
+        def after(at_ns: int | None) -> float | None:
+            return None if at_ns is None else round((at_ns - self.since_ns) / 1e6, 3)
+
+        return {
+            "task": self.task,
+            "mode": self.mode or "cold",
+            "detected_ms": after(self.detected_ns),
+            "promoted_ms": after(self.promoted_ns),
+            "collected_ms": after(self.collected_ns),
+            "replayed_elements": self.replayed_elements,
+            "first_output_ms": after(self.first_output_ns),
+            "live_ms": after(self.live_ns),
+        }
+
+
+class Timeline:
+    """All recoveries of a job."""
+
+    def __init__(self) -> None:
+        self._recoveries: list[Recovery] = []
+
+    def apply(self, record: Record) -> None:
+        """Change by one decision; kinds that do not concern it are left alone."""
+        kind = record["kind"]
+        if kind == "gone" and record["task"]:
+            self._recoveries.append(
+                Recovery(record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"])
+            )
+            del self._recoveries[:-KEPT]
+        elif kind == "promoted":
+            recovery = self.of(record["task"], record["incarnation"])
+            if recovery is not None:
+                recovery.mode = record["mode"]
+        elif kind == "phase":
+            self._phase(record)
+
+    def _phase(self, record: Record) -> None:
+        recovery = self.of(record["task"], record["incarnation"])
+        if recovery is None:
+            return
+        if record["phase"] == "replayed":
+            recovery.replayed_elements = record["detail"]
+        elif record["phase"] in _PHASES and getattr(recovery, _PHASES[record["phase"]]) is None:
+            setattr(recovery, _PHASES[record["phase"]], record["at_ns"])
+
+    def of(self, task: str, incarnation: int) -> Recovery | None:
+        """The recovery that this incarnation is the outcome of."""
+        for recovery in reversed(self._recoveries):
+            if recovery.task == task and recovery.incarnation == incarnation:
+                return recovery
+        return None
+
+    def busy(self, now_ns: int) -> bool:
+        """Whether a task is on its way back and should not have to share the machine with processes that start."""
+        recent = self._recoveries[-RECENT:]
+        return any(r.live_ns is None and now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """All of them, oldest first, as the report has them."""
+        return [recovery.shown() for recovery in self._recoveries]

@@ -1,0 +1,233 @@
+"""Who runs what: the slots (processes) and the seats (tasks) of a job, each a small state machine.
+
+The tables are the machines; a pair that is not in them is a bug of ours and stops the supervisor.
+`Roster.apply` is the only way in which decisions change it, live and after a restart alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from causal.errors import invariant
+from causal.topology import Topology
+from standby.effects import Record
+
+
+class SlotState(Enum):
+    """What a worker process is to the supervisor."""
+
+    STARTING = "starting"  # asked for; no beat yet
+    IDLE = "idle"  # beats, has no task: a standby
+    ASSIGNED = "assigned"  # has been given a task; no beat has confirmed it yet
+    SERVING = "serving"  # beats with its task
+    LEAVING = "leaving"  # to be killed; its exit is awaited
+    GONE = "gone"  # the process has ended
+
+
+_S = SlotState
+SLOT_TABLE: dict[tuple[SlotState, str], SlotState] = {
+    (_S.STARTING, "beat without task"): _S.IDLE,
+    (_S.STARTING, "kill"): _S.LEAVING,
+    (_S.STARTING, "exit"): _S.GONE,
+    (_S.IDLE, "beat without task"): _S.IDLE,
+    (_S.IDLE, "assign"): _S.ASSIGNED,
+    (_S.IDLE, "kill"): _S.LEAVING,
+    (_S.IDLE, "exit"): _S.GONE,
+    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal: the beats that made it idle are not in it
+    (_S.ASSIGNED, "beat without task"): _S.ASSIGNED,
+    (_S.ASSIGNED, "beat with task"): _S.SERVING,
+    (_S.ASSIGNED, "kill"): _S.LEAVING,
+    (_S.ASSIGNED, "exit"): _S.GONE,
+    (_S.SERVING, "beat without task"): _S.ASSIGNED,
+    (_S.SERVING, "beat with task"): _S.SERVING,
+    (_S.SERVING, "kill"): _S.LEAVING,
+    (_S.SERVING, "exit"): _S.GONE,
+    (_S.LEAVING, "beat without task"): _S.LEAVING,
+    (_S.LEAVING, "beat with task"): _S.LEAVING,
+    (_S.LEAVING, "kill"): _S.LEAVING,
+    (_S.LEAVING, "exit"): _S.GONE,
+}
+
+
+class SeatState(Enum):
+    """Whether a task has a process."""
+
+    WAITING = "waiting"  # no process: the next idle slot that may serve it gets it
+    PROMOTED = "promoted"  # a slot was told to be this task
+    SERVED = "served"  # that slot has confirmed it
+
+
+_T = SeatState
+SEAT_TABLE: dict[tuple[SeatState, str], SeatState] = {
+    (_T.WAITING, "assign"): _T.PROMOTED,
+    (_T.PROMOTED, "confirm"): _T.SERVED,
+    (_T.SERVED, "confirm"): _T.SERVED,
+    (_T.SERVED, "doubt"): _T.PROMOTED,
+    (_T.PROMOTED, "doubt"): _T.PROMOTED,
+    (_T.PROMOTED, "lose"): _T.WAITING,
+    (_T.SERVED, "lose"): _T.WAITING,
+}
+
+
+@dataclass(slots=True)
+class Slot:
+    """One worker process, from the decision to start it until it has ended."""
+
+    name: str
+    purpose: str
+    """The task it is a standby of; empty: it may become any task (a shared pool)."""
+    state: SlotState = SlotState.STARTING
+    task: str = ""
+    incarnation: int = 0
+    pid: int = 0
+    endpoint: str = ""
+    word: str = ""
+    """The worker's own word for its state."""
+    epoch: int = 0
+    followed: int | None = None
+    seen_ns: int = 0
+    """Last beat in this supervisor's life; 0 for none."""
+    known_ns: int = 0
+    """When this supervisor learnt that it should exist."""
+    asked_ns: int = 0
+    """When this supervisor last asked the agent to start it; 0 for never."""
+    ready_ns: int = 0
+    """When it became idle: a standby from there on."""
+    commanded_ns: int = 0
+    """When it was last sent `promote` or `follow`."""
+    following: tuple[str, int] | None = None
+    """(task, epoch) of the last `follow` sent."""
+    triggered: tuple[int, int] = (0, 0)
+    """(epoch, when) of the last `checkpoint` sent."""
+    peers_told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """What it was last told of each neighbour; an empty endpoint means `peer_down`."""
+
+    def step(self, trigger: str) -> None:
+        """Take the transition, which must be in the table."""
+        following = SLOT_TABLE.get((self.state, trigger))
+        invariant(following is not None, "no such transition of a slot", slot=self.name, state=self.state, on=trigger)
+        if following is not None:
+            self.state = following
+
+    @property
+    def living(self) -> bool:
+        return self.state is not SlotState.GONE
+
+
+@dataclass(slots=True)
+class Seat:
+    """One task and the process that holds it."""
+
+    name: str
+    source: bool
+    sink: bool
+    neighbours: tuple[str, ...]
+    upstream: tuple[str, ...]
+    state: SeatState = SeatState.WAITING
+    incarnation: int = 0
+    slot: str = ""
+    failures: int = 0
+    """In a row, none of them followed by a complete checkpoint; kills on request do not count."""
+    last_slot: str = ""
+    """The slot of the last process that failed under it."""
+    finished: bool = False
+
+    def step(self, trigger: str) -> None:
+        """Take the transition, which must be in the table."""
+        following = SEAT_TABLE.get((self.state, trigger))
+        invariant(following is not None, "no such transition of a task", task=self.name, state=self.state, on=trigger)
+        if following is not None:
+            self.state = following
+
+
+class Roster:
+    """All slots and seats of a job."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.seats: dict[str, Seat] = {}
+        self.slots: dict[str, Slot] = {}
+        self.started_max = 0
+        self.up = False
+        """Every task has had a process at least once."""
+        for task in topology.tasks:
+            upstream = tuple(topology.tasks[i].name for i in topology.upstream(task.index))
+            downstream = tuple(topology.tasks[i].name for i in topology.downstream(task.index))
+            self.seats[task.name] = Seat(
+                task.name, topology.is_source(task.index), topology.is_sink(task.index), upstream + downstream, upstream
+            )
+
+    def apply(self, record: Record) -> None:
+        """Change by one decision; kinds that do not concern it are left alone."""
+        act = {
+            "process": self._process,
+            "promoted": self._promoted,
+            "killing": self._killing,
+            "gone": self._gone,
+            "checkpoint": self._checkpoint,
+            "phase": self._phase,
+            "resumed": self._resumed,
+        }.get(record["kind"])
+        if act is not None:
+            act(record)
+
+    def _process(self, record: Record) -> None:
+        self.started_max = max(self.started_max, record["number"])
+        self.slots[record["slot"]] = Slot(record["slot"], record["purpose"])
+
+    def _promoted(self, record: Record) -> None:
+        slot, seat = self.slots[record["slot"]], self.seats[record["task"]]
+        invariant(record["incarnation"] > seat.incarnation, "incarnations rise", task=seat.name)
+        slot.step("assign")
+        seat.step("assign")
+        slot.task, slot.incarnation = seat.name, record["incarnation"]
+        slot.following, slot.commanded_ns = None, 0
+        slot.peers_told.clear()
+        seat.slot, seat.incarnation = slot.name, record["incarnation"]
+        self.up = self.up or all(s.incarnation > 0 for s in self.seats.values())
+
+    def _killing(self, record: Record) -> None:
+        self.slots[record["slot"]].step("kill")
+
+    def _gone(self, record: Record) -> None:
+        slot = self.slots[record["slot"]]
+        slot.step("exit")
+        seat = self.seats.get(record["task"] or slot.purpose)
+        if seat is not None and record["failure"]:
+            seat.failures += 1
+            seat.last_slot = slot.name
+        if record["task"] and seat is not None:
+            seat.step("lose")
+            seat.slot = ""
+        del self.slots[slot.name]
+
+    def _checkpoint(self, record: Record) -> None:
+        for seat in self.seats.values():
+            seat.failures = 0
+
+    def _phase(self, record: Record) -> None:
+        if record["phase"] == "finished":
+            self.seats[record["task"]].finished = True
+
+    def _resumed(self, record: Record) -> None:
+        # Every process of the job has died, and with the last of them all that a slot stood for.
+        self.slots.clear()
+        self.up = False
+        for seat in self.seats.values():
+            seat.state, seat.slot, seat.failures, seat.finished = SeatState.WAITING, "", 0, False
+
+    def idle(self) -> list[Slot]:
+        """Standbys that can be promoted now, the longest-serving first."""
+        return [slot for slot in self.slots.values() if slot.state is SlotState.IDLE and slot.seen_ns]
+
+    def waiting(self) -> list[Seat]:
+        return [seat for seat in self.seats.values() if seat.state is SeatState.WAITING]
+
+    def holder(self, seat: Seat) -> Slot | None:
+        """The slot that was given the task, if its process lives."""
+        return self.slots.get(seat.slot) if seat.slot else None
+
+    def seat_of(self, slot: Slot) -> Seat | None:
+        """The task of which this slot is the present holder."""
+        seat = self.seats.get(slot.task) if slot.task else None
+        return seat if seat is not None and seat.slot == slot.name else None

@@ -1,0 +1,385 @@
+"""The supervisor's logic: events in, effects out, nothing else.
+
+No clock, no files, no sockets: `handle(event, now_ns)` returns effects in the order that
+`standby.effects` promises, `next_deadline()` says when to send a `Tick`.  Decisions are records; the
+code that applies a record is the same live and after a restart, so the journal is the whole memory.
+What the journal does not hold, the beats repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import invariant
+from standby import events
+from standby.blueprint import Blueprint
+from standby.checkpoints import Coordinator
+from standby.detector import Detector
+from standby.effects import Answer, Effect, EndJob, KillProcess, Note, Outbox, Record, StartProcess
+from standby.failures import Failures
+from standby.figures import Figures
+from standby.injection import Injection
+from standby.promotion import Promotion
+from standby.recoveries import Timeline
+from standby.roster import Roster, Seat, Slot, SlotState
+from standby.view import view
+
+ALIVE_NS = 1_000_000_000
+"""How often every worker hears that there is a supervisor."""
+
+STOP_NS_MAX = 3_000_000_000
+"""How long workers may take to end after the last sink has finished."""
+
+WAKE_NS_MIN = 5_000_000
+"""Shortest sleep: what is overdue but cannot be done yet must not become a busy loop."""
+
+LOST_NS = 1_000_000_000
+"""How long after a restart a process may be unknown to the agent and silent before it counts as gone."""
+
+COMPANION_PREFIX = "companion-"
+
+
+class Supervision:
+    """The state and the rules of one job's supervisor."""
+
+    def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
+        self._config = config
+        self._blueprint = blueprint
+        self.roster = Roster(blueprint.topology)
+        self.timeline = Timeline()
+        self.figures = Figures()
+        interval_ns = int(config.checkpoint_interval_s * 1e9)
+        self.coordinator = Coordinator(self.roster, interval_ns, enabled=config.guarantee != "none")
+        self.injection = Injection(blueprint.kills)
+        self._promotion = Promotion(self.roster, self.coordinator, self.timeline, config.standbys)
+        self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
+        self._detector = Detector(config.suspect_after_ms * 1_000_000)
+        self._outbox = Outbox(self._apply)
+        self._companions = {COMPANION_PREFIX + c.name: c for c in blueprint.companions}
+        self._companions_asked: dict[str, int] = {}
+        self._now_ns = 0
+        self._restored_ns = 0
+        self._alive_ns = 0
+        self._dirty = True
+        self._stop_by_ns: int | None = None
+        self.stopping: tuple[int, str] | None = None
+        """(status, reason) once the end is decided."""
+        self.ended: tuple[int, str] | None = None
+        """(status, reason) once the job is over."""
+
+    def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
+        """Take one step.
+
+        Args:
+            event: the first one of a supervisor's life is `Restored`.
+            now_ns: `time.monotonic_ns()`; never goes back.
+        """
+        invariant(now_ns >= self._now_ns, "time does not go back")
+        invariant(self._restored_ns or isinstance(event, events.Restored), "a supervisor's life begins with Restored")
+        self._now_ns = now_ns
+        self._detector.observe(now_ns)
+        if self.ended is None or isinstance(event, events.Admin):
+            self._handlers[type(event)](self, event)
+        if self.ended is None:
+            self._settle()
+        return self._outbox.take()
+
+    def next_deadline(self) -> int:
+        """When a `Tick` is due at the latest, in ns of the same clock."""
+        due = [
+            self._alive_ns + ALIVE_NS,
+            self._detector.deadline_ns(self.roster),
+            self.coordinator.deadline_ns(),
+            self._promotion.deadline_ns(self._now_ns),
+            self.injection.deadline_ns(self.figures.life_first_record_ns),
+            self._stop_by_ns,
+        ]
+        return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
+
+    def _apply(self, record: Record) -> None:
+        """Change by one decision: the only way in which decisions change anything."""
+        if record["kind"] == "resumed":
+            self.figures.apply(record)
+        self.roster.apply(record)
+        self.coordinator.apply(record)
+        self.timeline.apply(record)
+        if record["kind"] != "resumed":
+            self.figures.apply(record)
+        self.injection.apply(record)
+        if record["kind"] == "stopping":
+            self.stopping = (record["status"], record["reason"])
+        elif record["kind"] == "ended":
+            self.stopping = self.ended = (record["status"], record["reason"])
+        elif record["kind"] == "resumed":
+            self.stopping = self.ended = None
+        self._dirty = True
+
+    # What happens on each event.
+
+    def _restored(self, event: events.Restored) -> None:
+        for record in event.records:
+            self._apply(record)
+        self._restored_ns = self._alive_ns = self._now_ns
+        for slot in self.roster.slots.values():
+            slot.known_ns = self._now_ns
+        if event.manifest is not None:
+            self.coordinator.adopt(*event.manifest, self._outbox)
+        if self.ended is not None:
+            self._outbox.add(EndJob(*self.ended))
+
+    def _beat(self, event: events.Beat) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None:
+            self._outbox.add(KillProcess(event.slot))  # of a life that is over, or started by nobody's decision
+            return
+        first = not slot.seen_ns
+        if first or (slot.endpoint, slot.followed, slot.word) != (event.endpoint, event.followed, event.state):
+            self._dirty = True
+        slot.seen_ns, slot.pid, slot.endpoint = self._now_ns, event.pid, event.endpoint
+        slot.word, slot.epoch, slot.followed = event.state, event.epoch, event.followed
+        if self.stopping is not None:
+            self._outbox.send(slot.name, "stop")
+        if not slot.purpose or event.followed is not None or event.task is not None:
+            self._promotion.ready(slot)
+        if event.task is not None:
+            self._beat_with_task(slot, event, first)
+        elif slot.state is SlotState.STARTING:
+            slot.step("beat without task")
+            slot.ready_ns = self._now_ns
+            self._dirty = True
+        else:
+            seat = self.roster.seat_of(slot)
+            if slot.state is SlotState.SERVING and seat is not None:
+                seat.step("doubt")
+            slot.step("beat without task")
+            self._dirty = self._dirty or slot.state is SlotState.ASSIGNED
+
+    def _beat_with_task(self, slot: Slot, event: events.Beat, first: bool) -> None:
+        if (slot.task, slot.incarnation) != (event.task, event.incarnation):
+            if slot.state is not SlotState.LEAVING:
+                self._outbox.add(Note(f"{slot.name} claims {event.task} incarnation {event.incarnation}: killed"))
+                self._promotion.kill(slot, "not its task", self._now_ns, self._outbox)
+            return
+        seat = self.roster.seat_of(slot)
+        if seat is None:
+            return
+        if slot.state is not SlotState.SERVING:
+            self._dirty = True
+            if slot.state is SlotState.ASSIGNED:
+                seat.step("confirm")
+        slot.step("beat with task")
+        if first:
+            self.coordinator.remind(slot, self._outbox)
+        if event.acked is not None:
+            self.coordinator.acknowledged(seat.name, *event.acked, self._now_ns, self._outbox)
+        if seat.source and self.coordinator.under_way and not self.coordinator.writing:
+            self.coordinator.trigger(slot, self._now_ns, self._outbox)
+        self.figures.told(seat.name, event.incarnation, event.counters, event.last_output_ns)
+        if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
+            self._outbox.decide("first_record", at_ns=event.first_record_ns)
+        if event.state == "finished" and not seat.finished:
+            self._finished(seat, event.incarnation, self._now_ns)
+
+    def _phase(self, event: events.Phase) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is None:
+            return
+        if event.phase == "finished":
+            if not seat.finished:
+                self._finished(seat, event.incarnation, event.at_ns)
+        elif self.timeline.of(seat.name, event.incarnation) is not None:
+            self._journal_phase(event.phase, seat, event.incarnation, event.at_ns, event.detail)
+
+    def _finished(self, seat: Seat, incarnation: int, at_ns: int) -> None:
+        self._journal_phase("finished", seat, incarnation, at_ns, None)
+        sinks = [seat for seat in self.roster.seats.values() if seat.sink]
+        if all(sink.finished for sink in sinks) and self.stopping is None:
+            self._stop(0, "")
+
+    def _journal_phase(self, phase: str, seat: Seat, incarnation: int, at_ns: int, detail: int | None) -> None:
+        self._outbox.decide("phase", phase=phase, task=seat.name, incarnation=incarnation, at_ns=at_ns, detail=detail)
+
+    def _snapshot(self, event: events.Snapshot) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is not None:
+            self.coordinator.acknowledged(seat.name, event.epoch, event.files, self._now_ns, self._outbox)
+
+    def _failed(self, event: events.Failed) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None or slot.state is SlotState.LEAVING or self.stopping is not None:
+            return
+        if event.task is None:
+            wanted = any(slot.purpose in ("", seat.name) for seat in self.roster.waiting())
+        else:
+            wanted = self._present(event.slot, event.task, event.incarnation) is not None
+        self._outbox.add(Note(f"{event.task or slot.name}: {event.error}: {event.message}"))
+        if event.definite and wanted:
+            self._stop(1, event.message)
+        else:
+            self._promotion.kill(slot, "failed", self._now_ns, self._outbox)
+
+    def _started(self, event: events.Started) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is not None:
+            slot.pid = event.pid
+            slot.known_ns = self._now_ns
+
+    def _exited(self, event: events.Exited) -> None:
+        if event.slot in self._companions:
+            if not event.restarting and event.status != 0 and self.stopping is None:
+                name = self._companions[event.slot].name
+                told = event.last_line or f"it exited with status {event.status}"
+                self._stop(1, f"{name}: {told} (log: logs/{event.slot}.log)")
+            return
+        slot = self.roster.slots.get(event.slot)
+        if slot is not None:
+            self._gone(slot, event.killed_ns, event.last_line)
+
+    def _gone(self, slot: Slot, killed_ns: int | None, last_line: str = "") -> None:
+        stopping = self.stopping is not None
+        reason = self._failures.gone(slot, killed_ns, last_line, stopping, self._now_ns, self._outbox)
+        if reason is not None:
+            self._stop(1, reason)
+
+    def _agent_beat(self, event: events.AgentBeat) -> None:
+        for name in event.dead:
+            slot = self.roster.slots.get(name)
+            if slot is not None:
+                self._gone(slot, event.killed.get(name))
+        for slot in list(self.roster.slots.values()):
+            if slot.name in event.slots:
+                self._kill_again(slot)
+            elif not slot.seen_ns:
+                self._unknown_to_agent(slot)
+            elif slot.state is SlotState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
+                self._gone(slot, None)
+        for name in event.slots:
+            if name not in self.roster.slots and name not in self._companions:
+                self._outbox.add(KillProcess(name))
+        for name in self._companions:
+            asked_ns = self._companions_asked.get(name, 0)
+            unknown = name not in event.slots and name not in event.dead
+            if unknown and self.stopping is None and (not asked_ns or self._now_ns - asked_ns >= LOST_NS):
+                self._start_companion(name)
+
+    def _kill_again(self, slot: Slot) -> None:
+        if slot.state is SlotState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
+            slot.asked_ns = self._now_ns
+            self._outbox.add(KillProcess(slot.name))
+
+    def _unknown_to_agent(self, slot: Slot) -> None:
+        """Neither the agent nor a beat knows a process that the journal has."""
+        if slot.state is SlotState.STARTING and self.stopping is None:
+            self._promotion.ask_again(slot, self._now_ns, self._outbox)
+        elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
+            self._gone(slot, None)
+
+    def _start_companion(self, name: str) -> None:
+        self._companions_asked[name] = self._now_ns
+        self._outbox.add(StartProcess(name, f"companion:{self._companions[name].name}"))
+
+    def _manifest_written(self, event: events.ManifestWritten) -> None:
+        self.coordinator.written(event.epoch, self._now_ns, self._outbox)
+        self._dirty = True
+
+    def _manifest_failed(self, event: events.ManifestFailed) -> None:
+        self.coordinator.not_written(event.epoch)
+        self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
+        self._dirty = True
+
+    def _admin(self, event: events.Admin) -> None:
+        if event.verb == "status":
+            self._outbox.add(Answer(event.sender, {"kind": "answer", "ok": True, "view": self.view()}))
+        elif event.verb == "kill":
+            self._outbox.add(Answer(event.sender, {"kind": "answer", **self._kill_task(event.arguments)}))
+        else:
+            told = f"there is no request {event.verb!r}; known are status and kill"
+            self._outbox.add(Answer(event.sender, {"kind": "answer", "ok": False, "error": told}))
+
+    def _kill_task(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        seat = self.roster.seats.get(str(arguments.get("task")))
+        if seat is None:
+            known = ", ".join(self.roster.seats)
+            return {"ok": False, "error": f"there is no task {arguments.get('task')}; tasks are {known}"}
+        slot = self.roster.holder(seat)
+        if slot is None or slot.state is SlotState.LEAVING or self.ended is not None:
+            return {"ok": False, "error": f"{seat.name} has no process at the moment"}
+        self._inject(slot)
+        return {"ok": True, "task": seat.name, "slot": slot.name, "pid": slot.pid}
+
+    def _inject(self, slot: Slot) -> None:
+        self._promotion.kill(slot, "on request", self._now_ns, self._outbox)
+
+    def _tick(self, event: events.Tick) -> None:
+        self._dirty = True
+
+    # What is due, whichever event it was.
+
+    def _settle(self) -> None:
+        if self._now_ns - self._alive_ns >= ALIVE_NS:
+            self._alive_ns, self._dirty = self._now_ns, True
+            for slot in self.roster.slots.values():
+                if slot.seen_ns:
+                    self._outbox.send(slot.name, "alive")
+        if self.stopping is not None:
+            self._settle_stop()
+            return
+        for slot in self._detector.suspects(self.roster, self._now_ns):
+            self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
+            self._promotion.kill(slot, "silent", self._now_ns, self._outbox)
+        for index, task in self.injection.due(self.figures.life_first_record_ns, self._now_ns):
+            holder = self.roster.holder(self.roster.seats[task])
+            if holder is not None and holder.seen_ns and holder.state is not SlotState.LEAVING:
+                self._outbox.decide("injected", index=index)
+                self._inject(holder)
+        if self._dirty:
+            self._dirty = False
+            self._promotion.settle(self._now_ns, self._outbox)
+            self.coordinator.settle(self._now_ns, self._outbox)
+            self._dirty = False  # what these decided is already acted upon
+
+    def _stop(self, status: int, reason: str) -> None:
+        """Decide the end; workers are told now and again with each beat."""
+        self._outbox.decide("stopping", status=status, reason=reason)
+        self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
+        for slot in self.roster.slots.values():
+            if slot.seen_ns:
+                self._outbox.send(slot.name, "stop")
+
+    def _settle_stop(self) -> None:
+        """End when every task's process has told its last figures and gone, or has had the time to."""
+        if self._stop_by_ns is None:  # decided by the supervisor before this one
+            self._stop_by_ns = self._now_ns + STOP_NS_MAX
+        served = any(self.roster.holder(seat) is not None for seat in self.roster.seats.values())
+        if self.stopping is not None and (not served or self._now_ns >= self._stop_by_ns):
+            status, reason = self.stopping
+            self._outbox.decide("ended", status=status, reason=reason)
+            self._outbox.add(EndJob(status, reason))
+
+    def _present(self, slot_name: str, task: str, incarnation: int) -> Seat | None:
+        """The seat of `task` if that slot holds it in that incarnation now."""
+        slot = self.roster.slots.get(slot_name)
+        seat = self.roster.seat_of(slot) if slot is not None else None
+        fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
+        return seat if fits else None
+
+    def view(self) -> dict[str, Any]:
+        """All that `status.json`, `causal status`, the metrics page and the report show."""
+        return view(self, self._config, self._now_ns)
+
+    _handlers: dict[type, Callable[[Supervision, Any], None]] = {
+        events.Restored: _restored,
+        events.Beat: _beat,
+        events.Phase: _phase,
+        events.Snapshot: _snapshot,
+        events.Failed: _failed,
+        events.Started: _started,
+        events.Exited: _exited,
+        events.AgentBeat: _agent_beat,
+        events.ManifestWritten: _manifest_written,
+        events.ManifestFailed: _manifest_failed,
+        events.Admin: _admin,
+        events.Tick: _tick,
+    }

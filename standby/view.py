@@ -1,0 +1,85 @@
+"""The supervisor's view of the job as plain data: what `status.json` holds and every display shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from causal.config import JobConfig
+from standby.roster import Seat, SeatState, SlotState
+
+if TYPE_CHECKING:
+    from standby.supervision import Supervision
+
+DURATIONS_SHOWN = 100
+
+
+def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, Any]:
+    """Everything a person or a report wants to know, JSON-ready."""
+    roster, coordinator, figures = supervision.roster, supervision.coordinator, supervision.figures
+    ended = supervision.ended
+    return {
+        "job": config.name,
+        "run": config.run,
+        "state": job_state(supervision),
+        "at_ns": now_ns,
+        "guarantee": config.guarantee,
+        "sharing_depth": config.sharing_depth,
+        "standbys": config.standbys,
+        "tasks": [_task(supervision, seat) for seat in roster.seats.values()],
+        "processes": [
+            {
+                "slot": slot.name,
+                "pid": slot.pid,
+                "state": slot.state.value,
+                "task": slot.task or None,
+                "standby_of": slot.purpose or None,
+            }
+            for slot in roster.slots.values()
+        ],
+        "checkpoint": {
+            "complete": coordinator.complete,
+            "count": coordinator.count,
+            "under_way": coordinator.under_way or None,
+            "took_ms": coordinator.took_ms[-DURATIONS_SHOWN:],
+        },
+        "recoveries": supervision.timeline.shown(),
+        "first_record_ns": figures.first_record_ns,
+        "last_output_ns": figures.last_output_ns,
+        "ended": None if ended is None else {"status": ended[0], "reason": ended[1]},
+    }
+
+
+def job_state(supervision: Supervision) -> str:
+    """One word for the whole job."""
+    seats = supervision.roster.seats.values()
+    if supervision.ended is not None:
+        return "ended"
+    if supervision.stopping is not None:
+        return "stopping"
+    if not supervision.roster.up:
+        return "starting"
+    return "running" if all(seat.state is SeatState.SERVED for seat in seats) else "recovering"
+
+
+def _task(supervision: Supervision, seat: Seat) -> dict[str, Any]:
+    roster = supervision.roster
+    holder = roster.holder(seat)
+    standbys = [s.name for s in roster.slots.values() if s.purpose == seat.name and s.state is SlotState.IDLE]
+    figures = supervision.figures.of(seat.name)
+    return {
+        "task": seat.name,
+        "kind": "source" if seat.source else "sink" if seat.sink else "operator",
+        "source": seat.source,
+        "sink": seat.sink,
+        "state": "finished" if seat.finished else (holder.word or seat.state.value) if holder else seat.state.value,
+        "slot": seat.slot or None,
+        "pid": holder.pid if holder else None,
+        "incarnation": seat.incarnation,
+        "epoch": holder.epoch if holder else None,
+        "standbys": standbys,
+        "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
+    }
+
+
+def _json_ready(value: Any) -> Any:
+    return {str(key): held for key, held in value.items()} if isinstance(value, dict) else value
