@@ -9,6 +9,7 @@ offset: nothing is ever unpickled.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -21,7 +22,10 @@ _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
 _SECOND_PASS = b"~"
 """Ends a datetime with fold = 1, which ISO 8601 cannot say."""
 
-_MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc9\xd4-\xd8\xff]").search
+TUPLE_DEPTH_MAX = 32
+"""Tuples within one another: each level is a call into MessagePack, which takes 40 KiB of the C stack."""
+
+_MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 """Finds the marks of bytes and extensions, and sometimes a number that looks like one."""
 
 
@@ -29,10 +33,12 @@ class NotCarried(TypeError):
     """A value that MessagePack cannot carry unchanged; the message says which and what to use instead."""
 
 
-def _extend(value: Any) -> msgpack.ExtType:
+def _extend(value: Any, depth: int) -> msgpack.ExtType:
     kind = type(value)
     if kind is tuple:
-        return msgpack.ExtType(_TUPLE, encode_loosely(list(value)))
+        if depth == TUPLE_DEPTH_MAX:
+            raise NotCarried(f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists")
+        return msgpack.ExtType(_TUPLE, _pack(list(value), depth + 1))
     if kind is datetime:
         return msgpack.ExtType(_DATETIME, _told(value))
     if kind is Decimal:
@@ -60,9 +66,14 @@ def _told(value: datetime) -> bytes:
     return value.isoformat().encode() + (_SECOND_PASS if value.fold else b"")
 
 
-def _restore(code: int, data: bytes) -> Any:
+def _restore(code: int, data: bytes, depth: int) -> Any:
     if code == _TUPLE:
-        return tuple(decode(data))
+        if depth == TUPLE_DEPTH_MAX:
+            raise PeerViolation(f"more than {TUPLE_DEPTH_MAX} tuples within one another in a MessagePack value")
+        items = _unpack(data, depth + 1)
+        if type(items) is not list:
+            raise PeerViolation("a tuple in a MessagePack value is not a list of items")
+        return tuple(items)
     if code == _DATETIME:
         again = data.endswith(_SECOND_PASS)
         value = datetime.fromisoformat(data.removesuffix(_SECOND_PASS).decode())
@@ -72,6 +83,26 @@ def _restore(code: int, data: bytes) -> Any:
     if code == _BIG_INT:
         return int(data.decode())
     raise PeerViolation(f"unknown extension type {code} in a MessagePack value")
+
+
+def _at(depth: int) -> tuple[Callable[[Any], msgpack.ExtType], Callable[[int, bytes], Any]]:
+    return lambda value: _extend(value, depth), lambda code, data: _restore(code, data, depth)
+
+
+_HOOKS = [_at(depth) for depth in range(TUPLE_DEPTH_MAX + 1)]
+
+
+def _pack(value: Any, depth: int) -> bytes:
+    packed: bytes = msgpack.packb(
+        value, default=_HOOKS[depth][0], strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
+    )
+    return packed
+
+
+def _unpack(data: bytes | memoryview, depth: int) -> Any:
+    return msgpack.unpackb(
+        data, ext_hook=_HOOKS[depth][1], strict_map_key=False, raw=False, unicode_errors="surrogatepass"
+    )
 
 
 def encode(value: Any) -> bytes:
@@ -96,10 +127,7 @@ def encode_loosely(value: Any) -> bytes:
         NotCarried: any other type that would not come back unchanged, or nesting that is too deep.
     """
     try:
-        packed: bytes = msgpack.packb(
-            value, default=_extend, strict_types=True, use_bin_type=True, unicode_errors="surrogatepass"
-        )
-        return packed
+        return _pack(value, 0)
     except NotCarried:
         raise
     except (ValueError, OverflowError, TypeError, RecursionError) as problem:
@@ -127,7 +155,7 @@ def decode(data: bytes | memoryview) -> Any:
         PeerViolation: the bytes are not one complete value.
     """
     try:
-        return msgpack.unpackb(data, ext_hook=_restore, strict_map_key=False, raw=False, unicode_errors="surrogatepass")
+        return _unpack(data, 0)
     except PeerViolation:
         raise
     except Exception as problem:  # msgpack, datetime and Decimal each raise their own kinds

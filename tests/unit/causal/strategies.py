@@ -1,0 +1,47 @@
+"""Values that a pipeline may carry, and equality that misses nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from hypothesis import strategies as st
+
+offsets = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+datetimes = st.builds(
+    lambda value, fold: value.replace(fold=fold),
+    st.datetimes(timezones=st.none() | offsets),
+    st.sampled_from((0, 1)),
+)
+texts = st.text(st.characters(), max_size=12) | st.text(st.characters(categories=["Cs", "Lu"]), max_size=4)
+hashable: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(1 << 70), 1 << 70)
+    | st.floats()
+    | texts
+    | st.binary(max_size=12)
+    | datetimes
+    | st.decimals(allow_nan=False)
+)
+scalars = hashable | st.decimals(allow_nan=True)
+keys = st.recursive(hashable, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4)
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple) | st.dictionaries(keys, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def told(value: Any) -> str:
+    """Differs when types, order of keys, sign of zero, zone or fold differ; equal for equal NaNs."""
+    if type(value) in (list, tuple):
+        return f"{type(value).__name__}({', '.join(map(told, value))})"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{told(key)}: {told(item)}" for key, item in value.items()) + "}"
+    if type(value) is datetime:
+        return f"{value!r} {value.fold} {value.tzname()}"
+    return f"{type(value).__name__} {value!r}"

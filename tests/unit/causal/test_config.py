@@ -1,0 +1,75 @@
+"""Settings are refused, never guessed; what must agree is in the fingerprint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.config import JobConfig
+from causal.errors import CausalError, InvariantViolation, PipelineError, invariant
+
+CONFIG = JobConfig(run="r1", name="counts", pipeline="/jobs/counts.py", settings={"n": "10"})
+
+
+def test_a_config_survives_its_file(tmp_path: Path) -> None:
+    CONFIG.save(tmp_path)
+    assert JobConfig.load(tmp_path) == CONFIG
+
+
+def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="holds no job.*causal run"):
+        JobConfig.load(tmp_path)
+
+
+def test_a_file_that_is_not_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{")
+    with pytest.raises(PipelineError, match=r"job\.json is not JSON"):
+        JobConfig.load(tmp_path)
+
+
+def test_unknown_keys_are_refused() -> None:
+    with pytest.raises(PipelineError, match="unknown setting colour"):
+        JobConfig.from_mapping({"run": "r", "name": "n", "pipeline": "/p.py", "colour": 1}, "job.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("guarantee", "exactly"),
+        ("on_error", "ignore"),
+        ("sharing_depth", 0),
+        ("checkpoint_interval_s", 0),
+        ("standbys", "-1"),
+        ("standbys", "many"),
+        ("key_groups", 0),
+        ("key_groups", 1 << 16),
+        ("credit_bytes", 100),
+        ("batch_elements_max", 0),
+        ("suspect_after_ms", 200),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(PipelineError, match=f"setting {name} is "):
+        replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize("change", [{"run": "r2"}, {"guarantee": "none"}, {"sharing_depth": 1}, {"key_groups": 64}])
+def test_the_fingerprint_differs_where_processes_must_agree(change: dict[str, Any]) -> None:
+    assert replace(CONFIG, **change).fingerprint("graph") != CONFIG.fingerprint("graph")
+
+
+def test_the_fingerprint_has_64_bits_and_ignores_what_may_differ() -> None:
+    assert 0 <= CONFIG.fingerprint("graph") < 1 << 64
+    assert replace(CONFIG, heartbeat_ms=50, metrics_port=9000).fingerprint("graph") == CONFIG.fingerprint("graph")
+    assert CONFIG.fingerprint("other graph") != CONFIG.fingerprint("graph")
+
+
+def test_an_invariant_tells_its_facts() -> None:
+    invariant(True, "holds")
+    with pytest.raises(InvariantViolation, match=r"^no order \(task='a/0', epoch=3\)$"):
+        invariant(False, "no order", task="a/0", epoch=3)
+    with pytest.raises(CausalError, match=r"^no order$"):
+        invariant(0, "no order")

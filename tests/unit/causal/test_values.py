@@ -1,0 +1,172 @@
+"""MessagePack gives back exactly what went in, or refuses it; hostile bytes are refused in one way."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.errors import PeerViolation
+from causal.values import NotCarried, decode, encode, encode_loosely
+from tests.unit.causal.strategies import told, values
+
+
+@given(values)
+def test_a_value_comes_back_as_it_went_in(value: Any) -> None:
+    assert told(decode(encode(value))) == told(value)
+
+
+@given(values)
+def test_a_value_has_one_encoding(value: Any) -> None:
+    again = decode(encode(value))
+    assert encode(again) == encode(value) == encode_loosely(value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [((1,), [1]), (1, 1.0), (1, True), ("a", b"a"), ({1: 0}, {"1": 0}), (0.0, -0.0), (Decimal("1.0"), Decimal("1"))],
+)
+def test_values_that_differ_have_different_bytes(one: Any, other: Any) -> None:
+    assert encode(one) != encode(other)
+
+
+class _Text(str):
+    pass
+
+
+class _Number(enum.IntEnum):
+    ONE = 1
+
+
+_Pair = collections.namedtuple("_Pair", "a b")
+
+
+class _Zone(tzinfo):
+    def utcoffset(self, at: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, at: datetime | None) -> str:
+        return "X"
+
+    def dst(self, at: datetime | None) -> timedelta:
+        return timedelta(0)
+
+
+def _circle() -> list[Any]:
+    circle: list[Any] = []
+    circle.append(circle)
+    return circle
+
+
+def _circle_of_tuples() -> Any:
+    inner: list[Any] = []
+    inner.append((inner,))
+    return inner
+
+
+REFUSED = [
+    {1},
+    frozenset({1}),
+    object(),
+    1j,
+    date(2026, 1, 1),
+    timedelta(1),
+    _Text("x"),
+    _Number.ONE,
+    _Pair(1, 2),
+    collections.OrderedDict(a=1),
+    collections.defaultdict(int),
+    bytearray(b"x"),
+    memoryview(b"x"),
+    msgpack.ExtType(1, b"\x90"),
+    msgpack.ExtType(9, b""),
+    msgpack.Timestamp(1, 2),
+    datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")),
+    datetime(2026, 1, 1, tzinfo=_Zone()),
+    10**5000,
+    _circle(),
+    _circle_of_tuples(),
+]
+
+
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "wrapped", [lambda v: v, lambda v: [v], lambda v: ({"k": (v,)},)], ids=["bare", "list", "deep"]
+)
+def test_what_would_not_come_back_is_refused(value: Any, wrapped: Any) -> None:
+    with pytest.raises(NotCarried):
+        encode(wrapped(value))
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_a_value_or_a_violation(data: bytes) -> None:
+    try:
+        decode(data)
+    except PeerViolation:
+        pass
+
+
+@given(values, st.data())
+def test_damaged_bytes_are_a_value_or_a_violation(value: Any, data: st.DataObject) -> None:
+    packed = bytearray(encode(value))
+    place = data.draw(st.integers(0, len(packed) - 1))
+    packed[place] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(packed)))
+    for hostile in (bytes(packed), bytes(packed[:cut]), bytes(packed) + b"\x00"):
+        try:
+            decode(hostile)
+        except PeerViolation:
+            pass
+
+
+HOSTILE = [
+    b"",
+    b"\xc1",
+    b"\x01\x02",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\x91" * 100_000,
+    b"\x81\x90\x00",
+    b"\xc7\x00\x63",
+    b"\xc7\x03\x01\x93\x01",
+    b"\xc7\x02\x01\xa1a",
+    b"\xc7\x03\x01\x81\x01\x02",
+    b"\xc7\x03\x02abc",
+    b"\xc7\x03\x03abc",
+    b"\xc7\x03\x04abc",
+    b"\xc7\x01\x01\x01",
+    b"\xc7\x01\x02\xff",
+]
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=lambda data: data[:6].hex() or "empty")
+def test_hostile_bytes_are_a_violation(data: bytes) -> None:
+    with pytest.raises(PeerViolation):
+        decode(data)
+
+
+@pytest.mark.parametrize("levels", [33, 200, 5000])
+def test_tuples_nested_too_deeply_are_a_violation(levels: int) -> None:
+    """Without a bound they would overflow the C stack, and kill the process."""
+    packed = b"\x90"
+    for _ in range(levels):
+        packed = msgpack.packb(msgpack.ExtType(1, b"\x91" + packed))
+    with pytest.raises(PeerViolation):
+        decode(packed)
+
+
+def test_deep_but_legal_nesting_survives() -> None:
+    value: Any = 0
+    for level in range(150):
+        value = {level: [value]} if level % 5 else (value,)
+    assert told(decode(encode(value))) == told(value)
