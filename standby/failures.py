@@ -45,6 +45,7 @@ class Failures:
             since_ns=sign_ns or now_ns,
             detected_ns=now_ns,
             failure=failure,
+            recover=not stopping,
             counters=dict(self.figures.last_told(seat.name, slot.incarnation)) if seat is not None else {},
         )
         if seat is None and not requested:

@@ -71,7 +71,7 @@ class Timeline:
     def apply(self, record: Record) -> None:
         """Change by one decision; kinds that do not concern it are left alone."""
         kind = record["kind"]
-        if kind == "gone" and record["task"]:
+        if kind == "gone" and record["task"] and record["recover"]:
             self._recoveries.append(
                 Recovery(record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"])
             )

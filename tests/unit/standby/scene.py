@@ -1,0 +1,167 @@
+"""A supervisor's logic on a stage: workers and agent played by a few lines, time by an integer.
+
+Every effect is checked against the promise of its order; `restart` builds a second supervisor from
+nothing but what the first had journaled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.config import JobConfig
+from causal.ids import ChannelId, TaskIndex, TaskName
+from causal.topology import Channel, Task, Topology
+from standby import effects as fx
+from standby import events
+from standby.blueprint import Blueprint, CompanionCall
+from standby.supervision import Supervision
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def chain_of(*names: str) -> Topology:
+    """A pipeline of single tasks, each sending to the next; the first reads, the last writes."""
+    tasks = tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(names))
+    ends = [-1, *range(len(names)), -1]
+    channels = tuple(
+        Channel(ChannelId(i), TaskIndex(a), TaskIndex(b)) for i, (a, b) in enumerate(zip(ends, ends[1:], strict=False))
+    )
+    return Topology(tasks, channels)
+
+
+def snapshot_files(task: str, epoch: int, incarnation: int) -> fx.Files:
+    return ((f"checkpoints/{task}/e{epoch}-i{incarnation}.snap", 10, "00"),)
+
+
+class Scene:
+    """A supervisor and the workers it believes in."""
+
+    def __init__(self, *names: str, companions: tuple[CompanionCall, ...] = (), kills: Any = (), **config: Any) -> None:
+        self.topology = chain_of(*(names or ("read/0", "count/0", "out/0")))
+        self.config = JobConfig(run="r", name="job", pipeline="/p.py", **config)
+        self.blueprint = Blueprint(self.topology, companions, tuple(kills))
+        self.now = SECOND
+        self.journal: list[Any] = []
+        self.living: dict[str, dict[str, Any]] = {}
+        self.dead: dict[str, int | None] = {}
+        self.said: list[fx.Effect] = []
+        self.removed: list[fx.RemoveFiles] = []
+        self.manual_manifest = False
+        self.supervision = Supervision(self.config, self.blueprint)
+        self.step(events.Restored(()))
+
+    def restart(self, manifest: Any = None) -> None:
+        """Kill the supervisor and start another one on the same journal."""
+        self.supervision = Supervision(self.config, self.blueprint)
+        self.step(events.Restored(tuple(self.journal), manifest))
+
+    def step(self, event: events.Event, after_ms: float = 1) -> list[fx.Effect]:
+        self.now += int(after_ms * MS)
+        told = self.supervision.handle(event, self.now)
+        ranks = [{fx.Journal: 0, fx.EndJob: 2}.get(type(effect), 1) for effect in told]
+        assert ranks == sorted(ranks), "decisions are journaled before anything acts on them, and the end comes last"
+        self.said = told
+        everything = list(told)
+        for effect in told:
+            if isinstance(effect, fx.Journal):
+                self.journal.append(effect.record)
+            elif isinstance(effect, fx.StartProcess) and effect.slot.startswith("w"):
+                self.living.setdefault(effect.slot, {"task": None, "incarnation": 0, "epoch": 0, "followed": None})
+            elif isinstance(effect, fx.Send):
+                self._obey(effect)
+            elif isinstance(effect, fx.RemoveFiles):
+                self.removed.append(effect)
+            elif isinstance(effect, fx.WriteManifest) and not self.manual_manifest:
+                everything += self.step(events.ManifestWritten(effect.epoch), 0)
+        self.said = everything
+        return everything
+
+    def _obey(self, effect: fx.Send) -> None:
+        worker, message = self.living.get(effect.slot), effect.message
+        if worker is None:
+            return
+        if message["kind"] == "promote":
+            worker.update(task=message["task"], incarnation=message["incarnation"], epoch=message["epoch"])
+        elif message["kind"] == "follow":
+            worker.update(followed=message["epoch"])
+        elif message["kind"] == "checkpoint":
+            worker.update(epoch=message["epoch"])
+
+    def beat(self, slot: str, after_ms: float = 1, **told: Any) -> list[fx.Effect]:
+        worker = self.living[slot]
+        fields: dict[str, Any] = {
+            "pid": int(slot[1:]) + 100,
+            "endpoint": f"ipc:///x/{slot}",
+            "task": worker["task"],
+            "incarnation": worker["incarnation"],
+            "state": "running" if worker["task"] else "standby",
+            "epoch": worker["epoch"],
+            "followed": worker["followed"],
+        }
+        return self.step(events.Beat(slot, **{**fields, **told}), after_ms)
+
+    def beats(self, rounds: int = 3, **told: Any) -> list[fx.Effect]:
+        """Let every living worker beat, and time pass, until the supervisor has nothing left to start."""
+        heard: list[fx.Effect] = []
+        for _ in range(rounds):
+            for slot in list(self.living):
+                heard += self.beat(slot, **told)
+        return heard
+
+    def agent_beat(self) -> list[fx.Effect]:
+        slots = {slot: int(slot[1:]) + 100 for slot in self.living}
+        return self.step(events.AgentBeat(slots, self.dead))
+
+    def die(self, slot: str, **told: Any) -> list[fx.Effect]:
+        self.living.pop(slot)
+        self.dead[slot] = -9
+        return self.step(events.Exited(slot, int(slot[1:]) + 100, self.now, status=-9, **told))
+
+    def slot_of(self, task: str) -> str:
+        return self.supervision.roster.seats[task].slot
+
+    def incarnation_of(self, task: str) -> int:
+        return self.supervision.roster.seats[task].incarnation
+
+    def acknowledge(self, task: str, epoch: int) -> list[fx.Effect]:
+        slot, incarnation = self.slot_of(task), self.incarnation_of(task)
+        files = snapshot_files(task, epoch, incarnation)
+        return self.step(events.Snapshot(slot, task, incarnation, epoch, files))
+
+    def phase(self, task: str, phase: str, detail: int | None = None) -> list[fx.Effect]:
+        return self.step(events.Phase(self.slot_of(task), task, self.incarnation_of(task), phase, self.now, detail))
+
+    def checkpoint(self) -> list[fx.Effect]:
+        """Let the interval pass and every task acknowledge."""
+        epoch = self.supervision.coordinator.complete + 1
+        self.idle(self.config.checkpoint_interval_s * 1000)
+        heard: list[fx.Effect] = []
+        for task in self.supervision.roster.seats:
+            heard += self.acknowledge(task, epoch)
+        return heard
+
+    def idle(self, span_ms: float) -> list[fx.Effect]:
+        """Time passes, everybody beats."""
+        heard: list[fx.Effect] = []
+        end = self.now + int(span_ms * MS)
+        while self.now < end:
+            heard += self.step(events.Tick(), 50)
+            heard += self.beats(1)
+        return heard
+
+
+def sent(effects: list[fx.Effect], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """(slot, message) of each message of that kind."""
+    return [(e.slot, dict(e.message)) for e in effects if isinstance(e, fx.Send) and e.message["kind"] == kind]
+
+
+def of(effects: list[fx.Effect], kind: type) -> list[Any]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def running(**config: Any) -> Scene:
+    """A job of three tasks whose tasks and standbys are all up."""
+    scene = Scene(**config)
+    scene.beats(6)
+    return scene

@@ -1,0 +1,427 @@
+"""What the supervisor decides: start, failures of every kind, its own restart, the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from causal.errors import InvariantViolation
+from standby import effects as fx
+from standby import events
+from standby.blueprint import CompanionCall
+from standby.supervision import Supervision
+from tests.unit.standby.scene import SECOND, Scene, of, running, sent
+
+TASKS = ("read/0", "count/0", "out/0")
+
+
+def test_at_the_start_tasks_come_first_and_standbys_when_all_tasks_run() -> None:
+    scene = Scene()
+    assert list(scene.living) == ["w1", "w2", "w3"]
+    heard = scene.beats(1)
+    assert [m["task"] for _, m in sent(heard, "promote")] == list(TASKS)
+    assert all(m["incarnation"] == 1 and m["epoch"] == 0 and m["files"] == [] for _, m in sent(heard, "promote"))
+    assert len(scene.living) == 3
+    heard = scene.beats(2)
+    assert len(scene.living) == 6
+    assert sorted(m["task"] for _, m in sent(heard, "follow")) == sorted(TASKS)
+
+
+def test_every_task_learns_of_all_its_neighbours() -> None:
+    scene = Scene()
+    heard = scene.beats(3)
+    known: dict[str, set[str]] = {task: set() for task in TASKS}
+    for slot, message in sent(heard, "promote"):
+        known[message["task"]] |= set(message["peers"])
+    for slot, message in sent(heard, "peer"):
+        known[scene.living[slot]["task"]].add(message["task"])
+    assert known == {"read/0": {"count/0"}, "count/0": {"read/0", "out/0"}, "out/0": {"count/0"}}
+
+
+def test_a_failure_promotes_the_standby_of_that_task_and_tells_the_neighbours() -> None:
+    scene = running()
+    scene.checkpoint()
+    heard = scene.die(scene.slot_of("count/0"))
+    [(slot, promote)] = sent(heard, "promote")
+    assert promote["task"] == "count/0" and promote["incarnation"] == 2 and promote["epoch"] == 1
+    assert promote["files"] == [["checkpoints/count/0/e1-i1.snap", 10, "00"]]
+    assert set(promote["peers"]) == {"read/0", "out/0"}
+    told = {to: m for to, m in sent(heard, "peer")}
+    assert set(told) == {scene.slot_of("read/0"), scene.slot_of("out/0")}
+    assert all(
+        m == {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{slot}", "incarnation": 2}
+        for m in told.values()
+    )
+    assert not sent(heard, "peer_down")
+    assert scene.journal[-1] == {
+        "kind": "promoted", "task": "count/0", "incarnation": 2, "slot": slot, "epoch": 1, "mode": "standby"
+    }  # fmt: skip
+    heard = scene.idle(1500)
+    assert [record["purpose"] for record in scene.journal if record["kind"] == "process"][-1] == "count/0"
+
+
+def test_without_a_ready_standby_upstream_is_told_at_once_and_a_new_process_is_promoted() -> None:
+    scene = running(standbys="0")
+    assert len(scene.living) == 3
+    heard = scene.die(scene.slot_of("count/0"), killed_ns=scene.now)
+    assert sent(heard, "peer_down") == [
+        (scene.slot_of("read/0"), {"kind": "peer_down", "task": "count/0", "incarnation": 1})
+    ]
+    [started] = of(heard, fx.StartProcess)
+    heard = scene.beat(started.slot, 300)
+    [(slot, promote)] = sent(heard, "promote")
+    assert (slot, promote["task"], promote["incarnation"]) == (started.slot, "count/0", 2)
+    assert len(sent(heard, "peer")) == 2
+    assert scene.supervision.view()["recoveries"][0]["mode"] == "cold"
+
+
+def test_a_pool_serves_whichever_task_fails() -> None:
+    scene = running(standbys="1")
+    assert len(scene.living) == 4
+    heard = scene.die(scene.slot_of("out/0"))
+    assert [m["task"] for _, m in sent(heard, "promote")] == ["out/0"]
+    assert scene.supervision.view()["recoveries"][0]["mode"] == "standby"
+    scene.idle(1500)
+    assert len(scene.living) == 4
+
+
+def test_two_failures_at_once_are_two_promotions() -> None:
+    scene = running()
+    first, second = scene.slot_of("read/0"), scene.slot_of("out/0")
+    heard = scene.die(first) + scene.die(second)
+    assert [m["task"] for _, m in sent(heard, "promote")] == ["read/0", "out/0"]
+    scene.idle(1500)
+    assert len(scene.living) == 6
+
+
+def test_neighbours_that_fail_together_are_told_of_each_others_new_place() -> None:
+    scene = running()
+    heard = scene.die(scene.slot_of("read/0")) + scene.die(scene.slot_of("count/0"))
+    [(_, read), (count_slot, count)] = sent(heard, "promote")
+    assert count["peers"]["read/0"] == [f"ipc:///x/{scene.slot_of('read/0')}", 2]
+    assert (scene.slot_of("read/0"), {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{count_slot}", "incarnation": 2}) in sent(heard, "peer")  # fmt: skip
+
+
+def test_the_same_task_may_fail_again_while_it_recovers() -> None:
+    scene = running()
+    scene.die(scene.slot_of("count/0"))
+    scene.phase("count/0", "promoted")
+    heard = scene.die(scene.slot_of("count/0"))
+    [started] = of(heard, fx.StartProcess)
+    heard = scene.beat(started.slot)
+    [(_, promote)] = sent(heard, "promote")
+    assert promote["incarnation"] == 3
+    for phase in ("promoted", "collected", "first_output", "running"):
+        scene.phase("count/0", phase)
+    first, second = scene.supervision.view()["recoveries"]
+    assert first["promoted_ms"] is not None and first["live_ms"] is None
+    assert second["live_ms"] is not None
+
+
+def test_a_standby_that_dies_is_replaced_after_a_pause_and_nothing_else_happens() -> None:
+    scene = running()
+    [standby] = [
+        p["slot"] for p in scene.supervision.view()["processes"] if p["standby_of"] == "out/0" and not p["task"]
+    ]
+    heard = scene.die(standby)
+    assert not sent(heard, "promote") and not sent(heard, "peer") and not of(heard, fx.StartProcess)
+    heard = scene.idle(200)
+    assert len(of(heard, fx.StartProcess)) == 1
+    assert scene.supervision.view()["recoveries"] == []
+
+
+def test_a_silent_process_is_killed_first_and_promoted_when_its_exit_is_confirmed() -> None:
+    scene = running(suspect_after_ms=500)
+    hung = scene.slot_of("count/0")
+    others = [slot for slot in scene.living if slot != hung]
+    heard: list[fx.Effect] = []
+    for _ in range(14):
+        for slot in others:
+            heard += scene.beat(slot, 10)
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(hung)]
+    assert not sent(heard, "promote")
+    assert {"kind": "killing", "slot": hung, "why": "silent"} in scene.journal
+    heard = scene.die(hung)
+    assert [m["task"] for _, m in sent(heard, "promote")] == ["count/0"]
+
+
+def test_silence_while_the_supervisor_itself_was_stopped_is_nobodys_fault() -> None:
+    scene = running()
+    heard = scene.step(events.Tick(), 60_000)
+    assert not of(heard, fx.KillProcess)
+
+
+def test_a_task_that_keeps_failing_without_a_checkpoint_ends_the_job_in_one_line() -> None:
+    scene = running(crash_loop_max=3, standbys="0")
+    heard: list[fx.Effect] = []
+    for _ in range(3):
+        heard = scene.die(scene.slot_of("count/0"), last_line="ValueError: no")
+        scene.beats(2)
+    [end] = of(heard, fx.EndJob)
+    assert end.status == 1 and "\n" not in end.reason
+    assert "count/0 failed 3 times" in end.reason and "logs/w5.log" in end.reason and "ValueError: no" in end.reason
+
+
+def test_a_complete_checkpoint_and_kills_on_request_do_not_count_as_a_crash_loop() -> None:
+    scene = running(crash_loop_max=2, standbys="0")
+    for _ in range(3):
+        scene.die(scene.slot_of("count/0"))
+        scene.beats(3)
+        scene.checkpoint()
+    for _ in range(4):
+        scene.step(events.Admin("admin-1", "kill", {"task": "count/0"}))
+        scene.die(scene.slot_of("count/0"), killed_ns=scene.now)
+        scene.beats(3)
+    assert scene.supervision.ended is None
+
+
+def test_a_worker_that_cannot_even_start_ends_the_job() -> None:
+    scene = Scene(crash_loop_max=2)
+    heard: list[fx.Effect] = []
+    for _ in range(6):
+        for slot in list(scene.living):
+            heard += scene.die(slot, last_line="No module named x")
+        heard += scene.step(events.Tick(), 500)
+    [end] = of(heard, fx.EndJob)
+    assert end.status == 1 and "No module named x" in end.reason
+
+
+def test_a_definite_failure_ends_the_job_with_its_message_and_an_indefinite_one_is_a_crash() -> None:
+    scene = running()
+    slot = scene.slot_of("count/0")
+    heard = scene.step(events.Failed(slot, "count/0", 1, "Lost", "gone", definite=False))
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(slot)] and not of(heard, fx.EndJob)
+    scene.die(slot)
+    slot = scene.slot_of("count/0")
+    heard = scene.step(events.Failed(slot, "count/0", 2, "OperatorFailed", "count: key 3: boom", definite=True))
+    assert of(heard, fx.EndJob) == [fx.EndJob(1, "count: key 3: boom")]
+    assert len(sent(heard, "stop")) == len(scene.living)
+
+
+def test_a_failure_told_by_a_process_that_has_been_replaced_is_ignored() -> None:
+    scene = running()
+    old = scene.slot_of("count/0")
+    scene.die(old)
+    heard = scene.step(events.Failed(old, "count/0", 1, "OperatorFailed", "boom", definite=True))
+    assert not of(heard, fx.EndJob)
+
+
+def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_its_last() -> None:
+    scene = running()
+    scene.phase("read/0", "finished")
+    assert scene.supervision.stopping is None
+    heard = scene.phase("out/0", "finished")
+    assert len(sent(heard, "stop")) == 6 and not of(heard, fx.EndJob)
+    scene.beat(scene.slot_of("out/0"), counters={"records_out": 7})
+    for slot in list(scene.living):
+        heard = scene.die(slot)
+        if of(heard, fx.EndJob):
+            break
+    assert of(heard, fx.EndJob) == [fx.EndJob(0, "")]
+    assert scene.supervision.view()["recoveries"] == []
+    assert scene.supervision.view()["tasks"][2]["figures"] == {"records_out": 7}
+
+
+def test_processes_that_do_not_end_when_told_to_do_not_hold_up_the_end() -> None:
+    scene = running()
+    scene.phase("out/0", "finished")
+    heard = scene.step(events.Tick(), 3001)
+    assert of(heard, fx.EndJob) == [fx.EndJob(0, "")]
+
+
+def test_a_finished_sink_is_known_from_its_beats_alone() -> None:
+    scene = running()
+    heard = scene.beat(scene.slot_of("out/0"), state="finished")
+    assert sent(heard, "stop")
+
+
+class TestRestart:
+    """The journal and the beats are the whole memory."""
+
+    def test_nothing_that_lives_is_restarted(self) -> None:
+        scene = running()
+        scene.checkpoint()
+        scene.restart()
+        heard = scene.said + scene.agent_beat() + scene.beats(3)
+        assert not of(heard, fx.StartProcess) and not of(heard, fx.KillProcess) and not sent(heard, "promote")
+        assert scene.supervision.view()["state"] == "running"
+        assert scene.supervision.coordinator.complete == 1
+
+    def test_tasks_hear_again_where_their_neighbours_are(self) -> None:
+        scene = running()
+        scene.restart()
+        heard = scene.beats(2)
+        assert len(sent(heard, "peer")) == 4
+
+    def test_what_died_meanwhile_is_recovered_when_the_agent_knows(self) -> None:
+        scene = running()
+        lost = scene.slot_of("count/0")
+        scene.living.pop(lost)
+        scene.dead[lost] = -9
+        scene.restart()
+        scene.beats(1)
+        heard = scene.agent_beat()
+        assert [(m["task"], m["incarnation"]) for _, m in sent(heard, "promote")] == [("count/0", 2)]
+
+    def test_what_neither_the_agent_nor_a_beat_knows_is_recovered(self) -> None:
+        scene = running()
+        lost = scene.slot_of("count/0")
+        scene.living.pop(lost)
+        scene.restart()
+        heard = scene.beats(1) + scene.agent_beat()
+        assert not sent(heard, "promote")
+        heard = scene.idle(1200) + scene.agent_beat()
+        assert [(m["task"], m["incarnation"]) for _, m in sent(heard, "promote")] == [("count/0", 2)]
+
+    def test_a_promotion_that_was_journaled_but_not_sent_is_sent(self) -> None:
+        scene = running()
+        standby = [s for s, w in scene.living.items() if w["followed"] is not None and s != scene.slot_of("count/0")]
+        scene.die(scene.slot_of("count/0"))
+        slot = scene.slot_of("count/0")
+        assert slot in standby
+        scene.living[slot].update(task=None, incarnation=0)  # it never got the message
+        scene.restart()
+        heard = scene.beat(slot)
+        assert [(to, m["task"], m["incarnation"]) for to, m in sent(heard, "promote")] == [(slot, "count/0", 2)]
+
+    def test_a_process_that_was_decided_but_never_asked_for_is_asked_for(self) -> None:
+        scene = Scene()
+        scene.living.clear()
+        scene.restart()
+        heard = scene.agent_beat()
+        assert [e.slot for e in of(heard, fx.StartProcess)] == ["w1", "w2", "w3"]
+        assert len(scene.supervision.roster.slots) == 3
+
+    def test_slot_names_are_never_used_twice(self) -> None:
+        scene = running()
+        for slot in list(scene.living):
+            scene.die(slot)
+        scene.restart()
+        scene.idle(1500)
+        named = [record["slot"] for record in scene.journal if record["kind"] == "process"]
+        assert len(named) == len(set(named))
+
+    def test_figures_of_the_dead_and_the_timeline_survive(self) -> None:
+        scene = running()
+        scene.beat(scene.slot_of("count/0"), counters={"sent_bytes": 5, "inflight_bytes": 9})
+        scene.die(scene.slot_of("count/0"))
+        scene.phase("count/0", "running")
+        before = scene.supervision.view()["recoveries"]
+        scene.restart()
+        scene.beat(scene.slot_of("count/0"), counters={"sent_bytes": 2})
+        assert scene.supervision.view()["recoveries"] == before
+        assert scene.supervision.view()["tasks"][1]["figures"] == {"sent_bytes": 7}
+
+    def test_the_end_is_remembered(self) -> None:
+        scene = running()
+        scene.phase("out/0", "finished")
+        scene.step(events.Tick(), 3001)
+        scene.restart()
+        assert of(scene.said, fx.EndJob) == [fx.EndJob(0, "")]
+
+    def test_a_stop_under_way_goes_on(self) -> None:
+        scene = running()
+        scene.phase("out/0", "finished")
+        scene.restart()
+        heard = scene.beats(1)
+        assert len(sent(heard, "stop")) >= 6 and not sent(heard, "promote")
+        assert of(scene.step(events.Tick(), 3001), fx.EndJob) == [fx.EndJob(0, "")]
+
+
+def test_a_job_that_is_resumed_goes_on_from_the_last_complete_checkpoint_with_higher_incarnations() -> None:
+    scene = running()
+    scene.checkpoint()
+    scene.living.clear()
+    scene.dead.clear()
+    scene.journal.append({"kind": "resumed", "at_ns": scene.now})
+    scene.restart()
+    heard = scene.beats(2)
+    promotes = [m for _, m in sent(heard, "promote")]
+    assert {(m["task"], m["incarnation"], m["epoch"]) for m in promotes} == {(task, 2, 1) for task in TASKS}
+    assert scene.supervision.view()["recoveries"] == []
+
+
+def test_a_zombie_that_claims_a_task_of_which_it_is_not_the_holder_is_killed() -> None:
+    scene = running()
+    heard = scene.step(events.Beat("w77", 1, "e", "count/0", 1, "running", 0))
+    assert of(heard, fx.KillProcess) == [fx.KillProcess("w77")]
+    standby = next(s for s, w in scene.living.items() if w["task"] is None)
+    heard = scene.beat(standby, task="count/0", incarnation=1)
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(standby)]
+
+
+class TestInjection:
+    """`--kill TASK@SECONDS` and `causal kill`."""
+
+    def test_kills_count_from_the_first_record_and_wait_for_a_process(self) -> None:
+        scene = Scene(kills=[("count/0", 0.5), ("count/0", 0.5)])
+        scene.beats(6)
+        assert not of(scene.idle(1000), fx.KillProcess)
+        scene.beat(scene.slot_of("read/0"), first_record_ns=scene.now)
+        first = scene.slot_of("count/0")
+        heard = scene.idle(600)
+        assert of(heard, fx.KillProcess) == [fx.KillProcess(first)]
+        scene.die(first, killed_ns=scene.now)
+        heard = scene.idle(100)
+        second = scene.slot_of("count/0")
+        assert of(heard, fx.KillProcess) == [fx.KillProcess(second)] and second != first
+        scene.die(second, killed_ns=scene.now)
+        assert not of(scene.idle(1000), fx.KillProcess)
+
+    def test_a_restarted_supervisor_does_not_kill_twice(self) -> None:
+        scene = Scene(kills=[("count/0", 0.5)])
+        scene.beats(6)
+        scene.beat(scene.slot_of("read/0"), first_record_ns=scene.now)
+        killed = scene.slot_of("count/0")
+        scene.idle(600)
+        scene.die(killed, killed_ns=scene.now)
+        scene.restart()
+        assert not of(scene.idle(1500), fx.KillProcess)
+
+    def test_times_count_from_the_moment_of_the_kill(self) -> None:
+        scene = running()
+        slot = scene.slot_of("count/0")
+        heard = scene.step(events.Admin("admin-1", "kill", {"task": "count/0"}))
+        assert of(heard, fx.Answer)[0].body["ok"] and of(heard, fx.KillProcess) == [fx.KillProcess(slot)]
+        killed_ns = scene.now
+        scene.die(slot, killed_ns=killed_ns)
+        scene.phase("count/0", "promoted")
+        scene.phase("count/0", "replayed", 42)
+        [recovery] = scene.supervision.view()["recoveries"]
+        assert recovery["detected_ms"] == 1.0 and recovery["replayed_elements"] == 42
+        assert recovery["mode"] == "standby"
+
+    @pytest.mark.parametrize("verb, arguments", [("kill", {"task": "nobody/0"}), ("dance", {})])
+    def test_a_request_that_cannot_be_met_is_answered(self, verb: str, arguments: dict[str, str]) -> None:
+        scene = running()
+        [answer] = of(scene.step(events.Admin("admin-1", verb, arguments)), fx.Answer)
+        assert not answer.body["ok"] and answer.body["error"]
+
+
+class TestCompanions:
+    """Processes beside the dataflow."""
+
+    def scene(self) -> Scene:
+        return Scene(companions=(CompanionCall("spark", ("x",)),))
+
+    def test_they_are_started_once_the_agent_is_there(self) -> None:
+        scene = self.scene()
+        heard = scene.agent_beat()
+        assert fx.StartProcess("companion-spark", "companion:spark") in heard
+        heard = scene.step(events.AgentBeat({"companion-spark": 9}, {}), 2000)
+        assert not [e for e in of(heard, fx.StartProcess) if e.slot == "companion-spark"]
+
+    def test_done_is_done_and_a_wrong_configuration_ends_the_job(self) -> None:
+        scene = self.scene()
+        assert not of(scene.step(events.Exited("companion-spark", 9, 1, status=0)), fx.EndJob)
+        assert not of(scene.step(events.Exited("companion-spark", 9, 1, status=1, restarting=True)), fx.EndJob)
+        told = events.Exited("companion-spark", 9, 1, status=2, last_line="/docs does not exist")
+        [end] = of(scene.step(told), fx.EndJob)
+        assert end.status == 1 and "/docs does not exist" in end.reason
+
+
+def test_time_never_goes_back_and_a_life_begins_with_the_journal() -> None:
+    scene = running()
+    with pytest.raises(InvariantViolation):
+        scene.step(events.Tick(), -5000)
+    with pytest.raises(InvariantViolation):
+        Supervision(scene.config, scene.blueprint).handle(events.Tick(), SECOND)
