@@ -1,0 +1,376 @@
+"""The fused operators of one task: causal.ports.Chain.
+
+A chain is a tree of stages.  An event runs down the tree batch by batch; what leaves the task is
+gathered by routes and encoded once, when the event ends (D10).  Given the same calls and the same
+answers of the services, a chain gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from causal.batch import LISTED, RECORDS, ROWS, WATERMARK, Chunk, decode_records, encode_records, stamp_of, watermark
+from causal.errors import CausalError, PipelineError, invariant
+from causal.ports import Output, Services
+from causal.values import NotCarried, encode
+from operators.failures import NO_KEY, Failures
+from operators.ownership import own
+from operators.routing import Route, TurnRoute
+from operators.sinks.base import Sink
+from operators.stages import Ended, Stage
+from operators.state import ChainSnapshot, FragmentJob, read_part
+
+
+@dataclass(slots=True)
+class Branch:
+    """A stage with what its output goes to: fused stages, routes out of the task, or both."""
+
+    stage: Stage
+    children: list[Branch] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+    made: list[Any] = field(default_factory=list)
+    """What the stage gave last in this event, to find the place of a record that cannot travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input channel: what messages call it, and the key function of its edge."""
+
+    label: str
+    key_of: Callable[[Any], Any] | None = None
+
+
+class Numbers:
+    """Hands out 0, 1, 2 …; one per chain, part of its snapshot."""
+
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __call__(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+class FusedChain:
+    """The chain of every task but a sink's."""
+
+    def __init__(
+        self,
+        root: Branch,
+        inputs: Sequence[Input],
+        outputs: Sequence[int],
+        failures: Failures,
+        numbers: Numbers,
+        record_bytes_max: int,
+        dead_letters: int | None = None,
+    ) -> None:
+        """
+        Args:
+            outputs: ordinals of the output channels that watermarks go to.
+            numbers: the order in which timers are set.
+            dead_letters: ordinal of the channel to the dead letters; None when failing records stop the job.
+        """
+        self._root = root
+        self._branches = list(_descend(root))
+        self._stages = [branch.stage for branch in self._branches]
+        self._inputs = inputs
+        self._outputs = outputs
+        self._failures = failures
+        self._numbers = numbers
+        self._record_bytes_max = record_bytes_max
+        self._dead_letters = dead_letters
+        self._turns = [route for branch in self._branches for route in branch.routes if isinstance(route, TurnRoute)]
+        self._marks: list[int | None] = [None] * len(inputs)
+        self._marked: int | None = None
+        self._keys: list[Any] = []
+        self._opened = False
+
+    # Events.
+
+    def open(self) -> None:
+        """Call the operators' `open` now rather than at the first event; a standby does, to be ready.
+
+        Raises:
+            OperatorFailed: one of them raised.
+        """
+        if not self._opened:
+            self._opened = True
+            for stage in self._stages:
+                stage.open()
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        records, origin_ns, mark = unite(chunks)
+        channel = self._inputs[input]
+        self._failures.delivering(channel.label, first, chunks)
+        self._begin(services)
+        if records:
+            stage = self._root.stage
+            if channel.key_of is None:
+                self._spread(self._root, stage.run(records, None))
+            else:
+                self._feed_keyed(records, channel.key_of)
+        outputs = self._end(origin_ns)
+        if mark is not None:
+            outputs += self._watermarks(input, mark)
+        return outputs
+
+    def _feed_keyed(self, records: list[Any], key_of: Callable[[Any], Any]) -> None:
+        try:
+            keys = self._keys = list(map(key_of, records))
+            if len(keys) != len(records):
+                raise Ended("the function given to key_by raised StopIteration")
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._failures.stop(self._root.stage.name, records, problem)
+        self._spread(self._root, self._root.stage.run(records, keys))
+
+    def next_timer_ns(self) -> int | None:
+        earliest = None
+        for stage in self._stages:
+            next_ns = stage.next_ns()
+            if next_ns is not None and (earliest is None or next_ns < earliest):
+                earliest = next_ns
+        return earliest
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        self._failures.elsewhere("as a timer or window fired")
+        self._begin(services)
+        due = [(entry[:3], entry, branch) for branch in self._branches for entry in branch.stage.due(due_ns)]
+        due.sort(key=lambda found: found[0])
+        for _, group in groupby(due, key=lambda found: id(found[2])):
+            entries = list(group)
+            branch = entries[0][2]
+            self._spread(branch, branch.stage.fire([entry for _, entry, _ in entries]))
+        return self._end(0)
+
+    def finish(self, services: Services) -> list[Output]:
+        self._failures.elsewhere("as the input ended")
+        self._begin(services)
+        for branch in self._branches:
+            self._spread(branch, branch.stage.finish())
+        return self._end(0)
+
+    def _begin(self, services: Services) -> None:
+        if not self._opened:
+            self.open()
+        for stage in self._stages:
+            stage.begin(services)
+
+    def _end(self, origin_ns: int) -> list[Output]:
+        for stage in self._stages:
+            stage.end()
+        outputs: list[Output] = []
+        for branch in self._branches:
+            for route in branch.routes:
+                for ordinal, records in route.drain():
+                    self._encode(branch, ordinal, records, origin_ns, outputs)
+            branch.made = []
+        self._keys = []
+        outputs.sort(key=lambda output: output[0])
+        letters = self._failures.letters
+        if letters:
+            invariant(self._dead_letters is not None, "dead letters have a channel")
+            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), encode_records(letters), origin_ns)))
+            letters.clear()
+        return outputs
+
+    # Records.
+
+    def _spread(self, branch: Branch, records: list[Any]) -> None:
+        """Hand what a stage gave to its routes and to the stages fused behind it."""
+        if not records:
+            return
+        branch.made = records
+        for route in branch.routes:
+            route.add(records, partial(self._unroutable, branch, route.target))
+        readers = len(branch.routes) + len(branch.children)
+        for child in branch.children:
+            readers -= 1
+            # A stream that is used more than once: no branch sees what another does to its records.
+            given = records if readers == 0 and not branch.routes else list(map(own, records))
+            self._spread(child, child.stage.run(given, None))
+
+    def _unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
+        came_from, _ = self._came_from(branch, index)
+        self._failures.failed(f"key_by before {target}", key, came_from, branch.made[index], problem)
+
+    def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
+        """(index among the delivered records, key) of what led to the stage's output `index`, where it is known."""
+        if index is None or not self._failures.delivers:
+            return None, NO_KEY
+        source = branch.stage.source_of(index)
+        came_from = branch.stage.root_index(source)
+        return came_from, self._keys[came_from] if self._keys and came_from is not None else NO_KEY
+
+    def _encode(self, branch: Branch, ordinal: int, records: list[Any], origin_ns: int, outputs: list[Output]) -> None:
+        """One chunk of these records; those that cannot travel fail one by one."""
+        try:
+            body = encode_records(records)
+        except NotCarried:
+            body = b""
+        if not body or len(body) > self._record_bytes_max:
+            records = [record for record in records if self._travels(branch, record)]
+            if not records:
+                return
+            body = encode_records(records)
+        outputs.append((ordinal, Chunk(RECORDS, len(records), body, origin_ns)))
+
+    def _travels(self, branch: Branch, record: Any) -> bool:
+        try:
+            size = len(encode(record))
+            if size <= self._record_bytes_max:
+                return True
+            raise ValueError(
+                f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
+            )
+        except (NotCarried, ValueError) as problem:
+            index = next((index for index, made in enumerate(branch.made) if made is record), None)
+            came_from, key = self._came_from(branch, index)
+            self._failures.failed(branch.stage.name, key, came_from, record, problem)
+        return False
+
+    def _watermarks(self, input: int, mark: int) -> list[Output]:
+        """A watermark on each output when the minimum over the inputs has risen."""
+        self._marks[input] = max(mark, self._marks[input] or mark)
+        reached = [known for known in self._marks if known is not None]
+        lowest = min(reached)
+        if len(reached) < len(self._marks) or (self._marked is not None and lowest <= self._marked):
+            return []
+        self._marked = lowest
+        return [(ordinal, watermark(lowest)) for ordinal in self._outputs]
+
+    # Snapshots.
+
+    def snapshot(self, full: bool) -> ChainSnapshot:
+        stages: dict[str, Any] = {}
+        jobs: list[FragmentJob] = []
+        for stage in self._stages:
+            stages[stage.name], frozen = stage.freeze(full)
+            jobs += frozen
+        header = {
+            "stages": {name: told for name, told in stages.items() if told},
+            "numbers": self._numbers.next,
+            "turns": [route.turn for route in self._turns],
+            "marks": self._marks,
+            "marked": self._marked,
+        }
+        return ChainSnapshot(full, header, jobs)
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        loaders = {name: load for stage in self._stages for name, load in stage.loaders().items()}
+        for part in parts:
+            header, tables = read_part(part)
+            if header is not None:
+                self._restore_header(header)
+            for name, fragments in tables.items():
+                if name not in loaders:
+                    known = ", ".join(loaders) or "none"
+                    raise PipelineError(
+                        f"the checkpoint holds state {name!r}, which this pipeline has not (it has {known}); "
+                        "resume with the pipeline that wrote it, or begin a new job"
+                    )
+                for fragment in fragments:
+                    loaders[name](fragment)
+
+    def _restore_header(self, header: dict[str, Any]) -> None:
+        turns, marks = header["turns"], header["marks"]
+        if len(turns) != len(self._turns) or len(marks) != len(self._inputs):
+            raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
+        for stage in self._stages:
+            stage.load_header(header["stages"].get(stage.name, {}), header["full"])
+        for route, turn in zip(self._turns, turns, strict=True):
+            route.turn = turn
+        self._numbers.next = header["numbers"]
+        self._marks, self._marked = list(marks), header["marked"]
+
+
+def _descend(branch: Branch) -> Iterable[Branch]:
+    """The branch and all below it, each before its children, in the order of the stages' ordinals."""
+    found = [branch]
+    place = 0
+    while place < len(found):
+        found += found[place].children
+        place += 1
+    return sorted(found, key=lambda branch: branch.stage.ordinal)
+
+
+def unite(chunks: Sequence[Chunk]) -> tuple[list[Any], int, int | None]:
+    """(all records, smallest origin that is known, highest watermark) of the chunks of one delivery."""
+    if len(chunks) == 1 and chunks[0].kind == RECORDS:
+        return decode_records(chunks[0].body), chunks[0].origin_ns, None
+    records: list[Any] = []
+    origin_ns, mark = 0, None
+    for chunk in chunks:
+        if chunk.kind == RECORDS:
+            records += decode_records(chunk.body)
+        elif chunk.kind == LISTED:
+            records += chunk.body
+        else:
+            invariant(chunk.kind == WATERMARK, "a chain is given records and watermarks", kind=chunk.kind)
+            stamp = stamp_of(chunk)
+            mark = stamp if mark is None else max(mark, stamp)
+            continue
+        if chunk.origin_ns and (not origin_ns or chunk.origin_ns < origin_ns):
+            origin_ns = chunk.origin_ns
+    return records, origin_ns, mark
+
+
+class SinkChain:
+    """The chain of a sink's task: records become rows in the sink's own encoding, nothing is remembered."""
+
+    def __init__(self, name: str, sink: Sink, inputs: Sequence[Input], ordinal: int) -> None:
+        self._name = name
+        self._sink = sink
+        self._inputs = inputs
+        self._ordinal = ordinal
+        self._failures = Failures(None, 0)
+
+    def open(self) -> None:
+        """Nothing is to be opened: the store is the worker's."""
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        records, origin_ns, _ = unite(chunks)
+        if not records:
+            return []
+        try:
+            rows = self._sink.encode(records)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._failures.delivering(self._inputs[input].label, first, chunks)
+            self._blame(records, problem)
+            raise
+        return [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))]
+
+    def _blame(self, records: list[Any], problem: Exception) -> None:
+        for index, record in enumerate(records):
+            try:
+                self._sink.encode([record])
+            except CausalError:
+                raise
+            except Exception as found:
+                self._failures.failed(self._name, NO_KEY, index, record, found)
+        self._failures.stop(self._name, records, problem)
+
+    def next_timer_ns(self) -> int | None:
+        return None
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        return []
+
+    def finish(self, services: Services) -> list[Output]:
+        return []
+
+    def snapshot(self, full: bool) -> ChainSnapshot:
+        return ChainSnapshot(full, {}, [])
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            read_part(part)

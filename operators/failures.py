@@ -1,0 +1,134 @@
+"""What becomes of a record on which user code raises: one line that names it, or a dead letter.
+
+The bounds and words of such a line are here, so that every operator fails in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from causal.batch import WATERMARK, Chunk
+from causal.errors import OperatorFailed
+from causal.values import NotCarried, encode
+from operators.sinks.base import Sink
+
+SHOWN_MAX = 200
+_NO_KEY = object()
+NO_KEY: Any = _NO_KEY
+
+
+def shown(value: object) -> str:
+    """`repr(value)` in one line, cut to 200 characters; a `__repr__` that raises is itself told."""
+    try:
+        text = repr(value)
+    except Exception as problem:
+        text = f"<{type(value).__name__} whose repr raises {type(problem).__name__}>"
+    return " ".join(text[: SHOWN_MAX * 2].split())[:SHOWN_MAX]
+
+
+def told(problem: BaseException) -> str:
+    """Type and message of an exception in one line."""
+    return " ".join(f"{type(problem).__name__}: {problem}".split())[: 5 * SHOWN_MAX].removesuffix(": ")
+
+
+class Failures:
+    """Knows which event is under way, and what a failing record does to it.
+
+    Attributes:
+        letters: dead letters of this event, in order; the chain sends them at its end.
+    """
+
+    def __init__(self, dead_letters: Sink | None, record_bytes_max: int) -> None:
+        """
+        Args:
+            dead_letters: the sink that failing records go to; None stops the job instead.
+        """
+        self.letters: list[dict[str, Any]] = []
+        self._sink = dead_letters
+        self._record_bytes_max = record_bytes_max
+        self._place = ""
+        self._first: int | None = None
+        self._chunks: Sequence[Chunk] = ()
+
+    def delivering(self, label: str, first: int, chunks: Sequence[Chunk]) -> None:
+        """An event begins that delivers `chunks`, from position `first` of the channel named `label`."""
+        self._place, self._first, self._chunks = label, first, chunks
+
+    def elsewhere(self, place: str) -> None:
+        """An event begins that delivers nothing, for example timers."""
+        self._place, self._first, self._chunks = place, None, ()
+
+    @property
+    def delivers(self) -> bool:
+        return self._first is not None
+
+    def position(self, index: int) -> int | None:
+        """The position in its channel of the event's record `index`; None when the event delivers nothing."""
+        if self._first is None:
+            return None
+        position = self._first
+        for chunk in self._chunks:
+            if chunk.kind != WATERMARK:
+                if index < chunk.count:
+                    return position + index
+                index -= chunk.count
+            position += chunk.count
+        return None
+
+    def failed(self, operator: str, key: Any, index: int | None, record: Any, problem: Exception) -> None:
+        """`problem` was raised on a record: write a dead letter, or stop.
+
+        Args:
+            index: of the record among those the event delivered; None when it is not one of them.
+
+        Raises:
+            OperatorFailed: the job is set to stop.
+        """
+        position = None if index is None else self.position(index)
+        if self._sink is None:
+            raise OperatorFailed(self.line(operator, key, position, record, problem)) from problem
+        letter = {
+            "operator": operator,
+            "key": self._carried(None if key is NO_KEY else key),
+            "position": position,
+            "record": self._carried(record),
+            "error": told(problem),
+        }
+        self.letters.append(letter)
+
+    def stop(self, operator: str, record: Any, problem: Exception) -> NoReturn:
+        """`problem` cannot be laid at one record's door: stop, however the job is set.
+
+        Raises:
+            OperatorFailed: always.
+        """
+        raise OperatorFailed(self.line(operator, NO_KEY, None, record, problem)) from problem
+
+    def line(self, operator: str, key: Any, position: int | None, record: Any, problem: Exception) -> str:
+        """The one line that says what happened, where and what to do."""
+        of_key = "" if key is NO_KEY else f", key {shown(key)}"
+        of_record = "" if record is None else f"; record {shown(record)}"
+        return (
+            f"operator {operator!r}{of_key}, {self._where(position)}: {told(problem)}{of_record}; "
+            "correct the pipeline, or run it with on_error = dead-letter to set such records aside"
+        )
+
+    def _where(self, position: int | None) -> str:
+        if position is not None:
+            return f"position {position} of {self._place}"
+        if self._first is None:
+            return self._place
+        count = sum(chunk.count for chunk in self._chunks)
+        return f"positions {self._first} to {self._first + count - 1} of {self._place}"
+
+    def _carried(self, value: Any) -> Any:
+        """`value` where it can be written as it is, otherwise its text."""
+        try:
+            body = encode(value)
+            if len(body) <= self._record_bytes_max // 2 and self._sink is not None:
+                self._sink.encode([value])
+                return value
+        except (NotCarried, TypeError, ValueError, RecursionError):
+            pass  # the text below is what can be said about it
+        return shown(value)

@@ -1,0 +1,64 @@
+"""Which operators form a task: everything between two shuffles (fusion), as trees of operators.
+
+An operator begins a task of its own where records must travel to reach it: it reads by key, from
+several streams, at another parallelism, or it is a sink, which keeps a store of its own (D8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from operators.graph import Node, ordered
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Operators that run in the same tasks.
+
+    Attributes:
+        nodes: the root first, then the others in topological order.
+        first: index of the group's first task in the topology; set when tasks are numbered.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    first: int = 0
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def name(self) -> str:
+        """What its tasks are called: the last operator's name."""
+        return self.nodes[-1].name
+
+    @property
+    def parallelism(self) -> int:
+        return self.root.parallelism
+
+
+def fuse(nodes: Sequence[Node]) -> list[Group]:
+    """The groups, each behind all that it reads from.
+
+    Raises:
+        PipelineError: the operators form a cycle.
+    """
+    groups: list[Group] = []
+    group_of: dict[int, Group] = {}
+    for node in ordered(nodes):
+        group = None if _begins(node) else group_of[node.edges[0].source.ordinal]
+        if group is None:
+            group = Group()
+            groups.append(group)
+        group.nodes.append(node)
+        group_of[node.ordinal] = group
+    return groups
+
+
+def _begins(node: Node) -> bool:
+    """Whether a node is the first of its tasks."""
+    if node.kind in ("source", "sink") or len(node.edges) != 1:
+        return True
+    edge = node.edges[0]
+    return edge.key_of is not None or edge.source.parallelism != node.parallelism

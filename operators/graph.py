@@ -1,0 +1,143 @@
+"""The pipeline as a graph of named operators, and the checks that it makes sense.
+
+Nodes are what the user named; `key_by` and `union` are no nodes but properties of edges.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HERE = str(Path(__file__).parent) + "/"
+DEAD_LETTERS = "dead-letters"
+"""Name of the hidden sink that failing records go to."""
+
+KEYED_KINDS = ("process", "reduce", "count", "window")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Records of `source` flow in, by key where `key_of` is given."""
+
+    source: Node
+    key_of: Callable[[Any], Any] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One named operator.
+
+    Attributes:
+        kind: the builder's method: source, map, filter, flat_map, process, reduce, count, window or sink.
+        subject: the Source, Sink, Operator or function.
+        options: what else the method was given.
+        where: file:line of the call that built it.
+        ordinal: its place in the order of building.
+    """
+
+    name: str
+    kind: str
+    subject: Any
+    parallelism: int
+    where: str
+    ordinal: int
+    edges: list[Edge] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def keyed(self) -> bool:
+        return any(edge.key_of is not None for edge in self.edges)
+
+
+def caller() -> str:
+    """file:line of the nearest frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def check_name(name: object, what: str, where: str) -> str:
+    """`name`, when it can be part of a task's name and of a path.
+
+    Raises:
+        PipelineError: it cannot.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
+        raise PipelineError(f"{where}: {name!r} cannot name {what}; use letters, digits, and . _ -")
+    return name
+
+
+def ordered(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, each behind all that it reads from; otherwise in the order of building.
+
+    Raises:
+        PipelineError: there is a cycle; the message names it.
+    """
+    readers: dict[int, list[Node]] = {node.ordinal: [] for node in nodes}
+    waits = {node.ordinal: len(node.edges) for node in nodes}
+    for node in nodes:
+        for edge in node.edges:
+            readers[edge.source.ordinal].append(node)
+    ready = [node.ordinal for node in nodes if not node.edges]
+    by_ordinal = {node.ordinal: node for node in nodes}
+    found: list[Node] = []
+    while ready:
+        node = by_ordinal[heappop(ready)]
+        found.append(node)
+        for reader in readers[node.ordinal]:
+            waits[reader.ordinal] -= 1
+            if waits[reader.ordinal] == 0:
+                heappush(ready, reader.ordinal)
+    if len(found) < len(nodes):
+        raise PipelineError(_cycle([node for node in nodes if waits[node.ordinal] > 0]))
+    return found
+
+
+def _cycle(stuck: Sequence[Node]) -> str:
+    """The message for a cycle among nodes that wait for one another."""
+    waiting = {node.ordinal for node in stuck}
+    path = [stuck[0]]
+    while True:
+        source = next(edge.source for edge in path[-1].edges if edge.source.ordinal in waiting)
+        if source in path:
+            loop = [*path[path.index(source) :], source]
+            names = " -> ".join(node.name for node in reversed(loop))
+            return f"{loop[0].where}: operators form a cycle: {names}; remove one of its connections"
+        path.append(source)
+
+
+def check(name: str, where: str, nodes: Sequence[Node]) -> None:
+    """Refuse a graph that cannot run.
+
+    Raises:
+        PipelineError: one line that names the operator and the mend.
+    """
+    if not any(node.kind == "source" for node in nodes):
+        raise PipelineError(f"{where}: pipeline {name!r} has no source; begin with .source(name, source)")
+    ordered(nodes)
+    read = {edge.source.ordinal for node in nodes for edge in node.edges}
+    for node in nodes:
+        if node.kind != "sink" and node.ordinal not in read:
+            raise PipelineError(
+                f"{node.where}: nothing reads from operator {node.name!r}; end every branch with .sink(name, sink)"
+            )
+        keyed = [edge for edge in node.edges if edge.key_of is not None]
+        if keyed and len(keyed) < len(node.edges):
+            raise PipelineError(
+                f"{node.where}: operator {node.name!r} reads a stream with key_by and one without; "
+                "call key_by after the union"
+            )
+        if node.kind == "source" and node.subject.partitions < node.parallelism:
+            raise PipelineError(
+                f"{node.where}: source {node.name!r} has partitions {node.subject.partitions} for parallelism "
+                f"{node.parallelism}; give it more partitions or a lower parallelism"
+            )

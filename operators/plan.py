@@ -1,0 +1,271 @@
+"""From a pipeline to tasks: the topology that the core runs, and what to plug into each of its ends."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError, invariant
+from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.ports import Chain, SinkStore
+from causal.topology import Channel, Task, Topology
+from operators.chain import Branch, FusedChain, Input, Numbers, SinkChain
+from operators.failures import Failures
+from operators.fusion import Group, fuse
+from operators.graph import DEAD_LETTERS, Edge, Node
+from operators.pipeline import Pipeline
+from operators.processing import ProcessStage
+from operators.routing import DirectRoute, KeyedRoute, Route, TurnRoute
+from operators.sinks.base import Sink
+from operators.sources.base import Companion, PartitionReader, SourceContext
+from operators.stages import CountStage, FilterStage, FlatMapStage, MapStage, ReduceStage, Stage
+from operators.windows import WindowStage
+
+CHANNELS_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """All channels of one edge of the graph: the tail of `source` sends to the root of `target`."""
+
+    edge: Edge
+    source: Group
+    target: Group
+    channels: tuple[Channel, ...]
+
+
+class Plan:
+    """A pipeline laid out as tasks and channels.
+
+    Attributes:
+        topology: what the core runs.
+        sources: names of the sources, in the order of the pipeline.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
+        self.name = pipeline.name
+        self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
+        self._config = config
+        self._groups = groups
+        tasks: list[Task] = []
+        self._group_of: list[Group] = []
+        for group in groups:
+            group.first = len(tasks)
+            names = tuple(node.name for node in group.nodes)
+            for index in range(group.parallelism):
+                tasks.append(Task(TaskIndex(len(tasks)), TaskName(f"{group.name}/{index}"), names))
+                self._group_of.append(group)
+        self._letter_task: TaskIndex | None = None
+        if config.on_error == "dead-letter":
+            self._letter_task = TaskIndex(len(tasks))
+            tasks.append(Task(self._letter_task, TaskName(f"{DEAD_LETTERS}/0"), (DEAD_LETTERS,)))
+        self._channels: list[Channel] = []
+        self._links: list[Link] = []
+        self._letters: dict[int, Channel] = {}
+        self._connect()
+        if len(self._channels) > CHANNELS_MAX:
+            raise PipelineError(
+                f"the pipeline needs {len(self._channels)} channels, {CHANNELS_MAX} are possible; lower parallelisms"
+            )
+        self.topology = Topology(tuple(tasks), tuple(self._channels))
+        self._ordinals = [
+            {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
+        ]
+
+    # Channels: partitions first, then edges, then stores, then dead letters.
+
+    def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
+        channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
+        self._channels.append(channel)
+        return channel
+
+    def _connect(self) -> None:
+        for group in self._groups:
+            if group.root.kind == "source":
+                for partition in range(group.root.subject.partitions):
+                    self._channel(OUTSIDE, group.first + partition % group.parallelism, partition)
+        home = {node.ordinal: group for group in self._groups for node in group.nodes}
+        for group in self._groups:
+            for edge in group.root.edges:
+                self._link(edge, home[edge.source.ordinal], group)
+        for group in self._groups:
+            if group.root.kind == "sink":
+                for index in range(group.parallelism):
+                    self._channel(group.first + index, OUTSIDE)
+        if self._letter_task is not None:
+            for task, group in enumerate(self._group_of):
+                if group.root.kind != "sink":
+                    self._letters[task] = self._channel(task, self._letter_task)
+            self._channel(self._letter_task, OUTSIDE)
+
+    def _link(self, edge: Edge, source: Group, target: Group) -> None:
+        senders, readers = source.parallelism, target.parallelism
+        if edge.key_of is not None and readers > self._config.key_groups:
+            raise PipelineError(
+                f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but there are only "
+                f"{self._config.key_groups} key groups; lower it, or raise key_groups"
+            )
+        one_each = edge.key_of is None and readers <= senders
+        channels = [
+            self._channel(source.first + sender, target.first + reader)
+            for sender in range(senders)
+            for reader in ([sender % readers] if one_each else range(readers))
+        ]
+        self._links.append(Link(edge, source, target, tuple(channels)))
+
+    # What the core plugs in.
+
+    def chain(self, task: int) -> Chain:
+        """A fresh chain of the task, in its first state; user code is not called yet."""
+        inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
+        if task == self._letter_task:
+            return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0)
+        group = self._group_of[task]
+        if group.root.kind == "sink":
+            return SinkChain(group.root.name, group.root.subject, inputs, 0)
+        letters = self._letters.get(task)
+        limit = self._config.record_bytes_max
+        failures = Failures(None if letters is None else self._letter_sink(None), limit)
+        numbers = Numbers()
+        branches: dict[int, Branch] = {}
+        for ordinal, node in enumerate(group.nodes):
+            stage = self._stage(node, ordinal, failures, self.topology.tasks[task].name, numbers)
+            branch = branches[node.ordinal] = Branch(stage)
+            if ordinal:
+                parent = branches[node.edges[0].source.ordinal]
+                parent.children.append(branch)
+                stage.parent, parent.stage.traced = parent.stage, True
+        for link in self._links:
+            if link.source is group:
+                branch = branches[link.edge.source.ordinal]
+                branch.stage.traced = True
+                branch.routes.append(self._route(link, task))
+        ordinals = self._ordinals[task]
+        return FusedChain(
+            branches[group.root.ordinal],
+            inputs,
+            [ordinal for channel, ordinal in ordinals.items() if letters is None or channel != letters.id],
+            failures,
+            numbers,
+            limit,
+            None if letters is None else ordinals[letters.id],
+        )
+
+    def _route(self, link: Link, task: int) -> Route:
+        ordinals = [self._ordinals[task][channel.id] for channel in link.channels if channel.source == task]
+        target = link.target.root.name
+        if link.edge.key_of is not None:
+            return KeyedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
+        return DirectRoute(target, ordinals[0]) if len(ordinals) == 1 else TurnRoute(target, ordinals)
+
+    def _stage(self, node: Node, ordinal: int, failures: Failures, task: str, numbers: Callable[[], int]) -> Stage:
+        name, subject, groups = node.name, node.subject, self._config.key_groups
+        match node.kind:
+            case "source":
+                return Stage(name, ordinal, failures)
+            case "map":
+                return MapStage(name, ordinal, failures, subject)
+            case "filter":
+                return FilterStage(name, ordinal, failures, subject)
+            case "flat_map":
+                return FlatMapStage(name, ordinal, failures, subject)
+            case "count":
+                return CountStage(name, ordinal, failures, groups)
+            case "reduce":
+                return ReduceStage(name, ordinal, failures, subject, node.options["initial"], groups)
+            case "window":
+                return WindowStage(name, ordinal, failures, subject, node.options["size_ns"], node.keyed, groups)
+        invariant(node.kind == "process", "every kind of operator has a stage", kind=node.kind)
+        # Each task has an operator of its own, as if it were alone in its process.
+        return ProcessStage(name, ordinal, failures, copy.copy(subject), task, node.keyed, groups, numbers)
+
+    def _input(self, channel: Channel) -> Input:
+        if channel.source == OUTSIDE:
+            return Input(self._label(channel))
+        label = f"the channel from {self.topology.tasks[channel.source].name}"
+        for link in self._links:
+            if channel in link.channels:
+                return Input(label, link.edge.key_of)
+        return Input(label)
+
+    def _label(self, channel: Channel) -> str:
+        return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
+
+    def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
+        """A reader of the partition that `channel` (from OUTSIDE) stands for.
+
+        Args:
+            began_ns: `time.monotonic_ns()` at which the job began to read.
+        """
+        invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
+        node = self._group_of[channel.target].root
+        context = SourceContext(node.name, job_directory, began_ns)
+        reader: PartitionReader = node.subject.open(channel.partition, context)
+        return reader
+
+    def store(self, channel: Channel, job_directory: Path) -> SinkStore:
+        """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
+        invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
+        if channel.source == self._letter_task:
+            sink = self._letter_sink(job_directory)
+        else:
+            sink = self._group_of[channel.source].root.subject
+        return sink.open_store(self.topology.tasks[channel.source].name, job_directory)
+
+    def _letter_sink(self, job_directory: Path | None) -> Sink:
+        from operators.sinks.jsonlines import JsonLinesSink
+
+        directory = self._config.dead_letters or (job_directory or Path()) / DEAD_LETTERS
+        return JsonLinesSink(directory)
+
+    def check(self, job_directory: Path) -> None:
+        """Ask sources and sinks for what can be known to be wrong before the job starts; once per job.
+
+        Raises:
+            PipelineError: the first thing that is.
+        """
+        for group in self._groups:
+            if group.root.kind in ("source", "sink"):
+                group.root.subject.check()
+        if self._letter_task is not None:
+            self._letter_sink(job_directory).check()
+
+    def companions(self, job_directory: Path) -> list[Companion]:
+        """Processes that the sources need beside the job."""
+        return [
+            companion
+            for group in self._groups
+            if group.root.kind == "source"
+            for companion in group.root.subject.companions(group.root.name, job_directory)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """What `causal plan --json` prints."""
+        return {"pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]}
+
+    def _described(self, task: Task) -> dict[str, Any]:
+        inputs = [
+            f"{self._group_of[task.index].root.name}[{channel.partition}]"
+            if channel.source == OUTSIDE
+            else self.topology.tasks[channel.source].name
+            for channel in self.topology.inputs(task.index)
+        ]
+        outputs = [
+            "outside" if channel.target == OUTSIDE else self.topology.tasks[channel.target].name
+            for channel in self.topology.outputs(task.index)
+        ]
+        return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+
+
+def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
+    """The tasks of a pipeline under a configuration; the same in every process of a job.
+
+    Raises:
+        PipelineError: the pipeline cannot run.
+    """
+    pipeline.check()
+    return Plan(pipeline, config, fuse(pipeline.nodes))

@@ -1,0 +1,139 @@
+"""Which task each output record goes to: by key group, in turn, or straight on.
+
+A route gathers what an event gives, and is emptied at the event's end, when each output channel's
+records are encoded at once.  Per record a keyed route costs one dict lookup and one append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import length_hint
+from typing import Any, Protocol
+
+from operators.failures import NO_KEY
+from operators.keys import Unroutable, key_group, task_of_group
+from operators.stages import apply, without
+
+KEYS_CACHED_MAX = 1 << 17
+"""Keys whose target a route remembers; beyond it, it forgets them all and begins again."""
+
+Failed = Callable[[int, Any, Exception], None]
+"""(index of the record, its key or NO_KEY, what was raised): write a dead letter, or raise to stop."""
+
+Buckets = list[tuple[int, list[Any]]]
+"""(ordinal of an output channel, records for it), without empty ones."""
+
+
+class Route(Protocol):
+    """Where the output of one operator goes along one edge of the pipeline."""
+
+    target: str
+
+    def add(self, records: list[Any], failed: Failed) -> None:
+        """Assign records to channels."""
+        ...
+
+    def drain(self) -> Buckets:
+        """What was added since the last time."""
+        ...
+
+
+class DirectRoute:
+    """All records to one channel."""
+
+    def __init__(self, target: str, ordinal: int) -> None:
+        self.target = target
+        self._ordinal = ordinal
+        self._batches: list[list[Any]] = []
+
+    def add(self, records: list[Any], failed: Failed) -> None:
+        self._batches.append(records)
+
+    def drain(self) -> Buckets:
+        batches, self._batches = self._batches, []
+        if len(batches) == 1:
+            return [(self._ordinal, batches[0])]
+        return [(self._ordinal, [record for batch in batches for record in batch])] if batches else []
+
+
+class TurnRoute:
+    """One record to each channel in turn.
+
+    Attributes:
+        turn: index of the channel that is next; part of the task's snapshot.
+    """
+
+    def __init__(self, target: str, ordinals: Sequence[int]) -> None:
+        self.target = target
+        self.turn = 0
+        self._ordinals = ordinals
+        self._buckets: list[list[Any]] = [[] for _ in ordinals]
+
+    def add(self, records: list[Any], failed: Failed) -> None:
+        count = len(self._ordinals)
+        for index, bucket in enumerate(self._buckets):
+            bucket += records[(index - self.turn) % count :: count]
+        self.turn = (self.turn + len(records)) % count
+
+    def drain(self) -> Buckets:
+        buckets, self._buckets = self._buckets, [[] for _ in self._ordinals]
+        return [(ordinal, bucket) for ordinal, bucket in zip(self._ordinals, buckets, strict=True) if bucket]
+
+
+class _Appends(dict[Any, Callable[[Any], None]]):
+    """key -> `append` of the bucket of the task that owns the key; learns as it is asked."""
+
+    __slots__ = ("_buckets", "_key_groups")
+
+    def __init__(self, buckets: Sequence[list[Any]], key_groups: int) -> None:
+        super().__init__()
+        self._buckets = buckets
+        self._key_groups = key_groups
+
+    def __missing__(self, key: Any) -> Callable[[Any], None]:
+        if len(self) >= KEYS_CACHED_MAX:
+            self.clear()
+        task = task_of_group(key_group(key, self._key_groups), len(self._buckets), self._key_groups)
+        append = self[key] = self._buckets[task].append
+        return append
+
+
+class KeyedRoute:
+    """Each record to the task that owns its key."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
+        self.target = target
+        self._ordinals = ordinals
+        self._key_of = key_of
+        self._buckets: list[list[Any]] = [[] for _ in ordinals]
+        self._appends = _Appends(self._buckets, key_groups)
+
+    def add(self, records: list[Any], failed: Failed) -> None:
+        keys, lost = apply(self._key_of, records, lambda index, problem: failed(index, NO_KEY, problem))
+        places: Sequence[int] = range(len(records))
+        if lost:
+            places = without(places, lost)
+            records = without(records, lost)
+        appends = self._appends
+        rows = iter(records)
+        pairs = zip(keys, rows, strict=True)
+        while True:
+            try:
+                for key, record in pairs:
+                    appends[key](record)
+                return
+            except (TypeError, Unroutable) as problem:
+                index = len(records) - length_hint(rows) - 1
+                if isinstance(problem, Unroutable):
+                    failed(places[index], keys[index], problem)
+                else:
+                    mend = f"{problem}; give key_by a str, a number or a tuple of these"
+                    failed(places[index], keys[index], Unroutable(mend))
+
+    def drain(self) -> Buckets:
+        buckets = []
+        for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
+            if bucket:
+                buckets.append((ordinal, bucket.copy()))
+                bucket.clear()
+        return buckets

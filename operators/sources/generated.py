@@ -1,0 +1,141 @@
+"""Sources that make their elements: from a pure function, one by one or a slice at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+from causal.errors import CausalError, OperatorFailed, PipelineError
+from operators.graph import caller
+from operators.sources.base import PartitionReader, Read, Source, SourceContext
+
+Slice = Callable[[int, int, int], list[Any]]
+"""(partition, start, stop) -> the elements start to stop - 1."""
+
+
+class SequenceSource(Source):
+    """Elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, which must be pure.
+
+    For what is there in slices already: files, arrays, benchmarks.
+
+    Args:
+        count: elements per partition; None: endless.
+        rate: elements per second over all partitions; None: as fast as they are taken.
+    """
+
+    def __init__(self, read: Slice, count: int | None, partitions: int = 1, rate: float | None = None) -> None:
+        where = caller()
+        name = type(self).__name__
+        if not callable(read):
+            raise PipelineError(f"{where}: {name} is given a {type(read).__name__}; give a function")
+        if type(partitions) is not int or partitions < 1:
+            raise PipelineError(f"{where}: {name} has partitions {partitions!r}; give a whole number from 1")
+        if count is not None and (type(count) is not int or count < 0):
+            raise PipelineError(f"{where}: {name} has count {count!r}; give a whole number from 0, or None for endless")
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e9):
+            raise PipelineError(f"{where}: {name} has rate {rate!r}; give records per second, or None for no limit")
+        self.partitions = partitions
+        self.count = count
+        self.rate = rate
+        self._read = read
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        interval_ns = 0.0 if self.rate is None else self.partitions / self.rate * 1e9
+        return _Reader(self._slice(context.name), partition, self.count, interval_ns, context.began_ns)
+
+    def _slice(self, name: str) -> Slice:
+        def read(partition: int, start: int, stop: int) -> list[Any]:
+            try:
+                made = self._read(partition, start, stop)
+                if len(made) != stop - start:
+                    raise ValueError(f"{len(made)} elements were given for {stop - start}")
+            except CausalError:
+                raise
+            except Exception as problem:
+                raise OperatorFailed(
+                    _failed(name, partition, f"elements {start} to {stop - 1}", "read(partition, start, stop)", problem)
+                ) from problem
+            return made if type(made) is list else list(made)
+
+        return read
+
+
+class GeneratedSource(SequenceSource):
+    """Element i of partition p is `make(p, i)`, a pure function.
+
+    Args:
+        count: elements per partition; None: endless.
+        rate: elements per second over all partitions; None: as fast as they are taken.
+    """
+
+    def __init__(
+        self, make: Callable[[int, int], Any], count: int | None, partitions: int = 1, rate: float | None = None
+    ) -> None:
+        super().__init__(make, count, partitions, rate)  # type: ignore[arg-type]  # `_slice` calls it in its own way
+        self._make = make
+
+    def _slice(self, name: str) -> Slice:
+        make = self._make
+
+        def read(partition: int, start: int, stop: int) -> list[Any]:
+            made: list[Any] = []
+            try:
+                made.extend(map(make, repeat(partition), range(start, stop)))
+                if len(made) < stop - start:
+                    raise RuntimeError("StopIteration was raised")  # map() took it for the end
+            except CausalError:
+                raise
+            except Exception as problem:
+                element = f"element {start + len(made)}"
+                raise OperatorFailed(_failed(name, partition, element, "make(partition, i)", problem)) from problem
+            return made
+
+        return read
+
+
+def _failed(name: str, partition: int, elements: str, function: str, problem: Exception) -> str:
+    said = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return f"source {name!r}, partition {partition}, {elements}: {said}; correct {function}"
+
+
+class _Reader:
+    """One partition.  With a rate, element i is due `i * interval_ns` after the job began to read."""
+
+    def __init__(self, read: Slice, partition: int, count: int | None, interval_ns: float, began_ns: int) -> None:
+        self._slice = read
+        self._partition = partition
+        self._count = count
+        self._interval_ns = interval_ns
+        self._began_ns = began_ns
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        now_ns = time.monotonic_ns()
+        stop = position + count_max if self._count is None else min(position + count_max, self._count)
+        ended = self._count is not None and stop >= self._count
+        if ended and position >= stop:
+            return Read([], now_ns, ended=True)
+        origin_ns = now_ns
+        if self._interval_ns:
+            origin_ns = self._due_ns(position)
+            if origin_ns > now_ns:
+                return None
+            due = int((now_ns - self._began_ns) / self._interval_ns) + 1
+            if due < stop:
+                stop, ended = max(due, position + 1), False
+        return Read(self._slice(self._partition, position, stop), origin_ns, ended)
+
+    def ready_in_s(self, position: int) -> float:
+        if not self._interval_ns or (self._count is not None and position >= self._count):
+            return 0.0
+        return max(0.0, (self._due_ns(position) - time.monotonic_ns()) / 1e9)
+
+    def _due_ns(self, position: int) -> int:
+        return self._began_ns + int(position * self._interval_ns)
+
+    def completed(self, position: int) -> None:
+        """Nothing is held, so nothing is let go."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,208 @@
+"""Keyed state and its snapshots: incremental, by key group, encoded while the task goes on (copy on write).
+
+A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier
+that set becomes *pending*; a job encodes it little by little, and a batch that is about to touch a
+pending key has it encoded first.  So what the job holds is the state at the barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
+
+from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
+from causal.values import NotCarried, decode, encode
+from operators.keys import key_group
+
+_FORMAT = 1
+_HEADER = -1
+_ABSENT = object()
+
+
+class States(dict[Any, dict[Any, Any]]):
+    """key -> state of the key; a key without state gets an empty one, which the next snapshot removes."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: Any) -> dict[Any, Any]:
+        fresh: dict[Any, Any] = {}
+        self[key] = fresh
+        return fresh
+
+
+class FragmentJob(Protocol):
+    """One table's share of a snapshot."""
+
+    name: str
+    fragments: dict[int, list[bytes]]
+
+    def step(self, keys_max: int) -> int:
+        """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
+        ...
+
+
+class Table:
+    """One operator's values by key.
+
+    `touch` must come before every change.  With `drop_empty`, an empty value is the same as none.
+    """
+
+    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "_job")
+
+    def __init__(
+        self, name: str, operator: str, key_groups: int, values: dict[Any, Any], drop_empty: bool = True
+    ) -> None:
+        self.name = name
+        self.operator = operator
+        self.key_groups = key_groups
+        self.values = values
+        self.dirty: set[Any] = set()
+        self.drop_empty = drop_empty
+        self._job: TableJob | None = None
+
+    def touch(self, keys: Collection[Any]) -> None:
+        """These keys are about to change."""
+        job = self._job
+        if job is not None:
+            job.before(keys)
+        self.dirty.update(keys)
+
+    def snapshot(self, full: bool) -> TableJob:
+        """Freeze the values now: all of them, or those touched since the last snapshot."""
+        if self._job is not None:
+            self._job.step(len(self._job.pending))
+        pending = set(self.values) if full else self.dirty
+        self.dirty = set()
+        self._job = TableJob(self, pending)
+        return self._job
+
+    def done(self, job: TableJob) -> None:
+        if self._job is job:
+            self._job = None
+
+    def clear(self) -> None:
+        self.values.clear()
+        self.dirty.clear()
+
+    def load(self, fragment: bytes) -> None:
+        """Take over what a job encoded."""
+        keys, values, gone = decode(fragment)
+        for key in gone:
+            self.values.pop(key, None)
+        self.values.update(zip(keys, values, strict=True))
+
+
+class TableJob:
+    """Encodes the pending keys of one table into fragments per key group."""
+
+    __slots__ = ("name", "fragments", "pending", "_table")
+
+    def __init__(self, table: Table, pending: set[Any]) -> None:
+        self.name = table.name
+        self.fragments: dict[int, list[bytes]] = {}
+        self.pending = pending
+        self._table = table
+        if not pending:
+            table.done(self)
+
+    def step(self, keys_max: int) -> int:
+        pending = self.pending
+        taken = [pending.pop() for _ in range(min(keys_max, len(pending)))]
+        self._encode(taken)
+        if not pending:
+            self._table.done(self)
+        return len(taken)
+
+    def before(self, keys: Iterable[Any]) -> None:
+        """Encode those of `keys` that are pending: they are about to change."""
+        touched = self.pending.intersection(keys)
+        if touched:
+            self.pending -= touched
+            self._encode(touched)
+
+    def _encode(self, keys: Iterable[Any]) -> None:
+        table = self._table
+        values, drop_empty = table.values, table.drop_empty
+        groups: dict[int, list[list[Any]]] = {}  # kept keys, their values, keys that are gone
+        for key in keys:
+            group = key_group(key, table.key_groups)
+            entry = groups.get(group)
+            if entry is None:
+                entry = groups[group] = [[], [], []]
+            value = values.get(key, _ABSENT)
+            if value is _ABSENT:
+                entry[2].append(key)
+            elif drop_empty and not value:
+                entry[2].append(key)
+                del values[key]
+            else:
+                entry[0].append(key)
+                entry[1].append(value)
+        for group, entry in groups.items():
+            try:
+                fragment = encode(entry)
+            except NotCarried:
+                self._blame(*entry)
+                raise
+            self.fragments.setdefault(group, []).append(fragment)
+
+    def _blame(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
+        for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
+            try:
+                encode([key, value])
+            except NotCarried as problem:
+                raise OperatorFailed(
+                    f"operator {self._table.operator!r}, key {_shown(key)}: its state cannot be checkpointed: {problem}"
+                ) from problem
+
+
+def _shown(value: object) -> str:
+    return " ".join(repr(value)[:200].split())
+
+
+class ChainSnapshot:
+    """All tables of a chain at one barrier (causal.ports.SnapshotJob)."""
+
+    __slots__ = ("full", "_header", "_jobs", "_left")
+
+    def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob]) -> None:
+        self.full = full
+        self._header = encode([_FORMAT, _HEADER, {**header, "full": full}])
+        self._jobs = list(jobs)
+        self._left = list(jobs)
+
+    def step(self, keys_max: int) -> bool:
+        """Encode up to `keys_max` more keys; true when all is encoded."""
+        invariant(keys_max > 0, "a step encodes something", keys_max=keys_max)
+        while self._left:
+            keys_max -= self._left[0].step(keys_max)
+            if keys_max <= 0:
+                return False
+            del self._left[0]
+        return True
+
+    def parts(self) -> list[bytes]:
+        """A header, then one part per key group that has anything to say, ascending."""
+        invariant(not self._left, "parts are there when every step is done")
+        groups: dict[int, dict[str, list[bytes]]] = {}
+        for job in self._jobs:
+            for group, fragments in job.fragments.items():
+                groups.setdefault(group, {})[job.name] = fragments
+        return [self._header, *(encode([_FORMAT, group, groups[group]]) for group in sorted(groups))]
+
+
+def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
+    """(header, {}) or (None, fragments by table) of one part of `ChainSnapshot`.
+
+    Raises:
+        CorruptData: it is not such a part.
+    """
+    try:
+        told = decode(part)
+    except PeerViolation as problem:
+        raise CorruptData(f"a part of a snapshot cannot be read: {problem}") from None
+    if type(told) is not list or len(told) != 3 or told[0] != _FORMAT or type(told[2]) is not dict:
+        raise CorruptData("a part of a snapshot has an unknown form; it was written by another version")
+    if told[1] == _HEADER:
+        return told[2], {}
+    return None, told[2]
