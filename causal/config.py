@@ -57,12 +57,15 @@ class JobConfig:
     """Silence after which a process that still exists counts as hung: it is killed and replaced."""
     crash_loop_max: int = 5
     """Failures of one task in a row, none of them followed by a complete checkpoint, that end the job."""
+    transport: str = "ipc"
+    """"ipc" on one host; "tcp" over loopback, as between hosts."""
     metrics_port: int = 0
     """Port of the Prometheus page on 127.0.0.1; 0 for none."""
 
     def __post_init__(self) -> None:
         self._check(self.guarantee in GUARANTEES, "guarantee", f"one of {', '.join(GUARANTEES)}")
         self._check(self.on_error in ON_ERROR, "on_error", f"one of {', '.join(ON_ERROR)}")
+        self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(self.checkpoint_interval_s > 0, "checkpoint_interval_s", "a number of seconds above 0")
         self._check(self.standbys == "per-task" or self.standbys.isdecimal(), "standbys", "per-task or a number")

@@ -107,7 +107,7 @@ class TaskProtocol:
         self._next_input = 0
         self._replayed_elements = 0
         self._first_output_told = False
-        self._finished_told = False
+        self.reported_finished = False
         self._segment = 0
         self._spilling = False
         self._spill_not_before_ns = 0
@@ -313,7 +313,7 @@ class TaskProtocol:
         effects.append(Phase("running"))
 
     def _perform_live(self, effects: list[Effect]) -> bool:
-        due_ns = self._chain.next_timer_ns()
+        due_ns = None if self.finished else self._chain.next_timer_ns()
         if due_ns is not None and due_ns <= self._live.wall_ns():
             reading = self._services.reading_ns()
             self.schedule.record(Timer(reading))
@@ -386,9 +386,9 @@ class TaskProtocol:
                 bundle, origins = sink.bundle(self.holdings if self._recording else None, self.incarnation)
                 effects.append(WriteBundle(sink.id, bundle, origins))
                 self.exchange.first_output = True
-        if self.finished and not self._finished_told and not any(sink.waiting for sink in self.sinks.values()):
+        if self.finished and not self.reported_finished and not any(sink.waiting for sink in self.sinks.values()):
             if self.recovery.state is State.RUNNING:
-                self._finished_told = True
+                self.reported_finished = True
                 effects.append(Phase("finished"))
 
     def _read_partitions(self) -> list[Effect]:
@@ -437,7 +437,7 @@ class TaskProtocol:
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """The monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
         due = self.exchange.next_deadline_ns()
-        live = self.recovery.state is State.RUNNING and not self._full()
+        live = self.recovery.state is State.RUNNING and not self.finished and not self._full()
         timer_ns = self._chain.next_timer_ns() if live else None
         if timer_ns is not None:
             at = now_ns + max(0, timer_ns - self._live.wall_ns())

@@ -90,6 +90,10 @@ class TaskDriver:
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
         self.latency_ms: Counter[float] = Counter()
+        self.latency_ms_max = 0.0
+        self.checkpoint_ms = 0.0
+        """How long the last snapshot took from the disk's first byte to its acknowledgement."""
+        self._snapshot_began_ns = 0
         self.first_record_ns = 0
         self.last_output_ns = 0
 
@@ -130,6 +134,16 @@ class TaskDriver:
             return 1000
         return max(0, min(1000, -(-(min(due) - now_ns) // 1_000_000)))
 
+    def counters(self) -> dict[str, Any]:
+        """The task's figures and those that only the shell can know."""
+        return {
+            **self.task.counters(),
+            "latency_ms_buckets": dict(self.latency_ms),
+            "latency_ms_max": self.latency_ms_max,
+            "checkpoint_ms": self.checkpoint_ms,
+            "undeliverable_frames": self._transport.undeliverable,
+        }
+
     def close(self) -> None:
         for store in self._stores.values():
             store.close()
@@ -159,6 +173,7 @@ class TaskDriver:
         for origin_ns, rows in effect.origins:
             if origin_ns:
                 took_ms = (now_ns - origin_ns) / 1e6
+                self.latency_ms_max = max(self.latency_ms_max, took_ms)
                 self.latency_ms[_LATENCY_BOUNDS_MS[min(bisect_left(_LATENCY_BOUNDS_MS, took_ms), 69)]] += rows
 
     def _trying(self, attempt: Callable[[], Any]) -> Any:
@@ -204,10 +219,15 @@ class TaskDriver:
     def _source_completed(self, effect: SourceCompleted) -> None:
         self._readers[effect.channel].completed(effect.position)
 
+    def _write_snapshot(self, effect: WriteSnapshot) -> None:
+        self._snapshot_began_ns = monotonic_ns()
+        self._disk.ask(effect)
+
     def _ask_disk(self, effect: Effect) -> None:
         self._disk.ask(effect)
 
     def _snapshot_ready(self, effect: SnapshotReady) -> None:
+        self.checkpoint_ms = (monotonic_ns() - self._snapshot_began_ns) / 1e6
         self._report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
 
     def _phase(self, effect: Phase) -> None:
@@ -222,7 +242,7 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     TruncateSink: TaskDriver._truncate_sink,
     ReadSource: TaskDriver._read_source,
     SourceCompleted: TaskDriver._source_completed,
-    WriteSnapshot: TaskDriver._ask_disk,
+    WriteSnapshot: TaskDriver._write_snapshot,
     SpillSegment: TaskDriver._ask_disk,
     ReadSegment: TaskDriver._ask_disk,
     RemoveSegments: TaskDriver._ask_disk,
