@@ -7,8 +7,10 @@ process that it has not proved to be its own by start time or by the marks in it
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
+import os
 import signal
 import socket
 import sys
@@ -19,11 +21,14 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
-from causal.errors import CausalError, PeerViolation, Unavailable
+from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
 from standby.children import Child, Children, End, command
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
 from standby.parentage import die_with_parent
 from standby.processes import kill_marked, send_signal
+
+LOCK = "agent.lock"
+"""Held while an agent lives: one at a time on a job."""
 
 GRACE_S = 3.0
 """How long processes may take to end when they are asked to."""
@@ -54,6 +59,12 @@ class Agent:
     def __init__(self, job: Path) -> None:
         self._job = job
         self._beat_s = JobConfig.load(job).heartbeat_ms / 1000
+        self._lock = os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
         self._children = Children(job)
         (job / "logs").mkdir(exist_ok=True)
         self._restarts: dict[str, tuple[float, Child]] = {}
@@ -95,6 +106,7 @@ class Agent:
     def close(self) -> None:
         self._socket.close()
         self._context.term()  # bounded by the socket's linger
+        os.close(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
         self._stopping = True
@@ -253,7 +265,7 @@ def main(argv: list[str]) -> int:
             agent.close()
     except CausalError as problem:
         print(f"agent: {problem}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(problem, PipelineError) else 1
     return 0
 
 

@@ -189,6 +189,20 @@ class Children:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+def kill_listed(job: Path) -> None:
+    """SIGKILL every process that a table of an agent that is gone still lists, if it is still that process."""
+    try:
+        told = json.loads((job / FILE).read_text())
+        listed = [(pid, started) for _, _, _, _, pid, started, _ in told["living"] if pid]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return  # the marks in their environment find them as well
+    for pid, started in listed:
+        pidfd = open_process(pid, started)
+        if pidfd is not None:
+            send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
 def command(argv: object, environment: object) -> tuple[Sequence[str], Mapping[str, str]] | None:
     """`argv` and `environment` of a `start` message if they are what they should be."""
     if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):

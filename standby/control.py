@@ -7,8 +7,11 @@ dropped.  Unknown kinds and keys are treated likewise, except that the rest of t
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import zmq
 
 from causal.errors import PeerViolation
 from causal.values import decode, encode
@@ -157,6 +160,22 @@ FROM_AGENT: dict[str, _Spec] = {
 }
 
 FROM_ADMIN: dict[str, _Spec] = {"admin": (events.Admin, {"verb": _TEXT}, {"arguments": _any_map})}
+
+
+def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
+    """Put a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
+    context = zmq.Context()
+    client = context.socket(zmq.DEALER)
+    try:
+        client.setsockopt(zmq.LINGER, 0)
+        client.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        client.setsockopt_string(zmq.IDENTITY, f"admin-{os.getpid()}")
+        client.connect(f"ipc://{runtime}/supervisor")
+        client.send(pack("admin", verb=verb, arguments=dict(arguments)))
+        return unpack(client.recv()) if client.poll(int(within_s * 1000)) else None
+    finally:
+        client.close()
+        context.term()
 
 
 class Inbox:

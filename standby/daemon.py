@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
-from causal.errors import CausalError, Unavailable
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.values import encode
 from standby import events
 from standby.blueprint import Blueprint
@@ -209,7 +209,10 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Run the supervisor of one job; 0 when the job has ended or SIGTERM came."""
+    """Run the supervisor of one job.
+
+    Returns: 0 when the job has ended or SIGTERM came, 2 for what would not be better the next time, otherwise 1.
+    """
     if len(argv) != 1:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)
         return 2
@@ -223,7 +226,7 @@ def main(argv: list[str]) -> int:
             daemon.close()
     except CausalError as problem:
         print(f"supervisor: {problem}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(problem, (PipelineError, CorruptData)) else 1
     return 0
 
 

@@ -1,0 +1,270 @@
+"""The `causal` command: plan, run, status, kill.
+
+Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
+error says what and where, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from causal.config import GUARANTEES, ON_ERROR, JobConfig
+from causal.errors import CausalError, PipelineError
+from deploy import settings
+from deploy.jobdirectory import ROOT, JobDirectory, find_job
+from deploy.local import LocalDeployment, Outcome
+from deploy.report import progress, report, summary, write_report
+from operators.loading import load
+from operators.plan import Plan, plan
+from standby.blueprint import Blueprint, CompanionCall
+from standby.control import ask
+
+ANSWER_S = 5.0
+LINE_WIDTH = 118
+
+DONE, FAILED, WRONG = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        act: Callable[[argparse.Namespace], int] = arguments.act
+        return act(arguments)
+    except PipelineError as problem:
+        return _say(str(problem), WRONG)
+    except CausalError as problem:
+        return _say(str(problem), FAILED)
+    except BrokenPipeError:
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _say(line: str, status: int) -> int:
+    print(f"causal: {' '.join(line.split())}", file=sys.stderr)
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        """One line, without the usage that argparse puts before it."""
+        self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    planning = commands.add_parser("plan", help="print which operators form which tasks")
+    planning.add_argument("--json", action="store_true", help="as JSON")
+    _add_pipeline(planning)
+    planning.set_defaults(act=_plan)
+
+    running = commands.add_parser("run", help="run a pipeline on this machine")
+    _add_pipeline(running)
+    running.add_argument("--guarantee", choices=GUARANTEES, help="default: causal")
+    running.add_argument("--sharing-depth", metavar="N|full", help="hops downstream that hold a task's log")
+    running.add_argument("--checkpoint-interval", type=float, metavar="SECONDS", help="default: 1")
+    running.add_argument("--standbys", metavar="per-task|N", help="one standby per task, or N that all tasks share")
+    running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")
+    running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
+    running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
+    running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
+    running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
+    running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
+    running.set_defaults(act=_run)
+
+    showing = commands.add_parser("status", help="show a job")
+    showing.add_argument("--json", action="store_true", help="as JSON")
+    _add_job(showing)
+    showing.set_defaults(act=_status)
+
+    killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
+    killing.add_argument("task", metavar="TASK")
+    _add_job(killing)
+    killing.set_defaults(act=_kill)
+    return parser
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pipeline", metavar="PIPELINE.py", help="a file that defines `pipeline`")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the pipeline")
+    parser.add_argument("--config", metavar="FILE.toml", help="settings of the job")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
+    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Settings of the configuration file and, above them, of the command line."""
+    given: dict[str, Any] = {}
+    if arguments.config is not None:
+        given.update(settings.read_file(Path(arguments.config)))
+    told = {
+        "guarantee": getattr(arguments, "guarantee", None),
+        "checkpoint_interval_s": getattr(arguments, "checkpoint_interval", None),
+        "standbys": getattr(arguments, "standbys", None),
+        "on_error": getattr(arguments, "on_error", None),
+        "metrics_port": getattr(arguments, "metrics_port", None),
+    }
+    given.update({name: value for name, value in told.items() if value is not None})
+    if getattr(arguments, "sharing_depth", None) is not None:
+        given["sharing_depth"] = settings.sharing_depth(arguments.sharing_depth)
+    if arguments.set:
+        given["settings"] = {**given.get("settings", {}), **settings.assignments(arguments.set)}
+    return given
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    given = _given(arguments)
+    pipeline = load(arguments.pipeline, given.get("settings", {}))
+    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), given)
+    told = plan(pipeline, config).describe()
+    if arguments.json:
+        print(json.dumps(told, indent=1))
+        return DONE
+    width = max(len(task["task"]) for task in told["tasks"])
+    for task in told["tasks"]:
+        print(f"{task['task']:<{width}}  {' > '.join(task['operators'])}")
+    return DONE
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    given = _given(arguments)
+    kills = settings.kills(arguments.kill)
+    path = Path(arguments.pipeline).absolute()
+    pipeline = load(path, given.get("settings", {}))
+    directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name)
+    try:
+        if arguments.resume:
+            config = settings.resumed(directory.take_over(), path, given)
+            if config.settings != given.get("settings", {}):
+                pipeline = load(path, config.settings)
+        else:
+            config = settings.config_of(pipeline.name, path, given)
+        planned = plan(pipeline, config)
+        blueprint = _blueprint(planned, directory.path, kills)
+        if arguments.resume:
+            _same_graph(directory.path, blueprint)
+            if directory.finished():
+                return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
+        planned.check(directory.path)
+        if not arguments.resume:
+            directory.clear()
+        else:
+            directory.note_resumption()
+        directory.open_runtime()
+        config.save(directory.path)
+        blueprint.save(directory.path)
+        return _deploy(directory.path, config, arguments.report)
+    finally:
+        directory.close()
+
+
+def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -> Blueprint:
+    topology = planned.topology
+    for task, _ in kills:
+        if topology.named(task) is None:
+            raise PipelineError(
+                f"--kill {task}: there is no such task; tasks are {', '.join(t.name for t in topology.tasks)}"
+            )
+    companions = [CompanionCall(c.name, tuple(c.argv), dict(c.environment)) for c in planned.companions(job)]
+    return Blueprint(topology, tuple(companions), kills)
+
+
+def _same_graph(job: Path, blueprint: Blueprint) -> None:
+    if Blueprint.load(job).topology != blueprint.topology:
+        raise PipelineError(
+            f"the pipeline is not the one that the state in {job} was made with: its tasks or channels differ;"
+            " start without --resume"
+        )
+
+
+def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:
+    shown = sys.stderr.isatty()
+
+    def show(view: Mapping[str, Any], elapsed_s: float) -> None:
+        if shown:
+            print(f"\r{progress(view, elapsed_s)[:LINE_WIDTH]:<{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
+
+    deployment = LocalDeployment(job, show)
+    stop_metrics: Callable[[], None] | None = None
+    if config.metrics_port:
+        from deploy.metrics import serve  # prometheus-client costs start-up time that most runs need not pay
+
+        stop_metrics = serve(config.metrics_port, deployment.latest)
+    try:
+        outcome = deployment.run()
+    finally:
+        if stop_metrics is not None:
+            stop_metrics()
+    if shown:
+        print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=sys.stderr)
+    return _conclude(outcome, config, report_path)
+
+
+def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None) -> int:
+    if outcome.view is not None:
+        told = report(outcome.view, outcome.wall_s)
+        if report_path is not None:
+            write_report(Path(report_path), told)
+        if outcome.status == 0:
+            print(summary(told))
+    if outcome.status == 0:
+        return DONE
+    return _say(f"job {config.name}: {outcome.reason}", outcome.status)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.job, arguments.state_dir)
+    try:
+        view = json.loads((job / "status.json").read_text())
+    except FileNotFoundError:
+        raise PipelineError(f"the job in {job} has not come up yet; try again in a moment") from None
+    if arguments.json:
+        print(json.dumps(view, indent=1))
+        return DONE
+    age_s = max(0.0, (time.monotonic_ns() - view["at_ns"]) / 1e9)
+    ended = view["ended"]
+    told = f"ended with status {ended['status']}: {ended['reason'] or 'finished'}" if ended else view["state"]
+    print(f"{view['job']}: {told} (as of {age_s:.1f} s ago)")
+    checkpoint = view["checkpoint"]
+    print(f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}")
+    width = max(len(task["task"]) for task in view["tasks"])
+    for task in view["tasks"]:
+        standby = f", standby {', '.join(task['standbys'])}" if task["standbys"] else ""
+        print(
+            f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
+            f" incarnation {task['incarnation']}{standby}"
+        )
+    for line in summary(report(view, 0.0)).splitlines()[2:]:
+        print(f"  {line}")
+    return DONE
+
+
+def _kill(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.job, arguments.state_dir)
+    known = Blueprint.load(job).topology
+    if known.named(arguments.task) is None:
+        tasks = ", ".join(task.name for task in known.tasks)
+        raise PipelineError(f"there is no task {arguments.task}; tasks are {tasks}")
+    runtime = job / "runtime"
+    sockets = Path(runtime.read_text().strip()) if runtime.exists() else None
+    if sockets is None or not sockets.is_dir():
+        return _say(f"the job in {job} is not running", FAILED)
+    answer = ask(str(sockets), "kill", {"task": arguments.task}, ANSWER_S)
+    if answer is None:
+        return _say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
+    if not answer.get("ok"):
+        return _say(str(answer.get("error")), FAILED)
+    print(f"killed {answer['task']} (slot {answer['slot']}, pid {answer['pid']})")
+    return DONE

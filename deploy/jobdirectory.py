@@ -1,0 +1,192 @@
+"""The directory of a job: whose it is, what of it is discarded, and that one job at a time uses it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from standby.agent import LOCK as AGENT_LOCK
+from standby.children import kill_listed
+from standby.journal import FILE as JOURNAL
+from standby.journal import LOCK as SUPERVISOR_LOCK
+from standby.journal import Journal
+from standby.processes import kill_marked
+
+ROOT = Path(".causal")
+"""Where jobs are kept unless `--state-dir` says otherwise."""
+
+OWNED = (
+    "job.json",
+    "topology.json",
+    "runtime",
+    JOURNAL,
+    JOURNAL + "-wal",
+    JOURNAL + "-shm",
+    SUPERVISOR_LOCK,
+    AGENT_LOCK,
+    "processes.json",
+    "status.json",
+    "checkpoints",
+    "spill",
+    "ingest",
+    "logs",
+    "dead-letters",
+)
+"""What a job makes in its directory; nothing else in there is ever touched."""
+
+KILL_S = 5.0
+
+RELEASE_S = 10.0
+"""How long the agent of a job whose `causal run` was killed may take to end its processes."""
+
+
+class JobDirectory:
+    """A job's directory, locked by this process until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        """Lock it.
+
+        Raises:
+            PipelineError: it cannot be used, it holds other things under our names, or a job runs in it.
+        """
+        self.path = path.resolve()
+        self._runtime: Path | None = None
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            ours = (self.path / "lock").exists()
+            foreign = [name for name in OWNED if (self.path / name).exists()]
+            if foreign and not ours:
+                raise PipelineError(
+                    f"{self.path} has {', '.join(foreign)} and is no job's directory; give another --state-dir"
+                )
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise PipelineError(f"--state-dir {self.path} cannot be used: {problem.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir") from None
+
+    def clear(self) -> None:
+        """End what is left of the job before and discard its state."""
+        self._end_leftovers()
+        try:
+            for name in OWNED:
+                path = self.path / name
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+        except OSError as problem:
+            raise PipelineError(f"{problem.filename} cannot be removed: {problem.strerror}") from None
+
+    def take_over(self) -> JobConfig:
+        """End what is left of the job before and go on with its state.
+
+        Raises:
+            PipelineError: there is no job to go on with.
+        """
+        if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
+            raise PipelineError(f"{self.path} holds no job to go on with; start one without --resume")
+        config = JobConfig.load(self.path)
+        self._end_leftovers()
+        return config
+
+    def note_resumption(self) -> None:
+        """Journal that every process of the life before has died, so that the supervisor starts all tasks again."""
+        for name in ("status.json", "processes.json"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "spill", ignore_errors=True)  # nothing in there outlives its process
+        journal = Journal(self.path)
+        journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns()}])
+        journal.close()
+
+    def finished(self) -> bool:
+        """Whether the job came to its end: it has nothing left to go on with."""
+        journal = Journal(self.path)
+        try:
+            ends = [record for record in journal.records() if record["kind"] in ("ended", "resumed")]
+        finally:
+            journal.close()
+        return bool(ends) and ends[-1]["kind"] == "ended" and ends[-1]["status"] == 0
+
+    def open_runtime(self) -> None:
+        """Make the short directory for sockets (an ipc path may have 107 bytes)."""
+        self._drop_runtime()
+        self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
+        (self.path / "runtime").write_text(str(self._runtime))
+        for name in ("logs", "checkpoints", "spill"):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """Remove the runtime directory and let go of the lock."""
+        if self._runtime is not None:
+            shutil.rmtree(self._runtime, ignore_errors=True)
+        os.close(self._lock)
+
+    def _end_leftovers(self) -> None:
+        # We hold the lock, so the `causal run` of these processes is gone: its agent and its supervisor are ending.
+        for name in (SUPERVISOR_LOCK, AGENT_LOCK):
+            self._await_release(name)
+        kill_listed(self.path)
+        left = kill_marked(self.path, KILL_S)
+        if left:
+            raise PipelineError(f"{left} processes of the job before in {self.path} cannot be killed; end them first")
+        self._drop_runtime()
+
+    def _await_release(self, name: str) -> None:
+        """Wait until the process that holds this lock has ended."""
+        if not (self.path / name).exists():
+            return
+        handle = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
+        deadline = time.monotonic() + RELEASE_S
+        try:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise PipelineError(
+                            f"{self.path / name} is held by a process of the job before; end it"
+                        ) from None
+                time.sleep(0.02)
+        finally:
+            os.close(handle)
+
+    def _drop_runtime(self) -> None:
+        """Remove the socket directory of a job that could not clean up."""
+        note = self.path / "runtime"
+        if note.exists():
+            old = Path(note.read_text().strip())
+            if old.name.startswith("causal-") and old.parent == Path(tempfile.gettempdir()):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def find_job(name: str | None, state_dir: str | None) -> Path:
+    """The directory that `--job` and `--state-dir` mean; the only job under `.causal` if neither is given.
+
+    Raises:
+        PipelineError: there is none, or more than one.
+    """
+    if state_dir is not None:
+        path = Path(state_dir)
+    elif name is not None:
+        path = ROOT / name
+    else:
+        jobs = sorted(entry.parent for entry in ROOT.glob("*/job.json"))
+        if len(jobs) > 1:
+            raise PipelineError(f"there are several jobs here; give --job {', --job '.join(job.name for job in jobs)}")
+        if not jobs:
+            raise PipelineError(f"there is no job under {ROOT}; give --state-dir DIR")
+        path = jobs[0]
+    if not (path / "job.json").exists():
+        raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
+    return path.resolve()

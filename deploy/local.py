@@ -1,0 +1,224 @@
+"""A job on this machine: `causal run` as the root of all its processes.
+
+It starts the supervisor and the agent, starts them again when they die, and ends with nothing left
+running, whatever the reason.  It decides nothing about the job: the supervisor's last view does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from standby.parentage import PARENT, adopt_orphans
+from standby.processes import kill_marked
+
+TURN_S = 0.25
+"""How often the progress line and the supervisor's view are looked at."""
+
+DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
+"""Deaths of the supervisor or the agent in a row that end the job: something is wrong that a restart cannot mend."""
+
+STATUS_HOPELESS = 2
+"""Exit status of a supervisor or an agent that would fail the same way again."""
+
+SUPERVISOR_STOP_S = 2.0
+AGENT_STOP_S = 9.0
+"""More than the agent's own grace, kill and sweep together."""
+
+KILL_S = 3.0
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    status: int
+    """0 finished, 1 failed, 128 + signal when it was interrupted."""
+    reason: str
+    view: Mapping[str, Any] | None
+    wall_s: float
+
+
+@dataclass(slots=True)
+class Server:
+    """The supervisor or the agent: a process that is started again when it dies."""
+
+    module: str
+    name: str
+    process: subprocess.Popen[bytes] | None = None
+    deaths: list[float] = field(default_factory=list)
+    due: float = 0.0
+
+
+class LocalDeployment:
+    """One run of one job, from its first process to the end of its last.
+
+    Args:
+        job: directory of the job, locked and prepared.
+        progress: is given the latest view from time to time, and the seconds since the start.
+    """
+
+    def __init__(self, job: Path, progress: Callable[[Mapping[str, Any], float], None]) -> None:
+        self._job = job
+        self._progress = progress
+        self._servers = [Server("standby.daemon", "supervisor"), Server("standby.agent", "agent")]
+        self._statuses: dict[int, int] = {}
+        self._signal = 0
+        self._failure = ""
+        self._shown_ns = 0
+
+    def run(self) -> Outcome:
+        """Run the job to its end, or until a signal comes."""
+        began = time.monotonic()
+        adopt_orphans()
+        wake, waker = socket.socketpair()
+        for end in (wake, waker):
+            end.setblocking(False)
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        wakeup_before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        try:
+            self._attend(wake, began)
+            view = self._end()
+        finally:
+            self._leave_nothing()
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            wake.close()
+            waker.close()
+        return self._outcome(view, time.monotonic() - began)
+
+    def _outcome(self, view: Mapping[str, Any] | None, wall_s: float) -> Outcome:
+        ended = view["ended"] if view is not None else None
+        if ended is not None:
+            return Outcome(ended["status"], ended["reason"], view, wall_s)
+        if self._signal:
+            told = f"interrupted by {signal.Signals(self._signal).name}; `causal run --resume` goes on"
+            return Outcome(128 + self._signal, told, view, wall_s)
+        return Outcome(1, self._failure, view, wall_s)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signal = number
+
+    def _attend(self, wake: socket.socket, began: float) -> None:
+        """Keep the supervisor and the agent running until the job has ended."""
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        while not self._signal and not self._failure:
+            for server in self._servers:
+                if server.process is None and time.monotonic() >= server.due:
+                    self._start(server)
+            if poll.poll(TURN_S * 1000):
+                try:
+                    wake.recv(4096)
+                except BlockingIOError:
+                    continue
+            self._reap()
+            view = self.latest()
+            if view is not None and view["ended"] is not None:
+                return
+            if view is not None and view["at_ns"] != self._shown_ns:
+                self._shown_ns = view["at_ns"]
+                self._progress(view, time.monotonic() - began)
+            self._note_deaths()
+
+    def latest(self) -> Mapping[str, Any] | None:
+        """The supervisor's latest view; None before there is one."""
+        try:
+            view: Mapping[str, Any] = json.loads((self._job / "status.json").read_text())
+        except FileNotFoundError:
+            return None
+        return view
+
+    def _start(self, server: Server) -> None:
+        home = str(Path(__file__).resolve().parent.parent)
+        path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        with open(self._job / "logs" / f"{server.name}.log", "ab") as log:
+            server.process = subprocess.Popen(
+                [sys.executable, "-m", server.module, str(self._job)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C on a terminal is for us alone
+                env={**os.environ, PARENT: str(os.getpid()), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
+            )
+
+    def _reap(self) -> None:
+        """Take the status of every child that has ended, among them orphans that fell to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            for server in self._servers:
+                if server.process is not None and server.process.pid == pid:
+                    server.process.returncode = self._statuses[pid] = os.waitstatus_to_exitcode(status)
+
+    def _note_deaths(self) -> None:
+        for server in self._servers:
+            if server.process is None or server.process.returncode is None:
+                continue
+            status, server.process = server.process.returncode, None
+            now = time.monotonic()
+            server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
+            # The first restart is at once; one that dies again and again gets some time for its cause to go away.
+            server.due = now + 0.05 * (len(server.deaths) - 1)
+            if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX:
+                self._failure = self._last_line(server.name) or f"the {server.name} ended with status {status}"
+
+    def _last_line(self, name: str) -> str:
+        lines = (self._job / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    def _end(self) -> Mapping[str, Any] | None:
+        """The supervisor first, so that it does not take the rest for failures; then the agent with all its processes."""
+        for server, within_s in zip(self._servers, (SUPERVISOR_STOP_S, AGENT_STOP_S), strict=True):
+            self._stop(server, within_s)
+        return self.latest()
+
+    def _stop(self, server: Server, within_s: float) -> None:
+        if server.process is None:
+            return
+        deadline = time.monotonic() + within_s
+        asked = False
+        while server.process.returncode is None:
+            if not asked:
+                os.kill(server.process.pid, signal.SIGTERM)  # not reaped yet, so it is still this process
+                asked = True
+            if time.monotonic() >= deadline:
+                os.kill(server.process.pid, signal.SIGKILL)
+                deadline = time.monotonic() + KILL_S
+            time.sleep(0.005)
+            self._reap()
+
+    def _leave_nothing(self) -> None:
+        """Whatever happened: no process of the job outlives us."""
+        for server in self._servers:
+            if server.process is not None and server.process.returncode is None:
+                os.kill(server.process.pid, signal.SIGKILL)
+        left = kill_marked(self._job, KILL_S)
+        deadline = time.monotonic() + KILL_S
+        while any(s.process is not None and s.process.returncode is None for s in self._servers):
+            if time.monotonic() >= deadline:
+                break
+            self._reap()
+            time.sleep(0.005)
+        self._reap()
+        if left:
+            raise PipelineError(f"{left} processes of the job in {self._job} cannot be killed")

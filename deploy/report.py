@@ -1,0 +1,159 @@
+"""What a run amounted to: the report of `--report`, and the summary at its end.
+
+Everything comes from the supervisor's last view; nothing is counted twice because a task died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.topology import FULL_DEPTH
+
+Buckets = dict[float, int]
+"""Upper bound in ms → how many were at most that and above the bound before."""
+
+
+def merged_buckets(tasks: Iterable[Mapping[str, Any]]) -> Buckets:
+    """The latencies of all sink tasks together, bounds ascending."""
+    total: Buckets = {}
+    for task in tasks:
+        for bound, count in task["figures"].get("latency_ms_buckets", {}).items():
+            total[float(bound)] = total.get(float(bound), 0) + count
+    return dict(sorted(total.items()))
+
+
+def percentile_ms(buckets: Buckets, share: float) -> float | None:
+    """The latency below which `share` of all lie, interpolated inside its bucket; None for no records."""
+    wanted = share * sum(buckets.values())
+    if not wanted:
+        return None
+    below, passed = 0.0, 0
+    for bound, count in buckets.items():
+        if count and passed + count >= wanted:
+            if bound == float("inf"):
+                return below
+            return below + (bound - below) * (wanted - passed) / count
+        below, passed = bound, passed + count
+    return below
+
+
+def _latency(tasks: list[Mapping[str, Any]]) -> dict[str, float | None]:
+    buckets = merged_buckets(tasks)
+    exact = [task["figures"]["latency_ms_max"] for task in tasks if "latency_ms_max" in task["figures"]]
+    highest = max(exact, default=None)
+    if highest is None:
+        filled = [bound for bound, count in buckets.items() if count and bound != float("inf")]
+        highest = max(filled, default=None)
+    told = {"p50": percentile_ms(buckets, 0.5), "p99": percentile_ms(buckets, 0.99), "max": highest}
+    if highest is not None:
+        told = {name: None if value is None else min(value, highest) for name, value in told.items()}
+    return {name: None if value is None else round(value, 3) for name, value in told.items()}
+
+
+def total(view: Mapping[str, Any], figure: str, kind: str | None = None) -> int:
+    """Sum of a figure over the tasks, or those of one kind ("source", "sink")."""
+    return sum(int(task["figures"].get(figure, 0)) for task in view["tasks"] if kind is None or task[kind])
+
+
+def determinant_bytes(view: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of determinants logged, by kind."""
+    kinds: dict[str, int] = {}
+    for task in view["tasks"]:
+        for kind, count in task["figures"].get("determinant_bytes", {}).items():
+            kinds[kind] = kinds.get(kind, 0) + count
+    return dict(sorted(kinds.items()))
+
+
+def throughput_rps(view: Mapping[str, Any]) -> float | None:
+    """Records per second between the first record that entered and the last output."""
+    first, last = view["first_record_ns"], view["last_output_ns"]
+    if first is None or last is None or last <= first:
+        return None
+    return round(total(view, "records_in", "source") / (int(last - first) / 1e9), 3)
+
+
+def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
+    """The JSON object of `--report`."""
+    depth = view["sharing_depth"]
+    return {
+        "job": view["job"],
+        "status": (view["ended"] or {}).get("status"),
+        "records_in": total(view, "records_in", "source"),
+        "records_out": total(view, "records_out", "sink"),
+        "wall_s": round(wall_s, 3),
+        "throughput_rps": throughput_rps(view),
+        "latency_ms": _latency([task for task in view["tasks"] if task["sink"]]),
+        "guarantee": view["guarantee"],
+        "sharing_depth": "full" if depth >= FULL_DEPTH else depth,
+        "checkpoints": view["checkpoint"]["count"],
+        "determinant_bytes": determinant_bytes(view),
+        "recoveries": view["recoveries"],
+        "sent_bytes": total(view, "sent_bytes"),
+        "received_bytes": total(view, "received_bytes"),
+        "checkpoint_ms": view["checkpoint"]["took_ms"],
+        "tasks": {task["task"]: task["figures"] for task in view["tasks"]},
+    }
+
+
+def write_report(path: Path, told: Mapping[str, Any]) -> None:
+    """Write the report, whole or not at all.
+
+    Raises:
+        PipelineError: it cannot be written.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.write_text(json.dumps(told, indent=1) + "\n")
+        os.replace(fresh, path)
+    except OSError as problem:
+        raise PipelineError(f"--report {path} cannot be written: {problem.strerror}") from None
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}{unit}" if value >= 100 or value == int(value) else f"{value:.1f}{unit}"
+
+
+def summary(told: Mapping[str, Any]) -> str:
+    """A few lines for a person."""
+    latency = told["latency_ms"]
+    lines = [
+        f"records in {told['records_in']:,}, out {told['records_out']:,}, in {told['wall_s']:.1f} s"
+        f" ({_number(told['throughput_rps'])} records/s)",
+        f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')};"
+        f" checkpoints {told['checkpoints']}; determinants {_number(sum(told['determinant_bytes'].values()))} bytes",
+    ]
+    for recovery in told["recoveries"]:
+        steps = [
+            f"{word} {_number(recovery[key], ' ms')}"
+            for word, key in (
+                ("detected", "detected_ms"),
+                ("promoted", "promoted_ms"),
+                ("collected", "collected_ms"),
+                ("first output", "first_output_ms"),
+                ("live", "live_ms"),
+            )
+        ]
+        replayed = recovery["replayed_elements"]
+        lines.append(
+            f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
+            f" replayed {_number(replayed)} elements"
+        )
+    return "\n".join(lines)
+
+
+def progress(view: Mapping[str, Any], elapsed_s: float) -> str:
+    """One line while the job runs."""
+    recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished")]
+    busy = f", not yet running: {', '.join(recovering[:4])}" if recovering else ""
+    return (
+        f"{elapsed_s:6.1f} s  {view['state']}: in {total(view, 'records_in', 'source'):,},"
+        f" out {total(view, 'records_out', 'sink'):,}, checkpoint {view['checkpoint']['complete']},"
+        f" recoveries {len(view['recoveries'])}{busy}"
+    )

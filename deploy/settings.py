@@ -1,0 +1,142 @@
+"""From the command line and one configuration file to a `JobConfig`.
+
+Later beats earlier: defaults, the file, the command line.  A resumed job keeps what it was started
+with, and what shapes its state cannot be changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from causal.topology import FULL_DEPTH
+
+OURS = frozenset(("run", "name", "pipeline"))
+"""Set by `causal run` itself."""
+
+LASTING = ("guarantee", "sharing_depth", "key_groups")
+"""What the state on disk was made with."""
+
+
+def _kinds() -> dict[str, type]:
+    kinds: dict[str, type] = {}
+    for known in fields(JobConfig):
+        if known.default is not MISSING:
+            kinds[known.name] = type(known.default)
+        elif known.default_factory is not MISSING:
+            kinds[known.name] = type(known.default_factory())
+    return kinds
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file with the keys of `JobConfig`.
+
+    Raises:
+        PipelineError: it cannot be read, or a key or a value cannot be.
+    """
+    try:
+        told = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise PipelineError(f"{path} is not TOML: {problem}") from None
+    return checked(told, str(path))
+
+
+def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The same settings, each known and of its type.
+
+    Raises:
+        PipelineError: one is not.
+    """
+    kinds = _kinds()
+    result: dict[str, Any] = {}
+    for name, value in told.items():
+        if name not in kinds or name in OURS:
+            raise PipelineError(f"{where}: unknown setting {name}; known are {', '.join(sorted(set(kinds) - OURS))}")
+        wanted = kinds[name]
+        if name == "sharing_depth" and value == "full":
+            value = FULL_DEPTH
+        elif name == "standbys" and type(value) is int:
+            value = str(value)
+        elif wanted is float and type(value) is int:
+            value = float(value)
+        if type(value) is not wanted:
+            raise PipelineError(f"{where}: setting {name} is {value!r}; give a {wanted.__name__}")
+        result[name] = {str(k): str(v) for k, v in dict(value).items()} if wanted is dict else value
+    return result
+
+
+def assignments(told: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` as given to `--set`.
+
+    Raises:
+        PipelineError: one has no `=` or no name.
+    """
+    result: dict[str, str] = {}
+    for item in told:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise PipelineError(f"--set {item}: give NAME=VALUE")
+        result[name] = value
+    return result
+
+
+def sharing_depth(told: str) -> int:
+    """`full`, or a number of hops.
+
+    Raises:
+        PipelineError: neither.
+    """
+    if told == "full":
+        return FULL_DEPTH
+    if not told.isdecimal() or int(told) < 1:
+        raise PipelineError(f"--sharing-depth {told}: give a whole number from 1, or full")
+    return int(told)
+
+
+def kills(told: list[str]) -> tuple[tuple[str, float], ...]:
+    """`TASK@SECONDS` as given to `--kill`.
+
+    Raises:
+        PipelineError: one is not of that form.
+    """
+    result: list[tuple[str, float]] = []
+    for item in told:
+        task, at, seconds = item.rpartition("@")
+        try:
+            moment = float(seconds)
+        except ValueError:
+            moment = -1.0
+        if not at or not task or not 0 <= moment < 1e9:
+            raise PipelineError(f"--kill {item}: give TASK@SECONDS, for example count/0@2.5")
+        result.append((task, moment))
+    return tuple(result)
+
+
+def config_of(name: str, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
+    """A new run of the pipeline."""
+    return JobConfig(**{**given, "run": secrets.token_hex(8), "name": name, "pipeline": str(pipeline)})
+
+
+def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
+    """The run that `before` describes, gone on with.
+
+    Raises:
+        PipelineError: what is given now contradicts the state on disk.
+    """
+    for name in LASTING:
+        if name in given and given[name] != getattr(before, name):
+            raise PipelineError(
+                f"--resume keeps {name} at {getattr(before, name)}, which the state on disk was made with;"
+                " start without --resume to change it"
+            )
+    told = {**asdict(before), **given, "pipeline": str(pipeline)}
+    told["settings"] = {**before.settings, **given.get("settings", {})}
+    return JobConfig(**told)
