@@ -187,7 +187,7 @@ class LocalDeployment:
         return next((line for line in reversed(lines) if line.strip()), "")
 
     def _end(self) -> Mapping[str, Any] | None:
-        """The supervisor first, so that it does not take the rest for failures; then the agent with all its processes."""
+        """The supervisor first, so that it takes nothing for a failure; then the agent with all its processes."""
         for server, within_s in zip(self._servers, (SUPERVISOR_STOP_S, AGENT_STOP_S), strict=True):
             self._stop(server, within_s)
         return self.latest()

@@ -69,7 +69,7 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
             value = float(value)
         if type(value) is not wanted:
             raise PipelineError(f"{where}: setting {name} is {value!r}; give a {wanted.__name__}")
-        result[name] = {str(k): str(v) for k, v in dict(value).items()} if wanted is dict else value
+        result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 
 

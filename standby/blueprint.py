@@ -35,6 +35,8 @@ class Blueprint:
     companions: tuple[CompanionCall, ...] = ()
     kills: tuple[tuple[str, float], ...] = ()
     """(task, seconds after the first record entered): failures to inject."""
+    worker: str = "operators.worker"
+    """Module that a worker process runs, with the job's directory and its slot as arguments."""
 
     def save(self, directory: Path) -> None:
         """Replace the file atomically."""
@@ -43,6 +45,7 @@ class Blueprint:
             "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
             "companions": [[c.name, list(c.argv), dict(c.environment)] for c in self.companions],
             "kills": [list(kill) for kill in self.kills],
+            "worker": self.worker,
         }
         fresh = directory / (FILE + ".new")
         fresh.write_text(json.dumps(told, indent=1))
@@ -68,8 +71,9 @@ class Blueprint:
             )
             companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in told["companions"])
             kills = tuple((task, float(seconds)) for task, seconds in told["kills"])
+            worker = str(told["worker"])
         except FileNotFoundError:
             raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
         except (ValueError, KeyError, TypeError) as problem:
             raise PipelineError(f"{path} is damaged: {problem}; start the job afresh with `causal run`") from None
-        return cls(Topology(tasks, channels), companions, kills)
+        return cls(Topology(tasks, channels), companions, kills, worker)

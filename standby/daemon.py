@@ -65,6 +65,7 @@ class Daemon:
         self._config = JobConfig.load(job)
         blueprint = Blueprint.load(job)
         self._commands = {f"companion:{c.name}": c for c in blueprint.companions}
+        self._worker = blueprint.worker
         self._journal = JournalFile(job)
         self._supervision = Supervision(self._config, blueprint)
         self._inbox = Inbox()
@@ -166,7 +167,7 @@ class Daemon:
             command = self._commands[role]
             told = {"argv": list(command.argv), "environment": dict(command.environment)}
         else:
-            told = {"argv": [sys.executable, "-m", "operators.worker", str(self._job), slot]}
+            told = {"argv": [sys.executable, "-m", self._worker, str(self._job), slot]}
         return {"kind": "start", "slot": slot, "role": role, **told}
 
     def _write_manifest(self, epoch: int, files: Any) -> None:
