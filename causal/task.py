@@ -140,6 +140,7 @@ class TaskProtocol:
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """Learn `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
+        self._idle = False  # whatever was learnt may have given a Turn something to do
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
         except Exception:

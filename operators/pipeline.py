@@ -63,6 +63,11 @@ class Pipeline:
         """The operators in the order of building."""
         return list(self._nodes.values())
 
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The sources by name."""
+        return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
+
     def check(self) -> None:
         """Refuse a pipeline that cannot run.
 

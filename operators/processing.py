@@ -17,7 +17,7 @@ from causal.values import NotCarried, encode
 from operators.context import Context
 from operators.failures import NO_KEY, Failures
 from operators.operator import Operator
-from operators.ownership import own
+from operators.ownership import SCALARS, own
 from operators.stages import Due, Stage, check_records
 from operators.state import States, Table
 from operators.timers import Timers
@@ -109,13 +109,16 @@ class ProcessStage(Stage):
                 marks.append(len(out))
 
     def _loop(self, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None) -> None:
-        ctx, states, process = self._ctx, self._states, self._operator.process
+        ctx, states, process, append = self._ctx, self._states, self._operator.process, out.append
         for key, record in pairs:
             ctx.key = key
             ctx.state = state = states[key]
             result = process(record, ctx)
             if result is not None:
-                self._emit(result, out)
+                if type(result) is not list:
+                    check_records(result, self.name)
+                for made in result:
+                    append(made if type(made) in SCALARS else own(made))
             if ctx.state is not state:
                 raise TypeError(_REPLACED)
             if marks is not None:
