@@ -1,0 +1,292 @@
+"""What users of `SqliteSink` see, beyond the promises that every sink makes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
+from causal.ports import Bundle
+from causal.values import NotCarried
+from operators.sinks import SqliteSink, TallySink
+from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill, record_at
+from operators.sinks.sqlite import _translated
+from tests.unit.sinks.test_conformance import rows_in_sqlite, sqlite, tally
+
+
+def query(path: Path, text: str) -> list[Any]:
+    db = sqlite3.connect(path)
+    try:
+        return db.execute(text).fetchall()
+    finally:
+        db.close()
+
+
+def test_the_table_is_the_one_that_was_promised(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, 3)
+    columns = query(tmp_path / "out.db", "SELECT name, type FROM pragma_table_info('output')")
+    assert columns == [("task", "TEXT"), ("position", "INTEGER"), ("record", "TEXT")]
+    first = query(tmp_path / "out.db", "SELECT * FROM output ORDER BY position LIMIT 1")
+    assert [(t, p, json.loads(r)) for t, p, r in first] == [("out/0", 0, record_at("out/0", 0))]
+    store.close()
+
+
+def test_any_record_becomes_one_row_of_valid_json(tmp_path: Path) -> None:
+    records = [
+        {"text": "a\nb\r\u2028\u0085\x00", "half": "\ud800", "whole": "\U0001f600"},
+        [1, 2.5, None, True],
+        (1, "x"),
+        "text",
+        b"\x00\xff",
+        Decimal("1.10"),
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        1 << 80,
+    ]
+    sink = SqliteSink(tmp_path / "out.db")
+    store = sink.open_store("out/0", tmp_path)
+    store.open("out/0", "run-1", 1)
+    store.write(Bundle(0, len(records), sink.encode(records), 1, 0, 1, ()))
+    store.close()
+    found = rows_in_sqlite(sink.path, "out/0")
+    assert found[:2] == records[:2]
+    assert found[2:] == [[1, "x"], "text", "00ff", "1.10", "2026-01-02T03:04:05+00:00", 1 << 80]
+
+
+def test_a_record_that_is_not_json_is_refused_when_it_is_encoded(tmp_path: Path) -> None:
+    with pytest.raises(NotCarried, match="object cannot be written as JSON"):
+        SqliteSink(tmp_path / "out.db").encode([{"x": object()}])
+
+
+def test_rows_that_are_not_lines_are_refused(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, _ = subject.opened()
+    with pytest.raises(InvariantViolation, match="one line per row"):
+        store.write(Bundle(0, 3, b"1\n2\n", 1, 0, 1, ()))
+    subject.expect_rows(0, "a refused bundle leaves nothing")
+    store.close()
+
+
+def test_a_reader_with_an_old_view_does_not_stop_the_writer(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 5)
+    reader = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM output").fetchone() == (5,)
+    fill(subject, store, held, 50)
+    assert reader.execute("SELECT count(*) FROM output").fetchone() == (5,)
+    reader.execute("COMMIT")
+    assert reader.execute("SELECT count(*) FROM output").fetchone() == (50,)
+    reader.close()
+    store.close()
+
+
+def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 5)
+    other = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    bundle = bundle_at(subject, held, 3)
+    with pytest.raises(Unavailable, match="is locked by another process"):
+        store.write(bundle)
+    with pytest.raises(Unavailable, match="is locked by another process"):
+        subject.opened(2)
+    other.execute("ROLLBACK")
+    other.close()
+    store.write(bundle)
+    subject.expect_rows(8, "the same bundle may be written again")
+    store.close()
+
+
+def test_truncated_determinants_leave_the_file(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, 3 * EPOCH_ROWS)
+    assert query(tmp_path / "out.db", "SELECT epoch, first FROM causal_epoch") == [(0, 0), (1, 40), (2, 80)]
+    store.truncate(2)
+    assert query(tmp_path / "out.db", "SELECT DISTINCT epoch FROM causal_log") == [(2,)]
+    assert query(tmp_path / "out.db", "SELECT epoch, first FROM causal_epoch") == [(2, 80)]
+    store.close()
+
+
+@pytest.mark.parametrize("make", [sqlite, tally])
+def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path, make: Any) -> None:
+    subject = make(tmp_path)
+    for task in ("out/0", "out/1"):
+        store, held = subject.opened(task=task)
+        fill(subject, store, held, 12, task=task)
+        store.close()
+    name = type(subject.sink).__name__
+    with pytest.raises(PipelineError, match=rf"holds rows of another run.*--resume.*{name}.*existing=\"replace\""):
+        subject.opened(run="run-2")
+    subject.expect_rows(12, "a refused run changes nothing")
+    old, old_held = subject.opened()
+    subject.sink.existing = "replace"
+    store, held = subject.opened(run="run-2")
+    assert (held.next, held.digest, held.logs) == (0, 0, ())
+    assert query(subject.sink.path, "SELECT task, run FROM causal_task") == [("out/0", "run-2")]
+    assert query(subject.sink.path, "SELECT count(*) FROM causal_log") == [(0,)]
+    with pytest.raises(Fenced):
+        old.write(bundle_at(subject, old_held, 1))
+    fill(subject, store, held, 4)
+    subject.expect_rows(4, "a new run begins at 0")
+    store.close()
+    old.close()
+
+
+def test_a_run_that_wrote_nothing_leaves_room_for_the_next(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    subject.opened()[0].close()
+    store, held = subject.opened(run="run-2")
+    fill(subject, store, held, 2)
+    subject.expect_rows(2, "an empty file belongs to whoever comes")
+    store.close()
+
+
+def test_a_table_of_somebody_else_is_never_touched(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "out.db")
+    db.execute("CREATE TABLE output(mine)")
+    db.execute("INSERT INTO output VALUES(7)")
+    db.commit()
+    db.close()
+    subject = sqlite(tmp_path, existing="replace")
+    with pytest.raises(PipelineError, match="has a table output that no sink made"):
+        subject.opened()
+    assert query(tmp_path / "out.db", "SELECT * FROM output") == [(7,)]
+
+
+def test_other_tables_may_share_the_file(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "out.db")
+    db.execute("CREATE TABLE words(word)")
+    db.commit()
+    db.close()
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, 2)
+    subject.expect_rows(2, "a file with other tables is fine")
+    store.close()
+
+
+def test_kinds_of_sinks_do_not_mix_in_a_file(tmp_path: Path) -> None:
+    sqlite(tmp_path).opened()[0].close()
+    other = TallySink(tmp_path / "out.db").open_store("out/0", tmp_path)
+    with pytest.raises(PipelineError, match="another kind of sink"):
+        other.open("out/0", "run-1", 1)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out.db").write_text("Dear diary, " * 100)
+    with pytest.raises(PipelineError, match=r"out\.db is not a SQLite file"):
+        sqlite(tmp_path).opened()
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    sqlite(tmp_path).opened()[0].close()
+    query(tmp_path / "out.db", "PRAGMA user_version = 9")
+    with pytest.raises(PipelineError, match="later version"):
+        sqlite(tmp_path).opened()
+
+
+def test_damaged_determinants_are_never_used(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, 5)
+    store.close()
+    db = sqlite3.connect(tmp_path / "out.db")
+    db.execute("UPDATE causal_log SET deltas = x'c1'")
+    db.commit()
+    db.close()
+    with pytest.raises(CorruptData, match=r"out\.db: table causal_log of task out/0"):
+        subject.opened(2)
+
+
+def test_a_file_that_is_moved_away_is_noticed(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 5)
+    (tmp_path / "out.db").rename(tmp_path / "kept.db")
+    bundle = bundle_at(subject, held, 3)
+    with pytest.raises(Unavailable, match="was moved, replaced or deleted"):
+        store.write(bundle)
+    (tmp_path / "kept.db").rename(tmp_path / "out.db")
+    store.write(bundle)
+    subject.expect_rows(8, "a file that was put back is gone on with")
+    store.close()
+
+
+def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    store.close()
+    store.close()
+    with pytest.raises(Unavailable, match="not open"):
+        store.write(bundle_at(subject, held, 1))
+
+
+def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
+    sqlite(tmp_path).opened()[0].close()
+    db = sqlite3.connect(f"file:{tmp_path}/out.db?mode=ro", uri=True)
+    with pytest.raises(sqlite3.Error) as caught:
+        db.execute("DELETE FROM output")
+    db.close()
+    told = _translated(caught.value, tmp_path / "out.db")
+    assert type(told) is PipelineError
+    assert "cannot be written" in str(told)
+    assert "write permission" in str(told)
+
+
+def test_a_full_file_is_told_as_such(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    store._db.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
+    with pytest.raises(Unavailable, match="no space is left; nothing was written"):
+        while True:
+            held = fill(subject, store, held, held.next + 7)
+    store._db.execute("PRAGMA max_page_count = 100000")  # type: ignore[attr-defined]
+    store.close()
+    store, held = subject.opened()
+    subject.expect_rows(held.next, "rows and position agree after the file was full")
+    expect_held(subject, held, "determinants and position agree after the file was full")
+    fill(subject, store, held, held.next + 7)
+    store.close()
+
+
+def test_checks_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SqliteSink(tmp_path / "out.db").check()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(PipelineError, match=r"none does not exist; make it first \(mkdir -p"):
+        SqliteSink(tmp_path / "none" / "out.db").check()
+    with pytest.raises(PipelineError, match="is not a file that can be written"):
+        SqliteSink(tmp_path).check()
+    with pytest.raises(PipelineError, match="nothing can be written in /proc"):
+        SqliteSink("/proc/out.db").check()
+    monkeypatch.chdir(tmp_path)
+    relative = SqliteSink("out.db")
+    monkeypatch.chdir("/")
+    assert relative.path == tmp_path / "out.db"
+
+
+@pytest.mark.parametrize("wrong", [{"existing": "append"}, {"durability": "ram"}, {"busy_ms": 0}])
+def test_options_are_checked_by_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(PipelineError, match=f"SqliteSink: {name} is "):
+        SqliteSink("out.db", **wrong)
+
+
+def test_a_tally_counts_without_json(tmp_path: Path) -> None:
+    sink = TallySink(tmp_path / "tally.db")
+    assert sink.encode([object(), object()]) == sink.encode([1, 2]) != sink.encode([1])
+    subject = tally(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, 9)
+    assert query(tmp_path / "tally.db", "SELECT task, rows, ended FROM tally") == [("out/0", 9, 0)]
+    store.close()
