@@ -32,6 +32,7 @@ OWNED = (
     AGENT_LOCK,
     "processes.json",
     "status.json",
+    "began",
     "checkpoints",
     "spill",
     "ingest",

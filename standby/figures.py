@@ -12,8 +12,8 @@ from typing import Any
 
 from standby.effects import Record
 
-POSITIONS = frozenset(("records_in", "records_out"))
-LEVELS = frozenset(("inflight_bytes", "checkpoint_ms"))
+POSITIONS = frozenset(("records_in", "records_out", "delivered_elements"))
+LEVELS = frozenset(("inflight_bytes", "inflight_disk_bytes", "log_bytes", "checkpoint_ms"))
 PEAKS = frozenset(("latency_ms_max",))
 
 
