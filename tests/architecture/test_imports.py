@@ -32,7 +32,7 @@ BREAKS = [
     ("causal/log.py", "import os.path", "The core performs no I/O"),
     ("operators/sinks/base.py", "import zmq", "ZeroMQ is used by"),
     ("operators/sinks/base.py", "import pyspark", "PySpark is an extra"),
-    ("causal/ids.py", "import causal.log", "No cycles between siblings"),
+    ("causal/errors.py", "import causal.log", "No cycles between siblings"),
 ]
 
 
