@@ -30,7 +30,7 @@ def test_every_task_learns_of_all_its_neighbours() -> None:
     scene = Scene()
     heard = scene.beats(3)
     known: dict[str, set[str]] = {task: set() for task in TASKS}
-    for slot, message in sent(heard, "promote"):
+    for _, message in sent(heard, "promote"):
         known[message["task"]] |= set(message["peers"])
     for slot, message in sent(heard, "peer"):
         known[scene.living[slot]["task"]].add(message["task"])
@@ -45,7 +45,7 @@ def test_a_failure_promotes_the_standby_of_that_task_and_tells_the_neighbours() 
     assert promote["task"] == "count/0" and promote["incarnation"] == 2 and promote["epoch"] == 1
     assert promote["files"] == [["checkpoints/count/0/e1-i1.snap", 10, "00"]]
     assert set(promote["peers"]) == {"read/0", "out/0"}
-    told = {to: m for to, m in sent(heard, "peer")}
+    told = dict(sent(heard, "peer"))
     assert set(told) == {scene.slot_of("read/0"), scene.slot_of("out/0")}
     assert all(
         m == {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{slot}", "incarnation": 2}
@@ -98,7 +98,8 @@ def test_neighbours_that_fail_together_are_told_of_each_others_new_place() -> No
     heard = scene.die(scene.slot_of("read/0")) + scene.die(scene.slot_of("count/0"))
     [(_, read), (count_slot, count)] = sent(heard, "promote")
     assert count["peers"]["read/0"] == [f"ipc:///x/{scene.slot_of('read/0')}", 2]
-    assert (scene.slot_of("read/0"), {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{count_slot}", "incarnation": 2}) in sent(heard, "peer")  # fmt: skip
+    told = {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{count_slot}", "incarnation": 2}
+    assert (scene.slot_of("read/0"), told) in sent(heard, "peer")
 
 
 def test_the_same_task_may_fail_again_while_it_recovers() -> None:

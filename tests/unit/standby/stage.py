@@ -1,0 +1,145 @@
+"""A job of fake workers under the real `causal run`, supervisor and agent, to be killed at will."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from causal.config import JobConfig
+from deploy.jobdirectory import JobDirectory
+from deploy.local import LocalDeployment
+from standby.blueprint import Blueprint, CompanionCall
+from standby.processes import marked
+from tests.unit.standby.scene import chain_of
+
+WAIT_S = 30.0
+TASKS = ("read/0", "count/0", "out/0")
+ROOT = Path(__file__).resolve().parents[3]
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, look: Callable[[], T | None]) -> T:
+    """What `look` gives, as soon as it gives anything but None or False."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None and found is not False:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what}")
+
+
+class Stage:
+    """One `causal run` on a directory."""
+
+    def __init__(self, job: Path, *, resume: bool = False, companion: str = "", **config: Any) -> None:
+        self.job = job.resolve()
+        told = {"resume": resume, "companion": companion, "config": config}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.standby.stage", str(job), json.dumps(told)],
+            cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def view(self) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads((self.job / "status.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def task(self, name: str) -> dict[str, Any]:
+        view = self.view()
+        assert view is not None
+        return next(task for task in view["tasks"] if task["task"] == name)
+
+    def up(self) -> dict[str, Any]:
+        """Wait until all tasks run and have their standbys."""
+
+        def look() -> dict[str, Any] | None:
+            view = self.view()
+            ready = view is not None and view["state"] == "running" and all(t["standbys"] for t in view["tasks"])
+            return view if ready else None
+
+        return wait_for("the job is up", look)
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        os.kill(pid, number)
+
+    def agent_pid(self) -> int | None:
+        return self._server("standby.agent")
+
+    def supervisor_pid(self) -> int | None:
+        return self._server("standby.daemon")
+
+    def _server(self, module: str) -> int | None:
+        for entry in Path("/proc").iterdir():
+            try:
+                argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+            except OSError:
+                continue
+            if module.encode() in argv and str(self.job).encode() in argv:
+                return int(entry.name)
+        return None
+
+    def recovered(self, task: str, incarnation: int) -> dict[str, Any]:
+        """Wait until that incarnation runs the task."""
+
+        def look() -> dict[str, Any] | None:
+            told = self.task(task) if self.view() is not None else {"incarnation": 0}
+            return told if told["incarnation"] == incarnation and told["state"] == "running" else None
+
+        return wait_for(f"{task} runs in incarnation {incarnation}", look)
+
+    def finish(self) -> tuple[int, str]:
+        """Let the sinks finish; the exit status and the error line."""
+        (self.job / "finish").touch()
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        _, told = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, told.strip()
+
+    def nothing_left(self) -> bool:
+        return not marked(self.job) and self.agent_pid() is None and self.supervisor_pid() is None
+
+    def close(self) -> None:
+        """Whatever the test did: leave nothing running."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=WAIT_S)
+        wait_for("no process is left", self.nothing_left)
+
+
+def main(job: str, told: dict[str, Any]) -> int:
+    directory = JobDirectory(Path(job))
+    companions = (CompanionCall("spark", (sys.executable, "-c", told["companion"])),) if told["companion"] else ()
+    config = JobConfig(
+        **{"run": "r", "name": "job", "pipeline": "/p.py", "checkpoint_interval_s": 0.2, **told["config"]}
+    )
+    blueprint = Blueprint(chain_of(*TASKS), companions, worker="tests.unit.standby.fake_worker")
+    try:
+        if told["resume"]:
+            directory.take_over()
+            directory.note_resumption()
+        else:
+            directory.clear()
+        directory.open_runtime()
+        config.save(directory.path)
+        blueprint.save(directory.path)
+        outcome = LocalDeployment(directory.path, lambda view, elapsed_s: None).run()
+    finally:
+        directory.close()
+    print(outcome.reason, file=sys.stderr)
+    return outcome.status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,156 @@
+"""Real processes: any of them may be killed, nothing that lives is disturbed, and nothing is left running."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby.manifests import newest_manifest
+from tests.unit.standby.stage import TASKS, Stage, wait_for
+
+Start = Callable[..., Stage]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    stages: list[Stage] = []
+
+    def begin(**told: Any) -> Stage:
+        stages.append(Stage(tmp_path / "job", **told))
+        return stages[-1]
+
+    yield begin
+    for stage in reversed(stages):
+        stage.close()
+
+
+def pids(stage: Stage) -> dict[str, int]:
+    return {task: stage.task(task)["pid"] for task in TASKS}
+
+
+def test_a_job_runs_to_its_end_and_leaves_nothing_running(start: Start) -> None:
+    stage = start()
+    stage.up()
+    wait_for("a checkpoint is complete", lambda: newest_manifest(stage.job))
+    assert stage.finish() == (0, "")
+    assert stage.nothing_left()
+    view = stage.view()
+    assert view is not None and view["ended"] == {"status": 0, "reason": ""} and view["recoveries"] == []
+    assert stage.task("read/0")["figures"] == {"records_in": 10}
+    assert stage.task("out/0")["figures"] == {"records_out": 10}
+    assert not Path((stage.job / "runtime").read_text()).exists()
+
+
+def test_a_killed_worker_is_replaced_by_its_standby(start: Start) -> None:
+    stage = start()
+    before = {t["task"]: t["standbys"] for t in stage.up()["tasks"]}
+    old = pids(stage)
+    stage.kill(old["count/0"])
+    told = stage.recovered("count/0", 2)
+    assert [told["slot"]] == before["count/0"]
+    assert {task: pid for task, pid in pids(stage).items() if task != "count/0"} == {
+        task: pid for task, pid in old.items() if task != "count/0"
+    }
+    view = stage.up()
+    [recovery] = view["recoveries"]
+    assert recovery["mode"] == "standby" and recovery["task"] == "count/0" and recovery["replayed_elements"] == 7
+    assert stage.finish()[0] == 0
+
+
+def test_a_killed_agent_comes_back_and_adopts_what_lives(start: Start) -> None:
+    stage = start()
+    stage.up()
+    old, agent = pids(stage), stage.agent_pid()
+    assert agent is not None
+    stage.kill(agent)
+    wait_for("a new agent", lambda: stage.agent_pid() not in (None, agent))
+    stage.kill(old["out/0"])
+    stage.recovered("out/0", 2)
+    assert pids(stage)["read/0"] == old["read/0"] and pids(stage)["count/0"] == old["count/0"]
+    stage.up()
+    assert stage.finish()[0] == 0
+
+
+def test_a_worker_that_dies_while_no_agent_lives_is_replaced(start: Start) -> None:
+    stage = start()
+    stage.up()
+    agent = stage.agent_pid()
+    assert agent is not None
+    stage.kill(agent)
+    stage.kill(pids(stage)["count/0"])
+    stage.recovered("count/0", 2)
+
+
+def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> None:
+    stage = start()
+    stage.up()
+    old, supervisor = pids(stage), stage.supervisor_pid()
+    assert supervisor is not None
+    stage.kill(supervisor)
+    stage.kill(old["read/0"])
+    stage.recovered("read/0", 2)
+    view = stage.up()
+    assert view["supervisor_pid"] != supervisor
+    assert {t["task"]: t["incarnation"] for t in view["tasks"]} == {"read/0": 2, "count/0": 1, "out/0": 1}
+    assert pids(stage)["count/0"] == old["count/0"] and pids(stage)["out/0"] == old["out/0"]
+    assert stage.finish()[0] == 0
+
+
+def test_a_stopped_worker_is_suspected_killed_and_replaced(start: Start) -> None:
+    stage = start(suspect_after_ms=1500)
+    stage.up()
+    stage.kill(pids(stage)["count/0"], signal.SIGSTOP)
+    stage.recovered("count/0", 2)
+
+
+def test_a_killed_causal_run_takes_everything_with_it_and_can_be_resumed(start: Start) -> None:
+    stage = start()
+    stage.up()
+    wait_for("a checkpoint is complete", lambda: newest_manifest(stage.job))
+    stage.process.kill()
+    wait_for("nothing is left", stage.nothing_left)
+    newest = newest_manifest(stage.job)
+    assert newest is not None
+    again = start(resume=True)
+    for task in TASKS:
+        again.recovered(task, 2)  # and not the view that the first life left
+    view = again.up()
+    assert view["checkpoint"]["complete"] >= newest[0] and view["recoveries"] == []
+    assert again.finish()[0] == 0
+
+
+def test_an_interrupted_job_leaves_nothing_running_and_says_how_to_go_on(start: Start) -> None:
+    stage = start()
+    stage.up()
+    stage.process.send_signal(signal.SIGINT)
+    status, told = stage.end()
+    assert status == 130 and "--resume" in told
+    assert stage.nothing_left()
+
+
+def test_a_second_job_on_the_same_directory_is_refused(start: Start) -> None:
+    stage = start()
+    stage.up()
+    second = start()
+    status, told = second.end()
+    assert status == 1 and "a job runs in" in told.splitlines()[-1]
+    assert stage.finish()[0] == 0
+
+
+def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(start: Start, tmp_path: Path) -> None:
+    crash_once = (
+        "import os, sys, time\n"
+        "seen = os.path.exists('{0}')\n"
+        "open('{0}', 'w').close()\n"
+        "if not seen: sys.exit(1)\n"
+        "print('the directory /docs does not exist', file=sys.stderr)\n"
+        "sys.exit(2)\n"
+    )
+    failing = start(companion=crash_once.format(tmp_path / "tried"))
+    status, told = failing.end()
+    assert status == 1 and told.startswith("spark: the directory /docs does not exist")
+    assert (tmp_path / "tried").exists() and failing.nothing_left()
