@@ -198,7 +198,10 @@ class Agent:
 
     def _ended(self, end: End) -> None:
         child = end.child
-        restarting = child.role.startswith("companion:") and not self._stopping and self._again(end)
+        _log.info("%s (pid %d) ended with status %s", child.slot, child.pid, end.status)
+        if self._stopping:
+            return  # we end them all: a supervisor that still lives must not take it for failures
+        restarting = child.role.startswith("companion:") and self._again(end)
         self._tell(
             "exited",
             slot=child.slot,
@@ -209,7 +212,6 @@ class Agent:
             last_line=end.last_line,
             restarting=restarting,
         )
-        _log.info("%s (pid %d) ended with status %s", child.slot, child.pid, end.status)
 
     def _again(self, end: End) -> bool:
         """Whether a companion is to be started again, and if so, put it on the list."""

@@ -1,0 +1,86 @@
+"""The command line: what is wrong is said in one line, with the promised exit status."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from deploy.cli import main
+
+PIPELINE = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("tiny")
+count = int(pipeline.settings.get("count", "100"))
+(pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=count))
+    .map("double", lambda r: {"v": r["v"] * 2})
+    .sink("out", JsonLinesSink("rows")))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.py").write_text(PIPELINE)
+
+
+def test_plan_names_tasks_and_their_operators(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "p.py", "--json"]) == 0
+    tasks = json.loads(capsys.readouterr().out)["tasks"]
+    assert [(task["task"], task["operators"]) for task in tasks] == [
+        ("double/0", ["numbers", "double"]),
+        ("out/0", ["out"]),
+    ]
+
+
+WRONG = {
+    "no such file": ["run", "absent.py"],
+    "--kill nobody/0": ["run", "p.py", "--kill", "nobody/0@1"],
+    "TASK@SECONDS": ["run", "p.py", "--kill", "double/0"],
+    "NAME=VALUE": ["run", "p.py", "--set", "count"],
+    "--sharing-depth deep": ["run", "p.py", "--sharing-depth", "deep"],
+    "checkpoint_interval_s": ["run", "p.py", "--checkpoint-interval", "0"],
+    "standbys": ["run", "p.py", "--standbys", "many"],
+    "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
+    "give a int": ["run", "p.py", "--config", "mistyped.toml"],
+    "is not TOML": ["run", "p.py", "--config", "p.py"],
+    "no job to go on with": ["run", "p.py", "--resume"],
+    "no job under": ["status"],
+    "holds no job": ["kill", "double/0", "--job", "absent"],
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("wrong.toml").write_text('colour = "red"\n')
+    Path("mistyped.toml").write_text('key_groups = "many"\n')
+    assert main(WRONG[said]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("causal: ") and said in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["run"], ["run", "p.py", "--guarantee", "perhaps"]])
+def test_bad_usage_is_one_line_and_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_state_directory_that_holds_something_else_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine/logs").mkdir(parents=True)
+    Path("mine/logs/diary").write_text("dear diary")
+    assert main(["run", "p.py", "--state-dir", "mine"]) == 2
+    assert Path("mine/logs/diary").read_text() == "dear diary"
+    assert "no job's directory" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["run", "p.py", "--metrics-port", str(port)]) == 2
+    assert f"--metrics-port {port}" in capsys.readouterr().err

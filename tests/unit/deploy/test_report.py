@@ -1,0 +1,99 @@
+"""The report: figures of all incarnations, percentiles from buckets, the names that were promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.metrics import ViewCollector
+from deploy.report import merged_buckets, percentile_ms, progress, report, summary
+from standby.figures import merged
+
+RECOVERY = {
+    "task": "count/0", "mode": "standby", "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
+    "replayed_elements": 40, "first_output_ms": None, "live_ms": None,
+}  # fmt: skip
+
+
+def task(name: str, kind: str, **figures: Any) -> dict[str, Any]:
+    return {
+        "task": name,
+        "source": kind == "source",
+        "sink": kind == "sink",
+        "state": "running",
+        "incarnation": 1,
+        "figures": figures,
+    }
+
+
+def view() -> dict[str, Any]:
+    return {
+        "job": "j",
+        "guarantee": "causal",
+        "sharing_depth": 1_000_000,
+        "state": "running",
+        "tasks": [
+            task("read/0", "source", records_in=60, records_out=0, determinant_bytes={"order": 4}, sent_bytes=9),
+            task("read/1", "source", records_in=40, determinant_bytes={"order": 1, "clock": 2}),
+            task("out/0", "sink", records_in=0, records_out=90, latency_ms_buckets={"1.0": 50, "2.0": 40, "inf": 0}),
+        ],
+        "checkpoint": {"complete": 3, "count": 3, "took_ms": [5.0]},
+        "recoveries": [RECOVERY],
+        "first_record_ns": 1_000_000_000,
+        "last_output_ns": 3_000_000_000,
+        "ended": {"status": 0, "reason": ""},
+    }
+
+
+def test_the_report_has_the_promised_names_and_sums() -> None:
+    told = report(view(), 2.5)
+    wanted = "records_in records_out wall_s throughput_rps latency_ms guarantee sharing_depth checkpoints"
+    assert set(wanted.split()) | {"determinant_bytes", "recoveries"} <= set(told)
+    assert (told["records_in"], told["records_out"], told["throughput_rps"], told["checkpoints"]) == (100, 90, 50.0, 3)
+    assert told["determinant_bytes"] == {"clock": 2, "order": 5}
+    assert told["sharing_depth"] == "full" and set(told["latency_ms"]) == {"p50", "p99", "max"}
+    assert told["recoveries"] == [RECOVERY]
+
+
+def test_percentiles_are_interpolated_inside_their_bucket() -> None:
+    buckets = merged_buckets(view()["tasks"])
+    assert percentile_ms(buckets, 0.5) == 0.9
+    assert percentile_ms(buckets, 1.0) == 2.0
+    assert percentile_ms({}, 0.5) is None
+    assert percentile_ms({1.0: 1, float("inf"): 99}, 0.99) == 1.0
+
+
+def test_a_job_without_output_has_no_throughput_or_latency() -> None:
+    told = report({**view(), "last_output_ns": None, "tasks": []}, 1.0)
+    assert told["throughput_rps"] is None and told["latency_ms"] == {"p50": None, "p99": None, "max": None}
+
+
+def test_the_summary_has_one_line_per_recovery() -> None:
+    lines = summary(report(view(), 2.5)).splitlines()
+    assert len(lines) == 3 and lines[2].startswith("recovered count/0 (standby): detected 1.5 ms, promoted 3 ms")
+    assert "in 100, out 90" in progress(view(), 1.0)
+
+
+def test_figures_of_incarnations_add_up_but_positions_and_levels_do_not() -> None:
+    old = {
+        "records_in": 50,
+        "sent_bytes": 5,
+        "inflight_bytes": 9,
+        "determinant_bytes": {"order": 1},
+        "latency_ms_max": 7,
+    }
+    new = {"records_in": 40, "sent_bytes": 2, "inflight_bytes": 3, "determinant_bytes": {"order": 2, "clock": 1}}
+    assert merged(old, new) == {
+        "records_in": 50,
+        "sent_bytes": 7,
+        "inflight_bytes": 3,
+        "determinant_bytes": {"order": 3, "clock": 1},
+        "latency_ms_max": 7,
+    }
+
+
+def test_metrics_show_the_view() -> None:
+    families = {family.name: family for family in ViewCollector(view).collect()}
+    samples = {(s.labels["task"], s.value) for s in families["causal_records_in"].samples}
+    assert samples == {("read/0", 60.0), ("read/1", 40.0), ("out/0", 0.0)}
+    assert {s.labels["phase"] for s in families["causal_recovery_ms"].samples} == {"detected", "promoted"}
+    assert list(ViewCollector(lambda: None).collect()) == []

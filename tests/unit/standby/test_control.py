@@ -1,0 +1,93 @@
+"""Control messages: what is well-formed becomes an event, everything else is counted and dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.values import encode
+from standby import events
+from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
+
+BEAT: dict[str, Any] = {
+    "slot": "w1",
+    "pid": 1,
+    "endpoint": "ipc:///x",
+    "task": "count/0",
+    "incarnation": 2,
+    "state": "running",
+    "epoch": 3,
+    "acked": [3, [["checkpoints/count/0/e3-i2.snap", 5, "00"]]],
+    "followed": None,
+    "counters": {"sent_bytes": 5, "determinant_bytes": {"order": 3}},
+    "first_record_ns": None,
+    "last_output_ns": 9,
+}
+
+
+def test_a_beat_is_read() -> None:
+    event = Inbox().receive(b"w1", pack("beat", **BEAT))
+    assert isinstance(event, events.Beat)
+    assert event.acked == (3, (("checkpoints/count/0/e3-i2.snap", 5, "00"),))
+    assert (event.task, event.incarnation, event.followed, event.last_output_ns) == ("count/0", 2, None, 9)
+
+
+def test_an_unknown_key_is_ignored_and_an_unknown_kind_is_no_event() -> None:
+    inbox = Inbox()
+    assert inbox.receive(b"w1", pack("beat", **BEAT, colour="red")) is not None
+    assert inbox.receive(b"w1", pack("dance")) is None
+    assert inbox.dropped == 0
+
+
+def test_the_sender_is_who_the_socket_says_it_is() -> None:
+    inbox = Inbox()
+    assert inbox.receive(b"w2", pack("beat", **BEAT)) is None
+    assert inbox.receive(b"w1", pack("exited", slot="w3", pid=1, at_ns=1)) is None
+    assert inbox.dropped == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": "1"},
+        {"pid": True},
+        {"incarnation": None},
+        {"counters": {"x": "y"}},
+        {"counters": [1]},
+        {"acked": [3]},
+        {"acked": [3, [["/etc/passwd", 1, "00"]]]},
+        {"acked": [3, [["checkpoints/../../x", 1, "00"]]]},
+        {"acked": [3, [["checkpoints/x", -1, "00"]]]},
+    ],
+)
+def test_a_field_that_is_not_what_it_should_be_drops_the_message(change: dict[str, Any]) -> None:
+    inbox = Inbox()
+    assert inbox.receive(b"w1", pack("beat", **{**BEAT, **change})) is None
+    assert inbox.dropped == 1
+
+
+def test_a_missing_field_and_too_long_a_message_are_dropped() -> None:
+    inbox = Inbox()
+    assert inbox.receive(b"w1", pack("beat", pid=1)) is None
+    assert inbox.receive(b"w1", encode({"kind": "beat", "x": b"0" * MESSAGE_BYTES_MAX})) is None
+    assert inbox.dropped == 2
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"w1", b"agent", b"admin-1", b"\xff"]))
+def test_no_bytes_whatsoever_raise(data: bytes, sender: bytes) -> None:
+    Inbox().receive(sender, data)
+
+
+@given(
+    st.sampled_from(["beat", "phase", "snapshot", "failed", "exited", "agent_beat", "admin"]),
+    st.dictionaries(
+        st.sampled_from([*BEAT, "files", "slots", "dead", "verb", "arguments", "at_ns", "definite"]),
+        st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    ),
+    st.sampled_from([b"w1", b"agent", b"admin-1"]),
+)
+def test_no_map_whatsoever_raises(kind: str, keys: dict[str, Any], sender: bytes) -> None:
+    Inbox().receive(sender, encode({"kind": kind, **keys}))

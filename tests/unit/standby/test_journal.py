@@ -1,0 +1,73 @@
+"""The journal and the manifests: what was written is read back, and damage is never trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from causal.errors import CorruptData, PipelineError, Unavailable
+from standby.effects import RemoveFiles
+from standby.journal import FILE, Journal
+from standby.manifests import newest_manifest, sweep, write_manifest
+
+FILES = {"a/0": (("checkpoints/a/0/e1-i1.snap", 3, "00"),)}
+
+
+def test_decisions_come_back_in_order(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([{"kind": "process", "slot": "w1"}, {"kind": "gone", "counters": {0.5: 3}}])
+    journal.append([{"kind": "ended"}])
+    journal.close()
+    again = Journal(tmp_path)
+    assert [record["kind"] for record in again.records()] == ["process", "gone", "ended"]
+    assert again.records()[1]["counters"] == {0.5: 3}
+    again.close()
+
+
+def test_a_second_supervisor_is_refused_in_one_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    with pytest.raises(PipelineError, match="another supervisor") as refused:
+        Journal(tmp_path)
+    assert "\n" not in str(refused.value)
+    journal.close()
+    Journal(tmp_path).close()
+
+
+def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database, but long enough to look like a header of one" * 20)
+    with pytest.raises(Unavailable, match="journal.sqlite"):
+        Journal(tmp_path)
+
+
+def test_the_newest_manifest_is_found(tmp_path: Path) -> None:
+    assert newest_manifest(tmp_path) is None
+    for epoch in (9, 10):
+        write_manifest(tmp_path, epoch, FILES)
+    assert newest_manifest(tmp_path) == (10, FILES)
+
+
+def test_a_damaged_manifest_is_never_used(tmp_path: Path) -> None:
+    write_manifest(tmp_path, 1, FILES)
+    path = tmp_path / "checkpoints" / "manifest-1.json"
+    path.write_text(path.read_text().replace("e1-i1", "e1-i2"))
+    with pytest.raises(CorruptData, match="manifest-1.json"):
+        newest_manifest(tmp_path)
+
+
+def test_a_manifest_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    write_manifest(tmp_path, 1, FILES)
+    (tmp_path / "checkpoints" / "manifest-2.json.new").write_text("{")
+    assert newest_manifest(tmp_path) == (1, FILES)
+
+
+def test_sweeping_keeps_what_is_named_and_what_is_younger(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints" / "a" / "0"
+    folder.mkdir(parents=True)
+    for name in ("e1-i1.snap", "e2-i1.snap", "e2-i2.snap", "e3-i2.snap"):
+        (folder / name).write_bytes(b"x")
+    for epoch in (1, 2):
+        write_manifest(tmp_path, epoch, FILES)
+    sweep(tmp_path, RemoveFiles(frozenset(["checkpoints/a/0/e2-i2.snap"]), 2, 2))
+    assert sorted(path.name for path in folder.iterdir()) == ["e2-i2.snap", "e3-i2.snap"]
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.json")] == ["manifest-2.json"]
