@@ -108,4 +108,4 @@ class SparkSource(Source):
         argv = [sys.executable, "-m", "operators.sources.spark_driver", str(job_directory), name]
         root = str(Path(__file__).resolve().parents[2])
         inherited = os.environ.get("PYTHONPATH", "")
-        return [Companion(f"{name}/driver", argv, {"PYTHONPATH": os.pathsep.join(filter(None, [root, inherited]))})]
+        return [Companion(f"{name}-driver", argv, {"PYTHONPATH": os.pathsep.join(filter(None, [root, inherited]))})]
