@@ -91,7 +91,9 @@ class JobConfig:
         try:
             told = json.loads((directory / "job.json").read_text())
         except FileNotFoundError:
-            raise PipelineError(f"{directory} holds no job (job.json is missing); start one with `causal run`") from None
+            raise PipelineError(
+                f"{directory} holds no job (job.json is missing); start one with `causal run`"
+            ) from None
         except ValueError as problem:
             raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
         return cls.from_mapping(told, str(directory / "job.json"))

@@ -37,6 +37,8 @@ class Order:
 
 @dataclass(slots=True)
 class Clock:
+    """A reading of the clock."""
+
     time_ns: int
     kind = "clock"
 

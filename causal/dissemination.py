@@ -101,7 +101,9 @@ class Holdings:
         What was merely received does not count: an element that waits in a queue has had no consequence yet.
         """
         own = [(self.task, epoch, extent) for epoch, extent in self.own.extents().items()]
-        return sorted([*own, *((task, epoch, extent) for (task, epoch), extent in self._depends.items() if task != self.task)])
+        return sorted(
+            [*own, *((task, epoch, extent) for (task, epoch), extent in self._depends.items() if task != self.task)]
+        )
 
     def extents_for(self, asker: Iterable[int]) -> list[Extent]:
         """What is held of the logs of these tasks: part of a WELCOME."""
@@ -126,7 +128,8 @@ class Holdings:
             if task == self.task and extent > self.own.extent(epoch):
                 raise Lost(
                     f"determinants of task {task}, epoch {epoch}: others depend on {extent} bytes, "
-                    f"{self.own.extent(epoch)} could be collected; more neighbours failed at once than the sharing depth covers"
+                    f"{self.own.extent(epoch)} could be collected; more neighbours failed at once than the "
+                    "sharing depth covers: use --sharing-depth full"
                 )
 
     def truncate(self, epoch: int) -> None:

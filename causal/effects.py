@@ -50,6 +50,8 @@ class WriteBundle:
 
 @dataclass(slots=True)
 class TruncateSink:
+    """The store may forget determinants of epochs below `epoch`."""
+
     channel: int
     epoch: int
 
@@ -106,6 +108,8 @@ class ReadSegment:
 
 @dataclass(slots=True)
 class RemoveSegments:
+    """Nobody needs these segments any more."""
+
     segments: list[int]
 
 

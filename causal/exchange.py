@@ -54,7 +54,7 @@ class Exchange:
         self._credit_step = config.credit_bytes // 8
         self._tell = tell
         self._loading: set[int] = set()
-        self._askers = {
+        self._askers: dict[int, tuple[int, ...]] = {
             channel.id: (channel.source, *topology.ancestors(channel.source))
             for channel in topology.inputs(task)  # type: ignore[arg-type]
             if channel.source != OUTSIDE
@@ -100,9 +100,7 @@ class Exchange:
         if self.faults[sort] == 1:
             self._tell(f"dropped a frame: {what}")
 
-    def _data(
-        self, link: bytes, header: wire.Header, parts: list[bytes], answers: bool, now_ns: int
-    ) -> list[Effect]:
+    def _data(self, link: bytes, header: wire.Header, parts: list[bytes], answers: bool, now_ns: int) -> list[Effect]:
         channel = self.inputs.get(header.channel)
         if channel is None:
             raise PeerViolation(f"data on channel {header.channel}, which does not end here")
@@ -122,15 +120,15 @@ class Exchange:
         except PeerViolation:
             if channel.corrupt_frames >= CORRUPT_FRAMES_MAX:
                 raise ReplayDivergence(
-                    f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from what it "
-                    "sent before; an operator upstream is nondeterministic behind our back: use ctx"
+                    f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from "
+                    "what it sent before; an operator upstream is nondeterministic behind our back: use ctx"
                 ) from None
             self.fault("a frame's digest is wrong; asked for again")
             return self._resync(link, channel, now_ns)
         return []
 
     def _resync(self, link: bytes, channel: InputChannel, now_ns: int) -> list[Effect]:
-        """Something is missing before this frame: say where we stand, unasked, but not for every frame behind the gap."""
+        """Something is missing before this frame: say where we stand, but not for every frame behind the gap."""
         if now_ns < channel.resync_at_ns:
             return []
         channel.resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS

@@ -74,7 +74,7 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """The place of the entry that holds `position`; the end place for the position behind all; None if it is gone."""
+        """The place of the entry that holds `position`, the end place if that is behind all, None if it is gone."""
         if position < self.start or position > self.end:
             return None
         if position == self.end:

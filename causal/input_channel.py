@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from causal.batch import BARRIER, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
 from causal.errors import PeerViolation, invariant
 from causal.rolling import RollingDigest
-from causal.wire import Header, Welcome
+from causal.wire import Header, Hello, Welcome
 
 
 class InputChannel:
@@ -34,7 +34,7 @@ class InputChannel:
         self.link: bytes | None = None
         """Where answers to the sender go."""
         self.peer_incarnation = 0
-        self.held_hello: object | None = None
+        self.held_hello: Hello | None = None
         self.blocked = False
         """A barrier has been delivered here and not yet on all other channels."""
         self.resync_at_ns = 0
@@ -63,7 +63,9 @@ class InputChannel:
             return True
         chunks = unpack_chunks(payload, header.origin_ns)
         if sum(chunk.count for chunk in chunks) != header.count:
-            raise PeerViolation(f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states")
+            raise PeerViolation(
+                f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states"
+            )
         if any(chunk.kind == BARRIER for chunk in chunks[:-1]):
             raise PeerViolation(f"channel {self.id}: a barrier in the middle of a frame")
         if header.position < self.next:
@@ -95,7 +97,9 @@ class InputChannel:
 
     def accept_read(self, first: int, chunks: Sequence[Chunk]) -> None:
         """Queue what a source's reader gave for the position it was asked for."""
-        invariant(first == self.next, "a reader answers what it was asked", channel=self.id, first=first, next=self.next)
+        invariant(
+            first == self.next, "a reader answers what it was asked", channel=self.id, first=first, next=self.next
+        )
         self._queue.extend(chunks)
         self.next += sum(chunk.count for chunk in chunks)
 
@@ -118,7 +122,7 @@ class InputChannel:
         return self.next - self.delivered
 
     def head_count(self, elements_max: int, bytes_max: int) -> int:
-        """How many elements a live event should take now: whole chunks up to the bounds, or one punctuation; 0 if none."""
+        """How many elements a live event should take: whole chunks up to the bounds, or one punctuation; 0 if none."""
         if not self._queue or self.blocked:
             return 0
         count = size = 0

@@ -42,7 +42,9 @@ class DeterminantLog:
         held = self._epochs.get(epoch)
         if held is None:
             invariant(epoch >= self.first_epoch, "appending to a truncated epoch", task=self.task, epoch=epoch)
-            invariant(not any(e > epoch for e in self._epochs), "appending behind a later epoch", task=self.task, epoch=epoch)
+            invariant(
+                not any(e > epoch for e in self._epochs), "appending behind a later epoch", task=self.task, epoch=epoch
+            )
             held = self._epochs[epoch] = bytearray()
         held += entry
         self.grown += len(entry)
@@ -59,7 +61,8 @@ class DeterminantLog:
         extent = 0 if held is None else len(held)
         if delta.offset > extent:
             raise PeerViolation(
-                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, held are {extent} bytes"
+                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, "
+                f"{extent} bytes are held"
             )
         overlap = min(extent - delta.offset, len(delta.bytes))
         if held is not None and overlap and held[delta.offset : delta.offset + overlap] != delta.bytes[:overlap]:

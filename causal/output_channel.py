@@ -95,9 +95,7 @@ class OutputChannel:
         before = self._digest.value
         after = self._digest.feed(payload)
         first = self.position - count
-        self.log.append(
-            Entry(first, count, self.epoch, payload, len(payload), before, after, min(origins, default=0))
-        )
+        self.log.append(Entry(first, count, self.epoch, payload, len(payload), before, after, min(origins, default=0)))
         if self._gathered[-1].kind == BARRIER:
             self._digest.close()
             self.epoch += 1
@@ -198,7 +196,7 @@ class OutputChannel:
         elif self.log.at(place).first == expected.position:
             known = self.log.at(place).digest_before
         else:
-            return  # inside an entry of ours: an earlier incarnation framed it otherwise; the receiver checks each frame
+            return  # inside an entry: an earlier incarnation framed it otherwise; the receiver checks each frame
         if known != expected.digest:
             raise self._divergence(expected)
 
@@ -255,11 +253,7 @@ class OutputChannel:
     @property
     def congested(self) -> bool:
         """Whether a connected peer does not keep up; never while it is away: then the in-flight log takes over."""
-        return (
-            self.welcomed
-            and self._outstanding_bytes >= self.credit_bytes
-            and self._cursor < self.log.end_place
-        )
+        return self.welcomed and self._outstanding_bytes >= self.credit_bytes and self._cursor < self.log.end_place
 
     def truncate(self, epoch: int) -> set[int]:
         """Checkpoint `epoch` is complete; returns segments on disk to remove."""

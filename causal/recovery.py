@@ -59,7 +59,9 @@ class Recovery:
     def step(self, step: Step, now_ns: int) -> State:
         """Take the step, which must be legal here."""
         after = TRANSITIONS.get((self.state, step))
-        invariant(after is not None, "no such transition", task=self.task_name, state=self.state, step=step, story=self.story)
+        invariant(
+            after is not None, "no such transition", task=self.task_name, state=self.state, step=step, story=self.story
+        )
         self.state = after  # type: ignore[assignment]
         self.story.append((now_ns, self.state.value))
         return self.state

@@ -65,8 +65,8 @@ class Schedule:
         """
         if not self.replaying:
             raise ReplayDivergence(
-                f"{self.task_name}, epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends; "
-                "user code took another path than before: use ctx for clock, random numbers and calls"
+                f"{self.task_name}, epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends;"
+                " user code took another path than before: use ctx for clock, random numbers and calls"
             )
         told = self.peek()
         if type(told) is not kind:

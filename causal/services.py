@@ -63,8 +63,8 @@ class CausalServices:
         answer = ask()
         if len(answer) > determinants.ANSWER_BYTES_MAX:
             raise OperatorFailed(
-                f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX}; "
-                "store it outside and return a reference"
+                f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX};"
+                " store it outside and return a reference"
             )
         self._schedule.record(Call(answer))
         return answer

@@ -1,4 +1,4 @@
-"""The channel to the outside world: rows gather into bundles, and a bundle carries the determinants they depend on (D8).
+"""The channel to the outside world: rows gather into bundles, which carry the determinants they depend on (D8).
 
 The store is a peer: opening it is the handshake, `Held` is its WELCOME.  Positions count rows.
 """

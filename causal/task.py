@@ -6,12 +6,11 @@ waits until that can be performed.  `_perform_*` serves both: there is no second
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from causal import batch
-from causal.batch import Chunk
+from causal.channels import Channels
 from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.determinants import Barrier, Order, Timer
@@ -20,10 +19,8 @@ from causal.effects import (
     Effect,
     OpenSink,
     Phase,
-    ReadSource,
     RemoveSegments,
     SourceCompleted,
-    SpillSegment,
     TruncateSink,
     WriteBundle,
 )
@@ -45,17 +42,15 @@ from causal.events import (
     Turn,
 )
 from causal.exchange import Exchange
-from causal.ids import OUTSIDE, TaskIndex
+from causal.ids import TaskIndex
 from causal.input_channel import InputChannel
-from causal.output_channel import OutputChannel
 from causal.ports import Chain, Live, Output
+from causal.reading import Reading
 from causal.recovery import ANSWERS_UPSTREAM, PERFORMS, Recovery, State, Step
 from causal.schedule import Schedule
 from causal.services import CausalServices
-from causal.sink_channel import SinkChannel
+from causal.spilling import Spilling
 from causal.topology import Topology
-
-SPILL_AGAIN_NS = 500_000_000
 
 
 class TaskProtocol:
@@ -96,51 +91,28 @@ class TaskProtocol:
         self._services = CausalServices(self.schedule, live)
         self._checkpointing = Checkpointing(chain, cut, files)
         self.finished = cut.finished
-        self._open_channels(topology, task, cut)
+        self.channels = channels = Channels(topology, task, config, cut)
+        self.inputs = channels.inputs
+        self._outputs = channels.outputs
+        self._spilling = Spilling(channels, config)
+        self._reading = Reading(channels, self.schedule, config.batch_elements_max)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
-            {c.id: c for c in self.inputs if c.source != OUTSIDE}, self._downstream, tell,
+            {c.id: c for c in channels.network}, channels.downstream, tell,
         )  # fmt: skip
-        self._reading: set[int] = set()
-        self._read_out: set[int] = set()
         self._asked_epoch = 0
         self._next_input = 0
+        self.idle = False
+        """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
         self._replayed_elements = 0
         self._first_output_told = False
         self.reported_finished = False
-        self._segment = 0
-        self._spilling = False
-        self._spill_not_before_ns = 0
-
-    def _open_channels(self, topology: Topology, task: TaskIndex, cut: Cut) -> None:
-        config, keeping = self._config, self._config.guarantee != "none"
-        self.inputs: list[InputChannel] = []
-        for ordinal, channel in enumerate(topology.inputs(task)):
-            position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
-            self.inputs.append(InputChannel(channel.id, ordinal, channel.source, position, digest, ended))
-        self._by_id = {channel.id: channel for channel in self.inputs}
-        self._network_inputs = [channel for channel in self.inputs if channel.source != OUTSIDE]
-        self._partitions = [channel for channel in self.inputs if channel.source == OUTSIDE]
-        self._downstream: dict[int, OutputChannel] = {}
-        self.sinks: dict[int, SinkChannel] = {}
-        self._outputs: list[OutputChannel | SinkChannel] = []
-        for channel in topology.outputs(task):
-            position, digest = cut.outputs.get(channel.id, (0, 0))
-            output: OutputChannel | SinkChannel
-            if channel.target == OUTSIDE:
-                output = self.sinks[channel.id] = SinkChannel(channel.id, self.name, position, digest, cut.epoch)
-            else:
-                name = f"{self.name} to {topology.tasks[channel.target].name}"
-                output = self._downstream[channel.id] = OutputChannel(
-                    channel.id, channel.target, name, position, digest, cut.epoch, config.credit_bytes, keeping
-                )
-            self._outputs.append(output)
 
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """Learn `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
-        self._idle = False  # whatever was learnt may have given a Turn something to do
+        self.idle = False  # whatever was learnt may have given a Turn something to do
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
         except Exception:
@@ -149,7 +121,7 @@ class TaskProtocol:
 
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
         self.recovery.step(Step.STARTED, now_ns)
-        effects: list[Effect] = [OpenSink(channel) for channel in self.sinks]
+        effects: list[Effect] = [OpenSink(channel) for channel in self.channels.sinks]
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)
 
     def _frame_received(self, event: FrameReceived, now_ns: int) -> list[Effect]:
@@ -161,16 +133,16 @@ class TaskProtocol:
 
     def _peer_at(self, event: PeerAt, now_ns: int) -> list[Effect]:
         self.exchange.compress[event.task] = event.compress
-        for output in self._downstream.values():
+        for output in self.channels.downstream.values():
             if output.target == event.task and event.incarnation >= output.peer_incarnation:
                 output.redial(event.incarnation, now_ns)
-        for channel in self._network_inputs:
+        for channel in self.channels.network:
             if channel.source == event.task:
                 channel.peer_incarnation = max(channel.peer_incarnation, event.incarnation)
         return self.exchange.pump(now_ns) if self.recovery.state is not State.RESTORED else []
 
     def _peer_down(self, event: PeerDown, now_ns: int) -> list[Effect]:
-        for output in self._downstream.values():
+        for output in self.channels.downstream.values():
             if output.target == event.task and event.incarnation >= output.peer_incarnation:
                 output.lose()
         return []
@@ -178,31 +150,21 @@ class TaskProtocol:
     def _sink_opened(self, event: SinkOpened, now_ns: int) -> list[Effect]:
         if self._recording:
             self.holdings.merge([d for d in event.held.logs if d.task in self.holdings.logs])
-        self.sinks[event.channel].open(event.held, self._recording)
+        self.channels.sinks[event.channel].open(event.held, self._recording)
         return self._collected(now_ns)
 
     def _collected(self, now_ns: int) -> list[Effect]:
         """Begin to replay once everybody downstream has answered (D5)."""
         if self.recovery.state is not State.COLLECTING:
             return []
-        if not all(o.welcomed for o in self._downstream.values()) or not all(s.opened for s in self.sinks.values()):
+        if not all(o.welcomed for o in self.channels.downstream.values()) or not all(
+            s.opened for s in self.channels.sinks.values()
+        ):
             return []
         self.holdings.lost()
         self.exchange.collect = False
         self.recovery.step(Step.COLLECTED, now_ns)
         return [Phase("collected"), *self.exchange.answer_held()]
-
-    def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
-        channel = self._by_id[event.channel]
-        self._reading.discard(event.channel)
-        chunks = []
-        if event.records:
-            chunks.append(Chunk(batch.LISTED, len(event.records), event.records, event.origin_ns))
-        if event.ended:
-            chunks.append(batch.end())
-            self._read_out.add(event.channel)
-        channel.accept_read(event.first, chunks)
-        return []
 
     def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
         self._asked_epoch = max(self._asked_epoch, event.epoch)
@@ -213,60 +175,53 @@ class TaskProtocol:
         cut = self._checkpointing.completed(event.epoch)
         self.holdings.truncate(event.epoch)
         gone: set[int] = set()
-        for output in self._downstream.values():
+        for output in self.channels.downstream.values():
             gone |= output.truncate(event.epoch)
         if gone:
             effects.append(RemoveSegments(sorted(gone)))
-        effects += [TruncateSink(channel, event.epoch) for channel in self.sinks]
+        effects += [TruncateSink(channel, event.epoch) for channel in self.channels.sinks]
         if cut is not None:
-            effects += [SourceCompleted(c.id, cut.inputs[c.id][0]) for c in self._partitions if c.id in cut.inputs]
+            effects += [
+                SourceCompleted(c.id, cut.inputs[c.id][0]) for c in self.channels.partitions if c.id in cut.inputs
+            ]
         return effects
 
     def _snapshot_written(self, event: SnapshotWritten, now_ns: int) -> list[Effect]:
         return self._checkpointing.written(event.epoch, event.file)
 
     def _segment_written(self, event: SegmentWritten, now_ns: int) -> list[Effect]:
-        self._spilling = False
-        output = self._downstream[event.channel]
-        if output.log.start > event.first:
-            return [RemoveSegments([event.segment])]
-        output.log.spilled(event.segment, event.first, event.count)
-        return []
+        return self._spilling.written(event)
 
     def _segment_failed(self, event: SegmentFailed, now_ns: int) -> list[Effect]:
-        self._spilling = False
-        self._spill_not_before_ns = now_ns + SPILL_AGAIN_NS
+        self._spilling.failed(now_ns)
         return []
 
     def _segment_read(self, event: SegmentRead, now_ns: int) -> list[Effect]:
         self.exchange.loaded(event.segment)
-        self._downstream[event.channel].log.loaded(event.segment, dict(event.payloads))
+        self.channels.downstream[event.channel].log.loaded(event.segment, dict(event.payloads))
         return self.exchange.pump(now_ns)
+
+    def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
+        self._reading.answered(event)
+        return []
 
     # -- one event of the schedule ------------------------------------------------------------------
 
-    @property
-    def idle(self) -> bool:
-        """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
-        return self._idle
-
-    _idle = False
-
     def _turn(self, event: Turn, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        self._idle = True
+        self.idle = True
         if self.recovery.state in PERFORMS:
             performed = not self._full() and self._perform_next(effects, now_ns)
-            self._idle = not performed and not self._checkpointing.encoding
+            self.idle = not performed and not self._checkpointing.encoding
             if self._checkpointing.encoding:
                 effects += self._checkpointing.step()
             self._flush_sinks(effects, force=not performed)
-            effects += self._read_partitions()
+            effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
-        for channel in self._network_inputs:
+        for channel in self.channels.network:
             if channel.uncredited_bytes:
                 effects += self.exchange.credit(channel, now_ns)
-        self._spill(effects, now_ns)
+        effects += self._spilling.due(now_ns)
         if self.exchange.first_output and not self._first_output_told:
             self._first_output_told = True
             effects.append(Phase("first_output"))
@@ -278,7 +233,9 @@ class TaskProtocol:
             if schedule.replaying:
                 return self._replay_next(effects)
             if not schedule.exhausted():
-                raise ReplayDivergence(f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not")
+                raise ReplayDivergence(
+                    f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not"
+                )
             self._go_live(effects, now_ns)
         return self._perform_live(effects)
 
@@ -301,8 +258,8 @@ class TaskProtocol:
             self._perform_barrier(told.epoch, effects)
         else:
             raise ReplayDivergence(
-                f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay did not "
-                "ask for; user code took another path than before: use ctx for clock, random numbers and calls"
+                f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay "
+                "did not ask for; user code took another path than before: use ctx for clock, random numbers and calls"
             )
         return True
 
@@ -320,7 +277,7 @@ class TaskProtocol:
             self.schedule.record(Timer(reading))
             self._emit(self._chain.fire(reading, self._services), effects)
             return True
-        if self._partitions and self._asked_epoch > self.schedule.epoch and not self._checkpointing.encoding:
+        if self.channels.partitions and self._asked_epoch > self.schedule.epoch and not self._checkpointing.encoding:
             epoch = self.schedule.epoch + 1
             self.schedule.record(Barrier(epoch))
             self._perform_barrier(epoch, effects)
@@ -347,7 +304,7 @@ class TaskProtocol:
         kind = chunks[0].kind
         if kind == batch.BARRIER:
             epoch = batch.stamp_of(chunks[0])
-            if self._checkpointing.deliver(channel, epoch, self._network_inputs, self.schedule.epoch):
+            if self._checkpointing.deliver(channel, epoch, self.channels.network, self.schedule.epoch):
                 self._perform_barrier(epoch, effects)
         elif kind == batch.END:
             self._perform_end(effects)
@@ -382,58 +339,23 @@ class TaskProtocol:
     # -- around it ----------------------------------------------------------------------------------
 
     def _flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        for sink in self.sinks.values():
+        for sink in self.channels.sinks.values():
             if sink.waiting and (force or sink.full):
                 bundle, origins = sink.bundle(self.holdings if self._recording else None, self.incarnation)
                 effects.append(WriteBundle(sink.id, bundle, origins))
                 self.exchange.first_output = True
-        if self.finished and not self.reported_finished and not any(sink.waiting for sink in self.sinks.values()):
+        if (
+            self.finished
+            and not self.reported_finished
+            and not any(sink.waiting for sink in self.channels.sinks.values())
+        ):
             if self.recovery.state is State.RUNNING:
                 self.reported_finished = True
                 effects.append(Phase("finished"))
 
-    def _read_partitions(self) -> list[Effect]:
-        effects: list[Effect] = []
-        for channel in self._partitions:
-            if channel.id in self._reading or channel.id in self._read_out or channel.ended:
-                continue
-            wanted = self._config.batch_elements_max
-            if channel.queued >= wanted and not self._replay_waits_for(channel):
-                continue
-            self._reading.add(channel.id)
-            effects.append(ReadSource(channel.id, channel.next, wanted))
-        return effects
-
-    def _replay_waits_for(self, channel: InputChannel) -> bool:
-        if not self.schedule.replaying:
-            return False
-        told = self.schedule.peek()
-        return type(told) is Order and told.input == channel.ordinal and channel.queued < told.count
-
     def _full(self) -> bool:
         """Whether the task must wait: a connected peer does not keep up, or the in-flight log is over its bounds."""
-        if any(output.congested for output in self._downstream.values()):
-            return True
-        config = self._config
-        memory, disk = self.inflight_bytes()
-        return memory > 2 * config.inflight_memory_bytes_max or disk > config.inflight_disk_bytes_max
-
-    def inflight_bytes(self) -> tuple[int, int]:
-        """(in memory, on disk)."""
-        logs = [output.log for output in self._downstream.values()]
-        return sum(log.memory_bytes for log in logs), sum(log.disk_bytes for log in logs)
-
-    def _spill(self, effects: list[Effect], now_ns: int) -> None:
-        if self._spilling or now_ns < self._spill_not_before_ns or not self._downstream:
-            return
-        if self.inflight_bytes()[0] <= self._config.inflight_memory_bytes_max:
-            return
-        output = max(self._downstream.values(), key=lambda each: each.log.memory_bytes)
-        entries = output.spillable()
-        if entries:
-            self._segment += 1
-            self._spilling = True
-            effects.append(SpillSegment(output.id, self._segment, entries))
+        return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """The monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
@@ -447,19 +369,11 @@ class TaskProtocol:
 
     def counters(self) -> dict[str, Any]:
         """Figures for heartbeats; positions are absolute, so the last report of any incarnation is the true one."""
-        memory, disk = self.inflight_bytes()
         return {
-            "records_in": sum(c.delivered - c.ended for c in self._partitions),
-            "records_out": sum(s.position for s in self.sinks.values()),
-            "determinant_bytes": dict(Counter(self.schedule.bytes_by_kind)),
+            **self.channels.counters(),
+            "determinant_bytes": dict(self.schedule.bytes_by_kind),
             "delta_bytes": self.exchange.delta_bytes,
             "log_bytes": self.holdings.size,
-            "inflight_bytes": memory,
-            "inflight_disk_bytes": disk,
-            "sent_bytes": sum(o.sent_bytes for o in self._downstream.values()),
-            "sent_frames": sum(o.sent_frames for o in self._downstream.values()),
-            "received_bytes": sum(c.received_bytes for c in self.inputs),
-            "delivered_elements": sum(c.delivered for c in self.inputs),
             "replayed_elements": self._replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
         }

@@ -20,14 +20,23 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import (
-    CausalError, CorruptData, Fenced, InvariantViolation, Lost, OperatorFailed, PeerViolation, PipelineError,
-    ReplayDivergence, invariant,
+    CausalError,
+    CorruptData,
+    Fenced,
+    InvariantViolation,
+    Lost,
+    OperatorFailed,
+    PeerViolation,
+    PipelineError,
+    ReplayDivergence,
+    invariant,
 )  # fmt: skip
 from causal.events import CheckpointAsked, CheckpointCompleted, PeerAt, PeerDown
 from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import SinkStore
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
-from causal.shell.driver import TaskDriver
+from causal.shell.driver import Reader, TaskDriver
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
@@ -132,7 +141,7 @@ class Worker:
             except PeerViolation as problem:
                 print(f"dropped a control message: {problem}", file=sys.stderr, flush=True)
                 continue
-            verb = _VERBS.get(told.get("kind")) if type(told) is dict else None
+            verb = _VERBS.get(str(told.get("kind"))) if type(told) is dict else None
             if verb is not None:
                 verb(self, told)
 
@@ -175,9 +184,11 @@ class Worker:
         spill = self.directory / "spill" / f"{name}-{self.incarnation}"
         self.disk = Disk(self.directory, name, self.incarnation, spill)
         self.poller.register(self.disk.wake, zmq.POLLIN)
-        stores = {c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE}
+        stores: dict[int, SinkStore] = {
+            c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
+        }
         began_ns = self._began_ns()
-        readers = {
+        readers: dict[int, Reader] = {
             c.id: self.plan.reader(c, self.directory, began_ns) for c in topology.inputs(task) if c.source == OUTSIDE
         }
         return TaskDriver(protocol, self.config.run, self.transport, self.disk, stores, readers, self.report)

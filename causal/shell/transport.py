@@ -43,11 +43,11 @@ class Transport:
         _set_up(self._router)
         self._router.router_mandatory = True
         self._router.bind(endpoint)
-        self.endpoint = self._router.last_endpoint.decode().rstrip("\0")
+        self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         poller.register(self._router, zmq.POLLIN)
 
     def dial(self, target: int, endpoint: str) -> None:
-        """Connect to the task downstream, anew if it was somewhere before; what was queued to the old place is dropped."""
+        """Connect to the task downstream, anew if it was elsewhere before; what was queued to there is dropped."""
         old = self._dealers.pop(target, None)
         if old is not None:
             self._poller.unregister(old)

@@ -45,4 +45,4 @@ class Sink(ABC):
         """The store of one sink task; nothing is fenced or read before its `open`."""
 
     def check(self) -> None:
-        """Raise `PipelineError` for what can be known to be wrong before the job starts (a path that cannot be written)."""
+        """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""

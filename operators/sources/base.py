@@ -38,9 +38,10 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A process outside the dataflow that a source needs (a Spark driver): the agent runs it and starts it again when it dies.
+    """A process outside the dataflow that a source needs (a Spark driver): the agent runs it, again when it dies.
 
-    Exit status 0 means that it is done; 2 that its configuration is wrong, which ends the job with the last line of its standard error.
+    Exit status 0 means that it is done; 2 that its configuration is wrong, which ends the job with the last line
+    of its standard error.
     """
 
     name: str

@@ -17,12 +17,27 @@ from causal.batch import Chunk, decode_records, encode_records
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.effects import (
-    OpenSink, ReadSource, Reply, Send, SnapshotReady, TruncateSink, WriteBundle, WriteSnapshot,
+    OpenSink,
+    ReadSource,
+    Reply,
+    Send,
+    SnapshotReady,
+    TruncateSink,
+    WriteBundle,
+    WriteSnapshot,
 )  # fmt: skip
 from causal.errors import Fenced
 from causal.events import (
-    CheckpointAsked, CheckpointCompleted, FrameReceived, PeerAt, PeerDown, SinkOpened, SnapshotWritten, SourceRead,
-    Started, Turn,
+    CheckpointAsked,
+    CheckpointCompleted,
+    FrameReceived,
+    PeerAt,
+    PeerDown,
+    SinkOpened,
+    SnapshotWritten,
+    SourceRead,
+    Started,
+    Turn,
 )  # fmt: skip
 from causal.ids import OUTSIDE
 from causal.log import DeterminantLog

@@ -1,0 +1,68 @@
+"""All ends of channels of one task, set up where the restored cut says they stood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.ids import OUTSIDE, TaskIndex
+from causal.input_channel import InputChannel
+from causal.output_channel import OutputChannel
+from causal.sink_channel import SinkChannel
+from causal.topology import Topology
+
+
+class Channels:
+    """Inputs in the order of `Topology.inputs`, outputs in that of `Topology.outputs`.
+
+    Attributes:
+        partitions: inputs whose far end is a source's reader; `network`: the others.
+        downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel.
+    """
+
+    def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:
+        self.inputs: list[InputChannel] = []
+        for ordinal, channel in enumerate(topology.inputs(task)):
+            position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
+            self.inputs.append(InputChannel(channel.id, ordinal, channel.source, position, digest, ended))
+        self.by_id = {channel.id: channel for channel in self.inputs}
+        self.network = [channel for channel in self.inputs if channel.source != OUTSIDE]
+        self.partitions = [channel for channel in self.inputs if channel.source == OUTSIDE]
+        self.downstream: dict[int, OutputChannel] = {}
+        self.sinks: dict[int, SinkChannel] = {}
+        self.outputs: list[OutputChannel | SinkChannel] = []
+        here, keeping = topology.tasks[task].name, config.guarantee != "none"
+        for channel in topology.outputs(task):
+            position, digest = cut.outputs.get(channel.id, (0, 0))
+            if channel.target == OUTSIDE:
+                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch)
+                self.outputs.append(sink)
+                continue
+            name = f"{here} to {topology.tasks[channel.target].name}"
+            output = self.downstream[channel.id] = OutputChannel(
+                channel.id, channel.target, name, position, digest, cut.epoch, config.credit_bytes, keeping
+            )
+            self.outputs.append(output)
+
+    def inflight_bytes(self) -> tuple[int, int]:
+        """(in memory, on disk)."""
+        memory = disk = 0
+        for output in self.downstream.values():
+            memory += output.log.memory_bytes
+            disk += output.log.disk_bytes
+        return memory, disk
+
+    def counters(self) -> dict[str, Any]:
+        """Figures of all ends together."""
+        memory, disk = self.inflight_bytes()
+        return {
+            "records_in": sum(c.delivered - c.ended for c in self.partitions),
+            "records_out": sum(s.position for s in self.sinks.values()),
+            "inflight_bytes": memory,
+            "inflight_disk_bytes": disk,
+            "sent_bytes": sum(o.sent_bytes for o in self.downstream.values()),
+            "sent_frames": sum(o.sent_frames for o in self.downstream.values()),
+            "received_bytes": sum(c.received_bytes for c in self.inputs),
+            "delivered_elements": sum(c.delivered for c in self.inputs),
+        }

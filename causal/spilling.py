@@ -1,0 +1,56 @@
+"""When the in-flight logs of a task outgrow their memory: which entries go to disk, and when the task must wait."""
+
+from __future__ import annotations
+
+from causal.channels import Channels
+from causal.config import JobConfig
+from causal.effects import Effect, RemoveSegments, SpillSegment
+from causal.events import SegmentWritten
+
+AGAIN_NS = 500_000_000
+"""After a write that failed."""
+
+
+class Spilling:
+    """One segment at a time, from the channel that holds most."""
+
+    def __init__(self, channels: Channels, config: JobConfig) -> None:
+        self._channels = channels
+        self._memory_max = config.inflight_memory_bytes_max
+        self._disk_max = config.inflight_disk_bytes_max
+        self._segment = 0
+        self._under_way = False
+        self._not_before_ns = 0
+
+    def over_bounds(self) -> bool:
+        """Whether no more may be put into the logs: the disk does not keep up, or is at its bound."""
+        memory, disk = self._channels.inflight_bytes()
+        return memory > 2 * self._memory_max or disk > self._disk_max
+
+    def due(self, now_ns: int) -> list[Effect]:
+        """The segment to write now, if any."""
+        if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
+            return []
+        if self._channels.inflight_bytes()[0] <= self._memory_max:
+            return []
+        output = max(self._channels.downstream.values(), key=lambda each: each.log.memory_bytes)
+        entries = output.spillable()
+        if not entries:
+            return []
+        self._segment += 1
+        self._under_way = True
+        return [SpillSegment(output.id, self._segment, entries)]
+
+    def written(self, event: SegmentWritten) -> list[Effect]:
+        """The segment is on disk: its entries give up their memory, unless a checkpoint has made them needless."""
+        self._under_way = False
+        log = self._channels.downstream[event.channel].log
+        if log.start >= event.first + event.count:
+            return [RemoveSegments([event.segment])]
+        log.spilled(event.segment, event.first, event.count)
+        return []
+
+    def failed(self, now_ns: int) -> None:
+        """It is not: the entries are still in memory; try again later."""
+        self._under_way = False
+        self._not_before_ns = now_ns + AGAIN_NS
