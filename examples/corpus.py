@@ -16,7 +16,9 @@ _PREFIX, _SLASH = "doc=", "="
 def documents_of(corpus: Path) -> list[str]:
     """Paths, relative to `corpus`, of every `*.py` file below it; installed packages do not belong to it."""
     found = (path.relative_to(corpus) for path in corpus.rglob("*.py"))
-    return sorted(path.as_posix() for path in found if "site-packages" not in path.parts and _SLASH not in path.as_posix())
+    return sorted(
+        path.as_posix() for path in found if "site-packages" not in path.parts and _SLASH not in path.as_posix()
+    )
 
 
 def stage(corpus: Path, directory: Path) -> Path:

@@ -35,7 +35,11 @@ def payment(source: str) -> Any:
 
     def make(partition: int, i: int) -> dict[str, Any]:
         serial = partition * 1_000_003 + i
-        return {"id": f"{source}-{partition}-{i}", "card": (serial * 7919 + len(source)) % CARDS, "cents": serial % 997 + 1}
+        return {
+            "id": f"{source}-{partition}-{i}",
+            "card": (serial * 7919 + len(source)) % CARDS,
+            "cents": serial % 997 + 1,
+        }
 
     return make
 
@@ -121,7 +125,9 @@ def check(path: str, payments: int) -> dict[str, int]:
         if the execution was exactly-once.
     """
     with sqlite3.connect(path) as database:
-        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY task, position")]
+        rows = [
+            json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY task, position")
+        ]
     chains: dict[tuple[str, int], tuple[int, str]] = {}
     scores: dict[int, list[int]] = {}
     windowed: dict[int, list[int]] = {}
