@@ -1,0 +1,77 @@
+"""The inverted index from Spark to SQLite while its driver, a Spark Python worker and its tasks are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from examples.corpus import documents_of
+from examples.survive import compare, expected
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN_S = 120
+
+
+def corpus_in(directory: Path) -> Path:
+    """200 small documents with words of their own and words that all share; some names begin with _."""
+    for number in range(200):
+        place = directory / ("_private" if number % 5 == 0 else "public") / f"{'_' if number % 3 == 0 else ''}d{number}.py"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"import shared_{number % 7}\n" + f"word_{number} = common + word_{number % 11}\n" * 20)
+    return directory
+
+
+def processes_of(job: Path, *told: str) -> list[int]:
+    """Pids of this job whose command line has all of `told`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            mine = f"CAUSAL_JOB={job}".encode() in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mine and all(word in line for word in told):
+            found.append(int(entry.name))
+    return found
+
+
+def eventually(ask: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not ask():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
+def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
+    corpus, job, database = corpus_in(tmp_path / "corpus"), tmp_path / "job", tmp_path / "index.db"
+    argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
+    argv += ["--set", f"out={database}", "--set", f"corpus={corpus}", "--set", "files_per_batch=8"]
+    argv += ["--state-dir", str(job), "--kill", "words/0@1"]
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            manifests = job / "ingest" / "documents"
+            eventually(lambda: manifests.exists() and processes_of(job, "pyspark", "daemon"), "a Python worker")
+            for pid in processes_of(job, "pyspark", "daemon"):
+                os.kill(pid, signal.SIGKILL)
+            for pid in processes_of(job, "spark_driver"):
+                os.kill(pid, signal.SIGKILL)
+            said = run.communicate(timeout=WITHIN_S)[1]
+        finally:
+            run.kill()
+    assert run.returncode == 0, said
+    found = compare(database, expected(corpus))
+    assert (found["lost"], found["doubled"], found["contradicted"]) == (0, 0, 0)
+    assert found["documents"] == len(documents_of(corpus))
+    assert processes_of(job) == []
