@@ -26,6 +26,8 @@ class Channels:
         for ordinal, channel in enumerate(topology.inputs(task)):
             position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
             self.inputs.append(InputChannel(channel.id, ordinal, channel.source, position, digest, ended))
+        for each in self.inputs:
+            each.verifying = config.guarantee != "none"
         self.by_id = {channel.id: channel for channel in self.inputs}
         self.network = [channel for channel in self.inputs if channel.source != OUTSIDE]
         self.partitions = [channel for channel in self.inputs if channel.source == OUTSIDE]

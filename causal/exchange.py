@@ -168,8 +168,13 @@ class Exchange:
         return effects
 
     def _answer(self, channel: InputChannel, hello: wire.Hello) -> Effect:
-        if not self.keeping and hello.low > channel.next:
-            channel.restart(hello.low, hello.low_digest)
+        if not self.recording:
+            # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
+            # one goes on with a new sender behind what it has.
+            if channel.fresh:
+                channel.restart(hello.low, hello.low_digest)
+            elif hello.collect:
+                channel.rebase()
         return self._welcome_frame(channel.link or b"", channel, hello.attempt, hello.collect)
 
     def _welcome_frame(self, link: bytes, channel: InputChannel, attempt: int, collect: bool) -> Effect:

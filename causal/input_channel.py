@@ -35,6 +35,10 @@ class InputChannel:
         """Where answers to the sender go."""
         self.peer_incarnation = 0
         self.held_hello: Hello | None = None
+        self.verifying = True
+        """Off where senders may go on in the middle of what was never received here (guarantee none)."""
+        self.fresh = True
+        """Nothing has been accepted since the restore."""
         self.blocked = False
         """A barrier has been delivered here and not yet on all other channels."""
         self.resync_at_ns = 0
@@ -71,7 +75,9 @@ class InputChannel:
         if header.position < self.next:
             chunks = self._unseen(chunks, header.position)
             payload = pack_chunks(chunks)
-        if not self._digest.feed_if(payload, header.digest):
+        if not self.verifying:
+            self._digest.adopt(header.digest)
+        elif not self._digest.feed_if(payload, header.digest):
             self.corrupt_frames += 1
             raise PeerViolation(
                 f"channel {self.id}, position {header.position}: a frame's digest does not follow from what came before"
@@ -90,6 +96,7 @@ class InputChannel:
         raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
 
     def _take(self, chunks: Sequence[Chunk], size: int) -> None:
+        self.fresh = False
         self._queue.extend(chunks)
         self.next += sum(chunk.count for chunk in chunks)
         self.queued_bytes += size
@@ -104,10 +111,14 @@ class InputChannel:
         self.next += sum(chunk.count for chunk in chunks)
 
     def restart(self, position: int, digest: int) -> None:
-        """Take up where the sender can begin (guarantee none)."""
-        invariant(not self._queue, "restarted before anything was accepted")
+        """Take up where the sender can begin (guarantees without determinants)."""
+        invariant(self.fresh, "restarted before anything was accepted")
         self.next = self.delivered = position
         self._digest = RollingDigest(digest)
+
+    def rebase(self) -> None:
+        """A new sender continues from the digest so far, not from the bytes behind it."""
+        self._digest = RollingDigest(self._digest.value)
 
     # -- handshake -----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ process at that moment waits until it has one.
 from __future__ import annotations
 
 from standby.effects import Record
+from standby.promotion import ROLLBACK
 
 
 class Injection:
@@ -21,7 +22,7 @@ class Injection:
         """Change by one decision; kinds that do not concern it are left alone."""
         if record["kind"] == "injected":
             self._done.add(record["index"])
-        elif record["kind"] == "killing" and record["why"] == "on request":
+        elif record["kind"] == "killing" and record["why"] in ("on request", ROLLBACK):
             self._requested.add(record["slot"])
         elif record["kind"] == "gone":
             self._requested.discard(record["slot"])

@@ -19,23 +19,34 @@ BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
 """Wait before a standby that died before it was ready is replaced; doubles with each such death."""
 
 WORKER = "worker"
+ROLLBACK = "rollback"
+"""Why a healthy task is killed: without determinants, tasks go back to a checkpoint together or not at all."""
+
 PER_TASK = "per-task"
 
 
 class Promotion:
     """Keeps every task served and every standby ready."""
 
-    def __init__(self, roster: Roster, coordinator: Coordinator, timeline: Timeline, standbys: str) -> None:
+    def __init__(
+        self, roster: Roster, coordinator: Coordinator, timeline: Timeline, standbys: str, together: bool = False
+    ) -> None:
+        """
+        Args:
+            together: one failure takes every task back to the last complete checkpoint (at-least-once).
+        """
         self._roster = roster
         self._coordinator = coordinator
         self._timeline = timeline
+        self._together = together
         self._pool = None if standbys == PER_TASK else int(standbys)
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
         """Promote, start, and tell, until nothing is left to do with the processes there are."""
-        if not self._coordinator.writing:  # the state to promote from is about to change: a few milliseconds
+        # While a manifest is written, the state to promote from is about to change: a few milliseconds.
+        if not self._coordinator.writing and not self._rolling_back():
             for seat in self._roster.waiting():
                 slot = self._candidate(seat)
                 if slot is not None:
@@ -50,6 +61,18 @@ class Promotion:
             if slot.seen_ns and slot.state is SlotState.IDLE:
                 self._follow(slot, now_ns, outbox)
         self._start_missing(now_ns, outbox)
+
+    def _rolling_back(self) -> bool:
+        """Whether somebody who must go back with the others has not ended yet: it must not meet their successors."""
+        if not self._together:
+            return False
+        return any(slot.task and slot.state is SlotState.LEAVING for slot in self._roster.slots.values())
+
+    def roll_back(self, now_ns: int, outbox: Outbox) -> None:
+        """A task has failed and nobody holds its determinants: all go back to the last complete checkpoint."""
+        for slot in list(self._roster.slots.values()):
+            if self._together and slot.state in (SlotState.SERVING, SlotState.ASSIGNED):
+                self.kill(slot, ROLLBACK, now_ns, outbox)
 
     def _candidate(self, seat: Seat) -> Slot | None:
         """Its own standby if there is one, else one of the pool."""
@@ -68,8 +91,13 @@ class Promotion:
             incarnation=seat.incarnation + 1,
             slot=slot.name,
             epoch=self._coordinator.complete,
-            mode="standby" if ready else "cold",
+            mode=self._mode(ready),
         )
+
+    def _mode(self, ready: bool) -> str:
+        if self._together:
+            return ROLLBACK
+        return "standby" if ready else "cold"
 
     def _command(self, slot: Slot, now_ns: int, outbox: Outbox) -> None:
         """Send `promote` until the beats confirm it."""

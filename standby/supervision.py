@@ -53,7 +53,8 @@ class Supervision:
         interval_ns = int(config.checkpoint_interval_s * 1e9)
         self.coordinator = Coordinator(self.roster, interval_ns, enabled=config.guarantee != "none")
         self.injection = Injection(blueprint.kills)
-        self._promotion = Promotion(self.roster, self.coordinator, self.timeline, config.standbys)
+        together = config.guarantee == "at-least-once"
+        self._promotion = Promotion(self.roster, self.coordinator, self.timeline, config.standbys, together)
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
         self._detector = Detector(config.suspect_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
@@ -239,9 +240,12 @@ class Supervision:
 
     def _gone(self, slot: Slot, killed_ns: int | None, last_line: str = "") -> None:
         stopping = self.stopping is not None
+        seat = self.roster.seat_of(slot)
         reason = self._failures.gone(slot, killed_ns, last_line, stopping, self._now_ns, self._outbox)
         if reason is not None:
             self._stop(1, reason)
+        elif seat is not None and not stopping:
+            self._promotion.roll_back(self._now_ns, self._outbox)
 
     def _agent_beat(self, event: events.AgentBeat) -> None:
         for name in event.dead:
