@@ -1,0 +1,61 @@
+"""Whole jobs for the tests of this folder, ended and cleaned up whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.fraud_chain import check
+from tests.faults.job import FRAUD_CHAIN, Job
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start(pipeline, *arguments, config=…)` begins a job; one per test."""
+    jobs: list[Job] = []
+
+    def begin(pipeline: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
+        jobs.append(Job(tmp_path, pipeline, *arguments, config=config))
+        return jobs[-1].start()
+
+    yield begin
+    for job in jobs:
+        job.close()
+
+
+class FraudChain:
+    """A run of `examples/fraud_chain.py` and the proof that it was exactly-once."""
+
+    def __init__(self, start: Start, directory: Path, seconds: float, *arguments: str, **config: Any) -> None:
+        rate = 400
+        self._count = int(seconds * rate)
+        self._rows = directory / "fraud.db"
+        told = [f"out={self._rows}", f"rate={rate}", f"count={self._count}"]
+        settings = [part for setting in told for part in ("--set", setting)]
+        self.job = start(FRAUD_CHAIN, *settings, *arguments, config=config)
+
+    def finish_exactly(self) -> dict[str, Any]:
+        """The report, once the job has ended well and the chains in the sink hold."""
+        report = self.job.finish_well()
+        self.assert_exact()
+        return report
+
+    def assert_exact(self) -> None:
+        found = check(str(self._rows), 2 * self._count)
+        assert found["rows"] > 2 * self._count
+        assert (found["lost"], found["doubled"], found["broken"]) == (0, 0, 0), found
+
+
+@pytest.fixture
+def fraud(start: Start, tmp_path: Path) -> Callable[..., FraudChain]:
+    """`fraud(seconds, *arguments, **config)` begins a run of the fraud chain of that many seconds."""
+
+    def begin(seconds: float, *arguments: str, **config: Any) -> FraudChain:
+        return FraudChain(start, tmp_path, seconds, *arguments, **config)
+
+    return begin

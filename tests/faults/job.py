@@ -1,0 +1,251 @@
+"""A whole job as its user meets it: one `causal run` in a temporary directory, and hands on all of its processes.
+
+Every wait has an end, a process is only signalled after its start time has shown that it is the one meant, and
+`close` leaves nothing running, whatever the test did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from standby.processes import kill_marked, marked, open_process, send_signal, start_time
+
+HOME = Path(__file__).resolve().parents[2]
+PIPELINES = Path(__file__).resolve().parent / "pipelines"
+FRAUD_CHAIN = HOME / "examples" / "fraud_chain.py"
+
+WAIT_S = 60.0
+"""Longer than anything here takes; what it bounds is a hang."""
+
+CLEAN_S = 10.0
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
+    """The first answer of `holds` that is not None or False."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        answer = holds()
+        if answer is not None and answer is not False:
+            return answer
+        time.sleep(0.01)
+    raise AssertionError(f"waited {within_s:.0f} s: {what}")
+
+
+class Job:
+    """A job's directory, and its `causal run` while there is one.
+
+    Args:
+        directory: everything of the job goes in there.
+        pipeline: the pipeline's file.
+        arguments: of every `causal run` of this job.
+        config: the configuration file's settings.
+    """
+
+    def __init__(
+        self, directory: Path, pipeline: Path, *arguments: str, config: Mapping[str, Any] | None = None
+    ) -> None:
+        self.directory = directory
+        self.state = directory / "job"
+        self.report_path = directory / "report.json"
+        self._pipeline = pipeline
+        self._arguments = list(arguments)
+        if config:
+            told = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
+            (directory / "job.toml").write_text(told)
+            self._arguments += ["--config", str(directory / "job.toml")]
+        self._run: subprocess.Popen[str] | None = None
+
+    # -- causal run ----------------------------------------------------------------------------------
+
+    def start(self, *arguments: str) -> Job:
+        """Begin a `causal run`; several of one job may follow each other."""
+        self._run = subprocess.Popen(
+            command("run", str(self._pipeline), "--state-dir", str(self.state))
+            + ["--report", str(self.report_path), *self._arguments, *arguments],
+            cwd=self.directory,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return self
+
+    def finish(self) -> tuple[int, str]:
+        """Exit status and what was said on standard error, once the job has ended and nothing of it is left."""
+        assert self._run is not None
+        try:
+            _, said = self._run.communicate(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"`causal run` does not end\n{self.told()}") from None
+        left = self.living()
+        assert not left, f"still running after the job ended: {left}"
+        return self._run.returncode, said.strip()
+
+    def finish_well(self) -> dict[str, Any]:
+        """The report of a run that must end with exit status 0."""
+        status, said = self.finish()
+        assert status == 0, f"{said}\n{self.told()}"
+        report: dict[str, Any] = json.loads(self.report_path.read_text())
+        return report
+
+    @property
+    def root(self) -> int:
+        assert self._run is not None
+        return self._run.pid
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does to the foreground process."""
+        assert self._run is not None
+        self._run.send_signal(signal.SIGINT)
+
+    # -- what it shows -------------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any] | None:
+        """The supervisor's latest view; None before there is one."""
+        try:
+            view: dict[str, Any] = json.loads((self.state / "status.json").read_text())
+        except FileNotFoundError:
+            return None
+        return view
+
+    def until(self, what: str, holds: Callable[[dict[str, Any]], T | None]) -> T:
+        """The first answer of `holds` about the view of a job that must be running until then."""
+
+        def look() -> T | None:
+            assert self._run is not None
+            if self._run.poll() is not None:
+                raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.told()}")
+            view = self.view()
+            return None if view is None else holds(view)
+
+        try:
+            return wait_for(what, look)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}\n{self.told()}") from None
+
+    def _said(self) -> str:
+        assert self._run is not None and self._run.stderr is not None
+        return self._run.stderr.read()
+
+    def until_warm(self, records: int = 0, checkpoints: int = 1) -> dict[str, Any]:
+        """Every task runs, those of a job with one standby per task have it, and a checkpoint is complete."""
+
+        def warm(view: dict[str, Any]) -> dict[str, Any] | None:
+            ready = all(task["state"] == "running" for task in view["tasks"])
+            if view["standbys"] == "per-task":
+                ready = ready and all(task["standbys"] for task in view["tasks"])
+            done = sum(task["figures"].get("records_out", 0) for task in view["tasks"] if task["sink"])
+            return view if ready and view["checkpoint"]["count"] >= checkpoints and done >= records else None
+
+        return self.until(f"{records} records out, {checkpoints} checkpoints, all standbys ready", warm)
+
+    def pid_of(self, task: str) -> int:
+        """The process that runs the task now."""
+
+        def served(view: dict[str, Any]) -> int | None:
+            [told] = [told for told in view["tasks"] if told["task"] == task]
+            return told["pid"] if told["state"] == "running" else None
+
+        return self.until(f"{task} runs", served)
+
+    def server(self, module: str) -> int:
+        """The supervisor (`standby.daemon`) or the agent (`standby.agent`)."""
+        return wait_for(f"{module} runs", lambda: next((p for p in children(self.root) if module in argv(p)), None))
+
+    def living(self) -> dict[int, str]:
+        """Every process of the job that runs: by the marks of its environment, or by its command line."""
+        found = {process.pid for process in marked(self.state.resolve())}
+        for entry in os.listdir("/proc"):
+            if entry.isdecimal() and int(entry) != os.getpid() and str(self.state) in argv(int(entry)):
+                found.add(int(entry))
+        return {pid: " ".join(argv(pid)) for pid in sorted(found) if start_time(pid) is not None}
+
+    def told(self) -> str:
+        """What its processes logged, for a person who has to find out why a test failed."""
+        lines: list[str] = []
+        for log in sorted((self.state / "logs").glob("*.log")):
+            lines += [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-12:]]
+        return "\n".join(lines)
+
+    # -- failures ------------------------------------------------------------------------------------
+
+    def kill_everything(self) -> None:
+        """SIGKILL every process of the job, its `causal run` first, so that nothing can be put in order."""
+        assert self._run is not None
+        self._run.kill()
+        self._run.communicate(timeout=WAIT_S)
+
+        def gone() -> bool:
+            for pid in self.living():
+                kill(pid)
+            return not self.living()
+
+        wait_for("every process of the job is gone", gone)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self._run is not None:
+            if self._run.poll() is None:
+                self._run.kill()
+            self._run.communicate(timeout=WAIT_S)
+        for pid in self.living():
+            kill(pid)
+        kill_marked(self.state.resolve(), CLEAN_S)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal a process that was just seen; nothing happens when it has ended."""
+    started = start_time(pid)
+    pidfd = open_process(pid, started) if started is not None else None
+    if pidfd is not None:
+        send_signal(pidfd, number)
+        os.close(pidfd)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def argv(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "deploy", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(HOME), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def causal(directory: Path, *arguments: str) -> tuple[int, str]:
+    """One `causal` command that must end by itself: exit status, and what it said on standard error."""
+    ended = subprocess.run(
+        command(*arguments),
+        cwd=directory,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    return ended.returncode, ended.stderr.strip()
