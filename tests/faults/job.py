@@ -57,12 +57,11 @@ class Job:
         self.directory = directory
         self.state = directory / "job"
         self.report_path = directory / "report.json"
-        self._pipeline = pipeline
-        self._arguments = list(arguments)
+        self.arguments = [str(pipeline), "--state-dir", str(self.state), "--report", str(self.report_path), *arguments]
         if config:
             told = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
             (directory / "job.toml").write_text(told)
-            self._arguments += ["--config", str(directory / "job.toml")]
+            self.arguments += ["--config", str(directory / "job.toml")]
         self._run: subprocess.Popen[str] | None = None
 
     # -- causal run ----------------------------------------------------------------------------------
@@ -70,8 +69,7 @@ class Job:
     def start(self, *arguments: str) -> Job:
         """Begin a `causal run`; several of one job may follow each other."""
         self._run = subprocess.Popen(
-            command("run", str(self._pipeline), "--state-dir", str(self.state))
-            + ["--report", str(self.report_path), *self._arguments, *arguments],
+            command("run", *self.arguments, *arguments),
             cwd=self.directory,
             env=environment(),
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,54 @@
+"""Other sinks and other paths: files per sink task, and what is kept for replay going through the disk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job, kill
+
+COUNT = 5000
+
+
+def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
+    files = sorted(directory.glob("*.jsonl"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path: Path) -> None:
+    moments = ("out/0@2.5", "number/1@3.0", "out/1@3.0", "all/0@3.5", "out/0@4.0")
+    told = [part for moment in moments for part in ("--kill", moment)]
+    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", "rate=2000", *told)
+    report = job.finish_well()
+    assert len(report["recoveries"]) == len(moments)
+    files = rows_of(tmp_path / "rows")
+    rows = [row for file in files for row in file]
+    assert len(files) == 2 and all(files)
+    assert sorted((row["p"], row["i"]) for row in rows) == [(p, i) for p in range(2) for i in range(COUNT)]
+    for key in range(23):
+        numbers = [row["n"] for row in rows if row["k"] == key]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+def spilled(job: Job) -> bool:
+    return any(file.stat().st_size for file in (job.state / "spill").glob("numbers-*/*"))
+
+
+def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path) -> None:
+    config = {"inflight_memory_bytes_max": 1 << 18, "credit_bytes": 1 << 20, "checkpoint_interval_s": 2.0}
+    count = 8000
+    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", config=config)
+    for task in ("slow/0", "numbers/0", "slow/0"):
+        job.until("elements are on disk", lambda view: spilled(job))
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until("it is replaced", lambda view, dead=pid: all(told["pid"] != dead for told in view["tasks"]))
+    job.finish_well()
+    with sqlite3.connect(tmp_path / "heavy.db") as database:
+        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
+    assert [row["i"] for row in rows] == list(range(count))
+    assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
+    assert {row["bytes"] for row in rows} == {2048}
