@@ -34,11 +34,13 @@ class Channels:
         self.downstream: dict[int, OutputChannel] = {}
         self.sinks: dict[int, SinkChannel] = {}
         self.outputs: list[OutputChannel | SinkChannel] = []
+        depth = max(topology.ancestors(task).values(), default=0) + 1
+        partial = config.guarantee == "causal" and config.sharing_depth < depth
         here, keeping = topology.tasks[task].name, config.guarantee != "none"
         for channel in topology.outputs(task):
             position, digest = cut.outputs.get(channel.id, (0, 0))
             if channel.target == OUTSIDE:
-                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch)
+                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch, partial)
                 self.outputs.append(sink)
                 continue
             name = f"{here} to {topology.tasks[channel.target].name}"

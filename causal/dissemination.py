@@ -76,10 +76,15 @@ class Holdings:
                 self._depends[task, epoch] = extent
                 self._depends_version += 1
 
-    def lacking(self, seen: Seen) -> tuple[list[LogDelta], list[Extent]]:
-        """What a message to that holder must carry; `seen` counts it as sent."""
+    def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
+        """What a message to that holder must carry; `seen` counts it as sent.
+
+        Args:
+            store: the holder is a sink's store, which outlives processes: it gets all logs held here, for the rows
+                depend on them and nobody further downstream holds any (D8).
+        """
         deltas: list[LogDelta] = []
-        for log in self._shared:
+        for log in self.logs.values() if store else self._shared:
             if seen.grown.get(log.task) == log.grown:
                 continue
             extents = seen.extents.setdefault(log.task, {})

@@ -184,7 +184,8 @@ class Exchange:
             welcome.extents = self.holdings.extents_for(asker)
             if collect:
                 welcome.logs = self.holdings.logs_for(asker)
-                welcome.depends = [extent for extent in self.holdings.dependencies() if extent[0] in asker]
+                depends = self.holdings.dependencies() + channel.queued_depends()
+                welcome.depends = [extent for extent in depends if extent[0] in asker]
         header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)
         return Reply(link, [header.pack(), welcome.pack()])
 

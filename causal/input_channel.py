@@ -186,6 +186,10 @@ class InputChannel:
             due += self._depends.popleft()[1]
         return due
 
+    def queued_depends(self) -> list[tuple[int, int, int]]:
+        """What elements depend on that were accepted and not yet delivered: their sender must regenerate them."""
+        return [extent for _, extents in self._depends for extent in extents]
+
     def digest_at_barrier(self, epoch: int) -> int:
         """The digest behind a barrier that was delivered; asked for once."""
         return self._digest_at_barrier.pop(epoch, 0)

@@ -19,11 +19,16 @@ BUNDLE_EVENTS_MAX = 64
 class SinkChannel:
     """The one output of a sink task."""
 
-    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int) -> None:
+    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int, partial: bool) -> None:
+        """
+        Args:
+            partial: the sharing depth is below full, so that determinants may be lost for good.
+        """
         self.id = id
         self.name = name
         self.position = position
         self.epoch = epoch
+        self._partial = partial
         self.opened = False
         self.seen = Seen()
         self._digest = RollingDigest(digest)
@@ -83,6 +88,7 @@ class SinkChannel:
             raise ReplayDivergence(
                 f"{self.name}: replayed rows up to {self.position} are not the rows up to {self._held_next} that are "
                 "visible in its store; an operator upstream or the sink's encoding is nondeterministic: use ctx"
+                + (" (or more neighbours failed at once than the sharing depth covers)" if self._partial else "")
             )
 
     def replayed(self) -> None:
@@ -109,7 +115,7 @@ class SinkChannel:
 
     def bundle(self, holdings: Holdings | None, incarnation: int) -> tuple[Bundle, list[tuple[int, int]]]:
         """What waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
-        logs = () if holdings is None else tuple(holdings.lacking(self.seen)[0])
+        logs = () if holdings is None else tuple(holdings.lacking(self.seen, store=True)[0])
         first, count = self._first, self.position - self._first
         bundle = Bundle(first, count, b"".join(self._rows), self._digest.value, self.epoch, incarnation, logs)
         origins, self._origins = self._origins, []

@@ -37,7 +37,9 @@ from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 
 TURNS_PER_POLL = 8
-BUNDLE_TRIES_MAX = 20
+BUNDLE_TRIES_MAX = 12
+"""Over about 3 seconds; then another process tries."""
+
 _LATENCY_BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
 """Upper bounds of the latency buckets: 0.1 ms to about 490 s, 25 % apart."""
 
@@ -67,7 +69,8 @@ class TaskDriver:
     """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
 
     Args:
-        report: called with (kind, facts) for the control plane: `phase` and `snapshot`.
+        report: called with (kind, facts) for the control plane: `phase` and `snapshot`; and `waiting` between two
+            tries, because a task that waits for the outside is not a task that hangs.
     """
 
     def __init__(
@@ -181,9 +184,10 @@ class TaskDriver:
         for tried in range(BUNDLE_TRIES_MAX):
             try:
                 return attempt()
-            except Unavailable:
+            except Unavailable as problem:
                 if tried == BUNDLE_TRIES_MAX - 1:
                     raise
+                self._report("waiting", {"tried": tried + 1, "problem": str(problem)})
                 time.sleep(min(0.5, 0.01 * 2**tried))
         return None
 

@@ -100,7 +100,14 @@ def test_a_varint_of_more_than_64_bits_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("told", "size"),
-    [(Order(0, 1), 2), (Order(126, 127), 2), (Order(126, 128), 3), (Order(127, 1), 3), (Random(b"x" * 16), 17), (Barrier(5), 2)],
+    [
+        (Order(0, 1), 2),
+        (Order(126, 127), 2),
+        (Order(126, 128), 3),
+        (Order(127, 1), 3),
+        (Random(b"x" * 16), 17),
+        (Barrier(5), 2),
+    ],
 )
 def test_sizes_are_as_documented(told: Determinant, size: int) -> None:
     assert len(DeterminantCodec().encode(told)) == size

@@ -107,7 +107,9 @@ def test_a_payload_that_lies_about_its_length_is_refused() -> None:
         wire.unpack_payload(header, b"abc")
 
 
-records = st.lists(st.one_of(st.tuples(st.integers(), st.text(max_size=3)), st.dictionaries(st.text(max_size=3), st.integers())))
+records = st.lists(
+    st.one_of(st.tuples(st.integers(), st.text(max_size=3)), st.dictionaries(st.text(max_size=3), st.integers()))
+)
 
 
 @given(st.lists(records.filter(bool), max_size=4))

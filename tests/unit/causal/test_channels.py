@@ -1,0 +1,194 @@
+"""Two ends of a channel: whatever the network does between them, each element is accepted once, in order, unchanged."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from causal import batch, wire
+from causal.batch import Chunk, decode_records, encode_records
+from causal.errors import Lost, PeerViolation, ReplayDivergence
+from causal.inflight import Entry
+from causal.input_channel import InputChannel
+from causal.output_channel import OutputChannel
+from causal.wire import Header, Welcome
+
+CREDIT = 1 << 16
+
+
+def a_sender(position: int = 0, digest: int = 0, epoch: int = 0, credit: int = CREDIT) -> OutputChannel:
+    sender = OutputChannel(0, 1, "a to b", position, digest, epoch, credit, keeping=True)
+    sender.redial(1, 0)
+    return sender
+
+
+def a_receiver() -> InputChannel:
+    return InputChannel(0, 0, 0, 0, 0, False)
+
+
+def chunk_of(*records: object) -> Chunk:
+    return Chunk(batch.RECORDS, len(records), encode_records(list(records)))
+
+
+def introduce(sender: OutputChannel, receiver: InputChannel, replaying: bool = False) -> None:
+    hello = sender.hello(collect=False)
+    sender.welcome(receiver.welcome(hello.attempt), replaying, 0)
+
+
+def header_of(entry: Entry) -> Header:
+    return Header(wire.DATA, 0, 0, 1, entry.epoch, entry.count, entry.first, entry.digest, 0)
+
+
+def sent(sender: OutputChannel) -> list[Entry]:
+    entries = []
+    while (entry := sender.next_entry()) is not None:
+        sender.sent(entry, 0)
+        entries.append(entry)
+    return entries
+
+
+def accept(receiver: InputChannel, entry: Entry) -> bool:
+    assert entry.payload is not None
+    return receiver.accept(header_of(entry), entry.payload)
+
+
+def everything(receiver: InputChannel) -> list[object]:
+    found: list[object] = []
+    while count := receiver.head_count(1000, 1 << 20):
+        for chunk in receiver.take(count):
+            found += decode_records(chunk.body) if chunk.kind == batch.RECORDS else [chunk.kind]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_frames_lost_doubled_and_cut_otherwise_arrive_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    wanted: list[object] = []
+    for number in range(60):
+        if chance.random() < 0.1:
+            sender.put(batch.barrier(sender.epoch + 1))
+            wanted.append(batch.BARRIER)
+        else:
+            records = [number * 10 + i for i in range(chance.randint(1, 4))]
+            sender.put(chunk_of(*records))
+            wanted += records
+        if chance.random() < 0.5:
+            for entry in sent(sender):
+                for _ in range(chance.choice((0, 1, 1, 1, 2))):
+                    accept(receiver, entry)
+        if chance.random() < 0.2:
+            introduce(sender, receiver)
+    introduce(sender, receiver)
+    for entry in sent(sender):
+        assert accept(receiver, entry)
+    found: list[object] = []
+    while receiver.queued:
+        found += everything(receiver)
+        receiver.blocked = False
+    assert found == wanted
+    assert receiver.welcome(1).digest == sender.digest
+
+
+def test_a_gap_is_noticed_and_nothing_taken() -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of(1))
+    first = sent(sender)
+    sender.put(chunk_of(2))
+    assert accept(receiver, sent(sender)[0]) is False
+    assert (receiver.next, receiver.queued) == (0, 0)
+    assert accept(receiver, first[0])
+
+
+@pytest.mark.parametrize("change", ["payload", "digest", "count"])
+def test_a_damaged_frame_is_refused_and_the_whole_one_still_fits(change: str) -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of(1, 2, 3))
+    entry = sent(sender)[0]
+    assert entry.payload is not None
+    header, payload = header_of(entry), bytearray(entry.payload)
+    if change == "payload":
+        payload[-1] ^= 1
+    elif change == "digest":
+        header.digest ^= 1
+    else:
+        header.count += 1
+    with pytest.raises(PeerViolation):
+        receiver.accept(header, bytes(payload))
+    assert accept(receiver, entry) and everything(receiver) == [1, 2, 3]
+
+
+def test_a_replay_that_regenerates_the_same_goes_on_behind_what_the_peer_has() -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    for record in (1, 2, 3):
+        sender.put(chunk_of(record))
+        for entry in sent(sender):
+            accept(receiver, entry)
+    again = a_sender()
+    introduce(again, receiver, replaying=True)
+    for record in (1, 2, 3, 4):
+        again.put(chunk_of(record))
+        assert [e.first for e in sent(again)] == ([3] if record == 4 else [])
+    again.replayed()
+    accept(receiver, again.log.at(again.log.end_place - 1))
+    assert everything(receiver) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("regenerated", [(1, 9), (1,), ((1, 2),)])
+def test_a_replay_that_regenerates_something_else_is_a_divergence(regenerated: tuple[object, ...]) -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    for record in (1, 2):
+        sender.put(chunk_of(record))
+        accept(receiver, sent(sender)[0])
+    again = a_sender()
+    introduce(again, receiver, replaying=True)
+    with pytest.raises(ReplayDivergence, match="a to b"):
+        for records in regenerated:
+            again.put(chunk_of(*(records if isinstance(records, tuple) else (records,))))
+        again.replayed()
+
+
+def test_a_live_sender_is_told_more_than_it_ever_sent() -> None:
+    sender = a_sender()
+    with pytest.raises(ReplayDivergence):
+        sender.welcome(Welcome(1, 5, 123, [], [], []), False, 0)
+
+
+def test_elements_that_were_truncated_are_lost() -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of(1))
+    sender.put(batch.barrier(1))
+    sender.truncate(1)
+    with pytest.raises(Lost, match="begins at 2"):
+        introduce(sender, receiver)
+
+
+def test_credit_bounds_what_is_outstanding_and_a_lost_peer_does_not_congest() -> None:
+    sender, receiver = a_sender(credit=100), a_receiver()
+    introduce(sender, receiver)
+    for number in range(30):
+        sender.put(chunk_of(b"x" * 20, number))
+        sent(sender)
+    sender.seal()
+    assert sender.congested and sender.next_entry() is None
+    sender.credit(2, 0)
+    assert len(sent(sender)) > 0
+    sender.lose()
+    assert not sender.congested and sender.next_entry() is None
+
+
+def test_an_answer_that_comes_late_does_not_set_the_sender_back() -> None:
+    sender, receiver = a_sender(), a_receiver()
+    stale = receiver.welcome(sender.hello(collect=False).attempt)
+    introduce(sender, receiver)
+    sender.put(chunk_of(1))
+    assert len(sent(sender)) == 1
+    assert sender.welcome(stale, False, 0) is False
+    assert sent(sender) == []

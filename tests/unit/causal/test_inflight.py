@@ -1,0 +1,86 @@
+"""The in-flight log against a plain list: replay from any position, truncation, and what memory and disk hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from causal.errors import InvariantViolation
+from causal.inflight import Entry, InflightLog
+
+
+class AgainstAList(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = InflightLog(0, 0)
+        self.model: list[Entry] = []
+        self.position = self.epoch = self.segment = 0
+        self.on_disk: dict[int, dict[int, bytes]] = {}
+
+    @rule(count=st.integers(1, 5), size=st.integers(1, 50))
+    def append(self, count: int, size: int) -> None:
+        entry = Entry(self.position, count, self.epoch, bytes(size), size, 0, 0, 0)
+        self.log.append(entry)
+        self.model.append(entry)
+        self.position += count
+
+    @rule()
+    def next_epoch(self) -> None:
+        self.epoch += 1
+
+    @rule(back=st.integers(0, 2))
+    def truncate(self, back: int) -> None:
+        epoch = max(0, self.epoch - back)
+        gone = self.log.truncate(epoch)
+        self.model = [entry for entry in self.model if entry.epoch >= epoch]
+        still = {entry.segment for entry in self.model}
+        assert not gone & still
+        for segment in gone:
+            del self.on_disk[segment]
+
+    @rule(before=st.integers(0, 6))
+    def spill(self, before: int) -> None:
+        run = self.log.spillable(self.log.first_place + before)
+        if not run:
+            return
+        self.segment += 1
+        self.on_disk[self.segment] = {entry.first: entry.payload or b"" for entry in run}
+        self.log.spilled(self.segment, run[0].first, run[-1].next - run[0].first)
+        assert all(entry.payload is None and entry.segment == self.segment for entry in run)
+
+    @rule(data=st.data())
+    def load_and_release(self, data: st.DataObject) -> None:
+        away = [entry for entry in self.model if entry.payload is None]
+        if away:
+            entry = data.draw(st.sampled_from(away))
+            self.log.loaded(entry.segment, self.on_disk[entry.segment])
+            assert entry.payload is not None
+            self.log.release(entry)
+            assert entry.payload is None
+
+    @invariant()
+    def every_position_has_its_entry(self) -> None:
+        for entry in self.model:
+            for position in range(entry.first, entry.next):
+                place = self.log.place_of(position)
+                assert place is not None and self.log.at(place) is entry
+        start = self.model[0].first if self.model else self.position
+        assert (self.log.start, self.log.end) == (start, self.position)
+        assert self.log.place_of(start - 1) is None and self.log.place_of(self.position + 1) is None
+        assert self.log.place_of(self.position) == self.log.end_place
+
+    @invariant()
+    def bytes_are_counted(self) -> None:
+        assert self.log.memory_bytes == sum(entry.size for entry in self.model if entry.payload is not None)
+        assert self.log.disk_bytes == sum(entry.size for entry in self.model if entry.segment)
+
+
+AgainstAList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAList = AgainstAList.TestCase
+
+
+def test_a_gap_is_our_own_bug() -> None:
+    with pytest.raises(InvariantViolation, match="no gaps"):
+        InflightLog(0, 0).append(Entry(3, 1, 0, b"x", 1, 0, 0, 0))
