@@ -7,6 +7,7 @@ every process (and the bare job) sees the same ones.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from operators import Pipeline
 from operators.sinks import TallySink
@@ -14,18 +15,18 @@ from operators.sources import SequenceSource
 
 KEYS = 10_000
 TABLE_ROWS = 1 << 18
+Row = tuple[int, int]
 
 
-def table(rows: int = TABLE_ROWS) -> list[tuple[int, int]]:
+def table(rows: int = TABLE_ROWS) -> list[Row]:
     """Keys log-uniform over 1 … 9,999 (zipf-like, s = 1), values 0 … 9, seed 42."""
     chance = random.Random(42)
     return [(int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(rows)]
 
 
-def slices(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
+def slices(partition: int, start: int, stop: int) -> list[Row]:
     """Rows `start` to `stop` of a partition: the table from a place of the partition's own, again and again."""
-    if not _table:
-        _table.extend(table())
+    prepare()
     begin = (start + partition * (TABLE_ROWS // 2)) % TABLE_ROWS
     rows = _table[begin : begin + stop - start]
     while len(rows) < stop - start:
@@ -33,7 +34,26 @@ def slices(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
     return rows
 
 
-_table: list[tuple[int, int]] = []
+def prepare() -> None:
+    """Make the table now, so that nobody's clock runs while it is made."""
+    if not _table:
+        _table.extend(table())
+
+
+def key_of(row: Row) -> int:
+    """The key of a row."""
+    return row[0]
+
+
+class TableSource(SequenceSource):
+    """The rows of the table; it is made when a partition is opened, before its first record enters."""
+
+    def open(self, partition: int, context: Any) -> Any:
+        prepare()
+        return super().open(partition, context)
+
+
+_table: list[Row] = []
 
 pipeline = Pipeline("keyed-count")
 count = int(pipeline.settings.get("count", "1000000"))
@@ -41,10 +61,9 @@ partitions = int(pipeline.settings.get("partitions", "2"))
 width = int(pipeline.settings.get("parallelism", "2"))
 rate = float(pipeline.settings["rate"]) if pipeline.settings.get("rate") else None
 
-source = SequenceSource(slices, count=count // partitions, partitions=partitions, rate=rate)
 (
-    pipeline.source("rows", source, parallelism=partitions)
-    .key_by(lambda row: row[0])
+    pipeline.source("rows", TableSource(slices, count // partitions, partitions, rate), partitions)
+    .key_by(key_of)
     .count("count", parallelism=width)
     .sink("out", TallySink(pipeline.settings.get("out", "tally.db")))
 )

@@ -1,0 +1,55 @@
+"""`python -m benchmarks NAME [--json FILE]`: run one benchmark and print its figures.
+
+A run is told of on standard error as it ends.  Exit status 1: a run failed, with one line that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import determinants, recovery, throughput
+from benchmarks.measured import shown, write
+from benchmarks.runs import RunFailed
+
+BENCHMARKS = {"throughput": throughput, "recovery": recovery, "determinants": determinants}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark that is named; returns the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(given)
+    command = shlex.join(["python", "-m", "benchmarks", *given])
+    try:
+        told = BENCHMARKS[options.name].measure(options, command, _tell)
+    except RunFailed as problem:
+        print(f"benchmarks: {problem}", file=sys.stderr)
+        return 1
+    if options.json is not None:
+        write(options.json, told)
+    machine = told["machine"]
+    print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {told['versions']['python']}")
+    print(shown(told["figures"]))
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure; never a test.")
+    names = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, module in BENCHMARKS.items():
+        summary = (module.__doc__ or "").splitlines()[0]
+        benchmark = names.add_parser(name, help=summary, description=summary)
+        benchmark.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
+        module.add_options(benchmark)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Runs of a job through the command line, each in a directory of its own that is gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+KEYED_COUNT = HERE / "keyed_count.py"
+KEYED_LEDGER = HERE / "keyed_ledger.py"
+FRAUD_CHAIN = HERE.parent / "examples" / "fraud_chain.py"
+
+Check = Callable[[Path, Mapping[str, Any]], Any]
+
+
+class RunFailed(RuntimeError):
+    """A job or a bare job did not end well; its figures would mean nothing."""
+
+
+def job(
+    pipeline: Path,
+    settings: Mapping[str, Any],
+    options: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    check: Check | None = None,
+) -> dict[str, Any]:
+    """Run a pipeline to its end and return its report.
+
+    Args:
+        settings: the pipeline's; `out` is added.
+        options: further arguments of `causal run`.
+        config: fields of `JobConfig` that have no option.
+        check: is given the sink's database and the report; what it returns is the report's `checked`.
+
+    Raises:
+        RunFailed: the exit status was not 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="causal-bench-") as name:
+        place = Path(name)
+        out = place / "out.db"
+        told = [f"--set={key}={value}" for key, value in {**settings, "out": out}.items()]
+        if config:
+            lines = [f"{key} = {json.dumps(value)}" for key, value in config.items()]
+            (place / "job.toml").write_text("\n".join(lines) + "\n")
+            told.append(f"--config={place / 'job.toml'}")
+        places = [f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
+        _run("deploy", ["run", str(pipeline), *told, *options, *places])
+        report: dict[str, Any] = json.loads((place / "report.json").read_text())
+        if check is not None:
+            report["checked"] = check(out, report)
+        return report
+
+
+def bare(records: int, batch_elements_max: int) -> dict[str, Any]:
+    """Run the bare job in a process of its own; see `benchmarks.bare`."""
+    told: dict[str, Any] = json.loads(_run("benchmarks.bare", [str(records), str(batch_elements_max)]))
+    return told
+
+
+def _run(module: str, arguments: Sequence[str]) -> str:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise RunFailed(f"{module} ended with status {done.returncode}: {said[-1]}")
+    return done.stdout

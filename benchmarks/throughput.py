@@ -1,0 +1,103 @@
+"""Records per second of the keyed count under each guarantee, against the bare job in the same rounds.
+
+Efficiency = pipeline records/s ÷ (cores × bare records/s), cores being 2 or what there is if that is less.  A
+round runs the bare job, then a guarantee, then the bare job again, and so on, so every pipeline run is
+compared with the two bare runs around it, and what else the machine does meanwhile weighs on both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import runs
+from benchmarks.measured import figure, result
+
+GUARANTEES: Mapping[str, Sequence[str]] = {
+    "none": ("--guarantee=none",),
+    "causal_f1": ("--guarantee=causal", "--sharing-depth=1"),
+    "causal_full": ("--guarantee=causal", "--sharing-depth=full"),
+}
+CORES_MAX = 2
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.add_argument("--records", type=int, default=10_000_000, help="records per run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--batch-elements-max", type=int, default=4096, help="rows per read (default: %(default)s)")
+    parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (default: %(default)s)")
+
+
+def tallied(out: Path, report: Mapping[str, Any]) -> int:
+    """How many rows the sink's transactions add up to."""
+    database = sqlite3.connect(out)
+    try:
+        rows: int = database.execute("SELECT sum(rows) FROM tally").fetchone()[0]
+    finally:
+        database.close()
+    return rows
+
+
+def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run all rounds; returns the common form.
+
+    Raises:
+        RunFailed: a run failed, or counted other rows than were given.
+    """
+    cores = min(CORES_MAX, len(os.sched_getaffinity(0)))
+    rps: dict[str, list[float]] = {name: [] for name in GUARANTEES}
+    efficiency: dict[str, list[float]] = {name: [] for name in GUARANTEES}
+    checkpoints: dict[str, list[float]] = {name: [] for name in GUARANTEES}
+    bare = [_bare(options)]
+    for number in range(options.rounds):
+        for name, arguments in GUARANTEES.items():
+            report = _pipeline(options, arguments)
+            bare.append(_bare(options))
+            rps[name].append(report["throughput_rps"])
+            efficiency[name].append(report["throughput_rps"] / (cores * (bare[-2] + bare[-1]) / 2))
+            checkpoints[name].append(report["checkpoints"])
+            tell(
+                f"round {number + 1}, {name}: {rps[name][-1]:,.0f} records/s,"
+                f" bare {bare[-1]:,.0f}, efficiency {efficiency[name][-1]:.3f}"
+            )
+    figures = {"bare_rps": figure(bare, 0)}
+    figures |= {f"{name}_rps": figure(values, 0) for name, values in rps.items()}
+    figures |= {f"{name}_efficiency": figure(values) for name, values in efficiency.items()}
+    figures |= {f"{name}_checkpoints": figure(values, 0) for name, values in checkpoints.items()}
+    settings = {
+        "records": options.records,
+        "rounds": options.rounds,
+        "keys": 9999,
+        "partitions": 2,
+        "parallelism": 2,
+        "standbys": "per-task",
+        "batch_elements_max": options.batch_elements_max,
+        "checkpoint_interval_s": options.checkpoint_interval,
+        "cores": cores,
+    }
+    return result("throughput", command, settings, figures)
+
+
+def _bare(options: argparse.Namespace) -> float:
+    told = runs.bare(options.records, options.batch_elements_max)
+    if told["rows"] != options.records // 2 * 2:
+        raise runs.RunFailed(f"the bare job counted {told['rows']} rows of {options.records}")
+    return float(told["rps"])
+
+
+def _pipeline(options: argparse.Namespace, arguments: Sequence[str]) -> dict[str, Any]:
+    report = runs.job(
+        runs.KEYED_COUNT,
+        {"count": options.records, "partitions": 2, "parallelism": 2},
+        (*arguments, f"--checkpoint-interval={options.checkpoint_interval}"),
+        {"batch_elements_max": options.batch_elements_max},
+        tallied,
+    )
+    if report["checked"] != options.records // 2 * 2:
+        raise runs.RunFailed(f"the sink holds {report['checked']} rows of {options.records}")
+    return report
