@@ -122,7 +122,13 @@ class Worker:
         self.tell("beat", facts)
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the driver has to say: a phase or a snapshot."""
+        """What the driver has to say: a phase, a snapshot, or that it waits for the outside."""
+        if kind == "waiting":
+            if facts["tried"] == 1:
+                print(f"trying again: {facts['problem']}", file=sys.stderr, flush=True)
+            if monotonic_ns() >= self.beat_due_ns:
+                self.beat()
+            return
         invariant(self.task is not None, "a driver runs a task")
         name = self.plan.topology.tasks[self.task].name  # type: ignore[index]
         if kind == "snapshot":
@@ -161,10 +167,12 @@ class Worker:
             return
         task = self._index(told["task"])
         image = self.following if self.following is not None and self.following.task == task else None
+        # From here on it speaks as that task: what keeps it from being it is what keeps the task from going on.
+        self.task, self.incarnation = task, told["incarnation"]
         image = image or Image(self.plan, task, self.directory)
         image.load([tuple(file) for file in told["files"]])
         invariant(image.cut.epoch == told["epoch"], "the files hold the epoch that was told", told=told["epoch"])
-        self.following, self.task, self.incarnation = None, task, told["incarnation"]
+        self.following = None
         if image.files:
             self.acked = [image.cut.epoch, [list(file) for file in image.files]]
         self.driver = self._drive(image)
@@ -311,7 +319,8 @@ def main() -> int:
         definite = isinstance(problem, DEFINITE)
         name = "standby" if worker.task is None else worker.plan.topology.tasks[worker.task].name
         print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-        facts = {"task": name, "incarnation": worker.incarnation, "error": type(problem).__name__}
+        task = None if worker.task is None else name
+        facts = {"task": task, "incarnation": worker.incarnation, "error": type(problem).__name__}
         worker.tell("failed", {**facts, "message": str(problem), "definite": definite})
         return 1
     finally:

@@ -28,7 +28,7 @@ class Failures:
 
         Args:
             killed_ns: the moment of the kill, if it was one of ours.
-            last_line: the last line of its log.
+            last_line: what it said last, to us or else in its log.
             stopping: the job is ending, so this is no failure.
 
         Returns: why the job must end now, if it must.

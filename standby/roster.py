@@ -84,6 +84,8 @@ class Slot:
     endpoint: str = ""
     word: str = ""
     """The worker's own word for its state."""
+    complaint: str = ""
+    """Why it cannot go on, as it said itself."""
     epoch: int = 0
     followed: int | None = None
     seen_ns: int = 0

@@ -215,7 +215,8 @@ class Supervision:
             wanted = any(slot.purpose in ("", seat.name) for seat in self.roster.waiting())
         else:
             wanted = self._present(event.slot, event.task, event.incarnation) is not None
-        self._outbox.add(Note(f"{event.task or slot.name}: {event.error}: {event.message}"))
+        slot.complaint = f"{event.error}: {event.message}"
+        self._outbox.add(Note(f"{event.task or slot.name}: {slot.complaint}"))
         if event.definite and wanted:
             self._stop(1, event.message)
         else:
@@ -241,7 +242,8 @@ class Supervision:
     def _gone(self, slot: Slot, killed_ns: int | None, last_line: str = "") -> None:
         stopping = self.stopping is not None
         seat = self.roster.seat_of(slot)
-        reason = self._failures.gone(slot, killed_ns, last_line, stopping, self._now_ns, self._outbox)
+        said = slot.complaint or last_line
+        reason = self._failures.gone(slot, killed_ns, said, stopping, self._now_ns, self._outbox)
         if reason is not None:
             self._stop(1, reason)
         elif seat is not None and not stopping:
