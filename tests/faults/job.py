@@ -154,7 +154,7 @@ class Job:
 
         def served(view: dict[str, Any]) -> int | None:
             [told] = [told for told in view["tasks"] if told["task"] == task]
-            return told["pid"] if told["state"] == "running" else None
+            return told["pid"] if told["state"] in ("running", "finished") else None
 
         return self.until(f"{task} runs", served)
 

@@ -34,11 +34,11 @@ def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path
 
 
 def spilled(job: Job) -> bool:
-    return any(file.stat().st_size for file in (job.state / "spill").glob("numbers-*/*"))
+    return any(file.stat().st_size for file in (job.state / "spill").glob("numbers/*/*"))
 
 
 def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path) -> None:
-    config = {"inflight_memory_bytes_max": 1 << 18, "credit_bytes": 1 << 20, "checkpoint_interval_s": 2.0}
+    config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 2.0}
     count = 8000
     job = start(PIPELINES / "heavy.py", "--set", f"count={count}", config=config)
     for task in ("slow/0", "numbers/0", "slow/0"):

@@ -1,0 +1,221 @@
+"""What is wrong is said in one line that names the place and the mend, with the promised exit status; no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import Start
+from tests.faults.job import FRAUD_CHAIN, Job, causal, kill
+
+HEAD = """
+import os
+from operators import Operator, Pipeline
+from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("p")
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"i": i, "k": i % 3}, count=1000, rate=RATE))
+out = JsonLinesSink("rows")
+"""
+
+
+def written(directory: Path, body: str, rate: str = "None") -> Path:
+    path = directory / "p.py"
+    path.write_text(HEAD.replace("RATE", rate) + body)
+    return path
+
+
+def one_line(said: str) -> str:
+    lines = said.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("causal: "), said
+    assert "Traceback" not in said
+    return lines[0]
+
+
+MISTAKES = {
+    "syntax error": ("numbers.map('x',, 1)\n", ("p.py:10", "SyntaxError")),
+    "no sink": ("numbers.map('double', lambda r: r)\n", ("double", "sink")),
+    "unknown operator": ("numbers.mapp('double', lambda r: r).sink('out', out)\n", ("p.py:10", "mapp")),
+    "cycle": (
+        "a = numbers.map('a', lambda r: r)\nb = a.map('b', lambda r: r)\na.union(b).sink('out', out)\nb.feed(a)\n",
+        ("p.py:13", "feed"),
+    ),
+    "no such directory": ("numbers.sink('out', SqliteSink('absent/out.db'))\n", ("absent", "directory")),
+    "a directory as a file": ("numbers.sink('out', SqliteSink('.'))\n", ("SqliteSink", "not a file", "another path")),
+    "the pipeline itself raises": ("1 / 0\n", ("p.py:10", "ZeroDivisionError")),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_pipeline_with_a_mistake_is_refused(tmp_path: Path, name: str) -> None:
+    body, told = MISTAKES[name]
+    status, said = causal(tmp_path, "run", str(written(tmp_path, body)))
+    line = one_line(said)
+    assert status == 2 and all(part in line for part in told), line
+
+
+USAGE = {
+    "missing file": (("absent.py",), ("absent.py", "no such file")),
+    "unknown setting": (("p.py", "--config", "colour.toml"), ("colour.toml", "unknown setting colour")),
+    "unknown task": (("p.py", "--kill", "nobody/0@1"), ("nobody/0", "out/0")),
+    "nothing to resume": (("p.py", "--resume"), ("no job to go on with", "without --resume")),
+    "a guarantee of a later version": (("p.py", "--guarantee", "epoch"), ("epoch", "causal")),
+}
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_a_command_that_cannot_be_meant_is_refused(tmp_path: Path, name: str) -> None:
+    written(tmp_path, "numbers.sink('out', out)\n")
+    (tmp_path / "colour.toml").write_text('colour = "red"\n')
+    arguments, told = USAGE[name]
+    status, said = causal(tmp_path, "run", *arguments)
+    line = one_line(said)
+    assert status == 2 and all(part in line for part in told), line
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    written(tmp_path, "numbers.sink('out', out)\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, said = causal(tmp_path, "run", "p.py", "--metrics-port", port)
+    assert status == 2 and port in one_line(said)
+
+
+FAILURES = {
+    "a function raises": (
+        "numbers.map('half', lambda r: 1 / (r['i'] - 500)).sink('out', out)\n",
+        ("half", "position 500", "ZeroDivisionError", "'i': 500", "dead-letter"),
+    ),
+    "a keyed operator raises": (
+        "class Odd(Operator):\n"
+        "    def process(self, record, ctx):\n"
+        "        if record['i'] == 301:\n"
+        "            raise ValueError('odd one out')\n"
+        "        yield record\n"
+        "numbers.key_by(lambda r: r['k']).process('odd', Odd()).sink('out', out)\n",
+        ("odd", "key 1", "position 301", "odd one out", "'i': 301"),
+    ),
+    "a record that cannot be serialised": (
+        "numbers.map('sets', lambda r: {r['i']} if r['i'] == 77 else r)"
+        ".key_by(lambda r: 1).process('same', Operator()).sink('out', out)\n",
+        ("sets", "77", "set"),
+    ),
+    "a record over the limit": (
+        "numbers.map('big', lambda r: 'x' * (100_000 if r['i'] == 42 else 1)).sink('out', out)\n",
+        ("big", "position 42", "record_bytes_max"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_record_that_cannot_be_processed_stops_the_job_and_is_named(tmp_path: Path, name: str) -> None:
+    body, told = FAILURES[name]
+    written(tmp_path, body.replace("Operator()", "type('Same', (Operator,), {'process': lambda s, r, c: [r]})()"))
+    (tmp_path / "limit.toml").write_text("record_bytes_max = 65536\n")
+    status, said = causal(tmp_path, "run", "p.py", "--config", "limit.toml", "--state-dir", "job")
+    line = one_line(said)
+    assert status == 1 and all(part in line for part in told), line
+    assert "failed 5 times" not in line
+
+
+def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -> None:
+    body = "numbers.map('half', lambda r: {**r, 'v': 7 // (r['i'] % 10)}).sink('out', out)\n"
+    job = start(
+        written(tmp_path, body, rate="300"),
+        *("--on-error", "dead-letter", "--kill", "half/0@1.5", "--kill", "dead-letters/0@2.2"),
+    )
+    report = job.finish_well()
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["half/0", "dead-letters/0"]
+    rows = [json.loads(line)["i"] for line in (tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()]
+    assert rows == [i for i in range(1000) if i % 10]
+    [file] = (job.state / "dead-letters").glob("*.jsonl")
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(letter["position"], letter["record"]["i"]) for letter in letters] == [(i, i) for i in range(0, 1000, 10)]
+    assert {letter["operator"] for letter in letters} == {"half"}
+    assert all("ZeroDivisionError" in letter["error"] for letter in letters)
+
+
+def test_rows_of_another_run_are_not_mixed_with(tmp_path: Path) -> None:
+    written(tmp_path, "numbers.sink('out', SqliteSink('out.db'))\n")
+    assert causal(tmp_path, "run", "p.py", "--state-dir", "one") == (0, "")
+    status, said = causal(tmp_path, "run", "p.py", "--state-dir", "two")
+    line = one_line(said)
+    assert status in (1, 2) and "out.db" in line and "replace" in line
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert database.execute("SELECT count(*) FROM output").fetchone() == (1000,)
+
+
+def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path) -> None:
+    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"))
+    job.until("it runs", lambda view: view["state"] == "running")
+    for more in ((), ("--resume",)):
+        status, said = causal(tmp_path, "run", "p.py", "--state-dir", str(job.state), *more)
+        line = one_line(said)
+        assert status == 2 and str(job.state) in line and "--state-dir" in line
+    job.finish_well()
+    assert len((tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()) == 1000
+
+
+def snapshots(job: Job) -> list[Path]:
+    manifest = max((job.state / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
+    named: list[Path] = []
+
+    def collect(told: Any) -> None:
+        if isinstance(told, str) and told.endswith(".snap"):
+            named.append(job.state / told)
+        elif isinstance(told, (dict, list)):
+            for inner in told.values() if isinstance(told, dict) else told:
+                collect(inner)
+
+    collect(json.loads(manifest.read_text()))
+    return named
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "a missing file", "a torn manifest"])
+def test_a_damaged_checkpoint_is_named_and_never_used(start: Start, tmp_path: Path, damage: str) -> None:
+    job = start(FRAUD_CHAIN, "--set", "out=fraud.db", "--set", "count=3000", "--set", "rate=500")
+    job.until_warm()
+    job.kill_everything()
+    [hurt, *_] = [path for path in snapshots(job) if "score" in str(path)]
+    if damage == "a missing file":
+        hurt.unlink()
+    elif damage == "a flipped bit":
+        data = bytearray(hurt.read_bytes())
+        data[len(data) // 2] ^= 1
+        hurt.write_bytes(data)
+    else:
+        hurt = max((job.state / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
+        hurt.write_text(hurt.read_text()[:-20])
+    status, said = job.start("--resume").finish()
+    line = one_line(said)
+    assert status == 1 and hurt.name in line, line
+
+
+def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:
+    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"), config={"crash_loop_max": 2})
+    job.until_warm(records=50, checkpoints=0)
+    (tmp_path / "rows").rename(tmp_path / "elsewhere")
+    (tmp_path / "rows").write_text("no directory")
+    kill(job.pid_of("out/0"))
+    status, said = job.finish()
+    assert status == 1 and str(tmp_path / "rows") in one_line(said)
+
+
+def test_hidden_nondeterminism_stops_the_job_when_it_is_replayed(start: Start, tmp_path: Path) -> None:
+    body = (
+        "numbers.flat_map('hidden', lambda r: [{**r, 'x': os.urandom(8).hex()}])"
+        ".key_by(lambda r: r['k']).count('counted').sink('out', out)\n"
+    )
+    job = start(written(tmp_path, body, rate="250"), "--checkpoint-interval", "60")
+    job.until_warm(records=100, checkpoints=0)
+    kill(job.pid_of("hidden/0"))
+    status, said = job.finish()
+    line = one_line(said)
+    assert status == 1 and "hidden" in line and "ctx" in line, line
