@@ -34,8 +34,7 @@ class Channels:
         self.downstream: dict[int, OutputChannel] = {}
         self.sinks: dict[int, SinkChannel] = {}
         self.outputs: list[OutputChannel | SinkChannel] = []
-        depth = max(topology.ancestors(task).values(), default=0) + 1
-        partial = config.guarantee == "causal" and config.sharing_depth < depth
+        partial = config.guarantee == "causal" and config.sharing_depth < topology.depth
         here, keeping = topology.tasks[task].name, config.guarantee != "none"
         for channel in topology.outputs(task):
             position, digest = cut.outputs.get(channel.id, (0, 0))

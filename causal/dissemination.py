@@ -51,7 +51,8 @@ class Holdings:
         self.logs |= {t: DeterminantLog(t, epoch) for t in sorted(held)}
         self._shared = [self.logs[t] for t in topology.shared_by(task, sharing_depth)]
         self._everyone = frozenset((task, *ancestors))
-        self.partial = len(self._shared) < len(self._everyone)
+        self.partial = sharing_depth < topology.depth
+        """Some task depends on logs that it does not hold, so everybody tells how far the logs had come."""
         self._depends: dict[tuple[int, int], int] = {}
         self._depends_version = 0
 

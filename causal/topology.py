@@ -111,6 +111,11 @@ class Topology:
             hops += 1
         return distance
 
+    @cached_property
+    def depth(self) -> int:
+        """The greatest distance between a task and one of its ancestors: a sharing depth that covers the job."""
+        return max((hops for task in self.tasks for hops in self.ancestors(task.index).values()), default=0)
+
     def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
         """Tasks whose logs `task` passes on: its own and those of ancestors nearer than the depth (D3).
 
