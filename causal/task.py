@@ -298,7 +298,14 @@ class TaskProtocol:
         try:
             chunks = channel.take(count)
         except PeerViolation as problem:
-            raise ReplayDivergence(f"{self.name}: {problem}; an operator upstream is nondeterministic") from problem
+            raise ReplayDivergence(
+                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
+                + (
+                    " (or more neighbours failed at once than the sharing depth covers)"
+                    if self.holdings.partial
+                    else ""
+                )
+            ) from problem
         if self.holdings.partial:
             self.holdings.depend(channel.delivered_depends())
         kind = chunks[0].kind

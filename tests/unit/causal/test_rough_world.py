@@ -132,7 +132,7 @@ def test_more_neighbours_at_once_than_the_depth_covers_is_lost_or_harmless_never
         run(world, kills=4, pause=200, together=2)
     except Lost:
         return
-    except ReplayDivergence as problem:  # the one place that cannot tell the two apart says so
+    except ReplayDivergence as problem:  # a store does not hold dependencies, so here the two cannot be told apart
         assert "than the sharing depth covers" in str(problem)
         return
     check(world)
