@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ def job(
     config: Mapping[str, Any] | None = None,
     check: Check | None = None,
 ) -> dict[str, Any]:
-    """Run a pipeline to its end and return its report.
+    """Run a pipeline to its end and return its report, with `cpu_s`, the CPU time of all of the job's processes.
 
     Args:
         settings: the pipeline's; `out` is added.
@@ -49,8 +50,10 @@ def job(
             (place / "job.toml").write_text("\n".join(lines) + "\n")
             told.append(f"--config={place / 'job.toml'}")
         places = [f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
+        before_s = _cpu_s()
         _run("deploy", ["run", str(pipeline), *told, *options, *places])
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
+        report["cpu_s"] = _cpu_s() - before_s
         if check is not None:
             report["checked"] = check(out, report)
         return report
@@ -60,6 +63,12 @@ def bare(records: int, batch_elements_max: int) -> dict[str, Any]:
     """Run the bare job in a process of its own; see `benchmarks.bare`."""
     told: dict[str, Any] = json.loads(_run("benchmarks.bare", [str(records), str(batch_elements_max)]))
     return told
+
+
+def _cpu_s() -> float:
+    """CPU seconds of all descendants that have ended: `causal run` leaves none behind that it has not reaped."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _run(module: str, arguments: Sequence[str]) -> str:

@@ -3,6 +3,9 @@
 Efficiency = pipeline records/s ÷ (cores × bare records/s), cores being 2 or what there is if that is less.  A
 round runs the bare job, then a guarantee, then the bare job again, and so on, so every pipeline run is
 compared with the two bare runs around it, and what else the machine does meanwhile weighs on both.
+
+`cpu_us` is CPU time per record: of all processes of the job from its start to its end, with interpreters that
+start and standbys that follow; of the bare job, its loop alone.  It hardly depends on what else runs.
 """
 
 from __future__ import annotations
@@ -53,22 +56,27 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     rps: dict[str, list[float]] = {name: [] for name in GUARANTEES}
     efficiency: dict[str, list[float]] = {name: [] for name in GUARANTEES}
     checkpoints: dict[str, list[float]] = {name: [] for name in GUARANTEES}
-    bare = [_bare(options)]
+    cpu_us: dict[str, list[float]] = {name: [] for name in GUARANTEES}
+    bares = [_bare(options)]
     for number in range(options.rounds):
         for name, arguments in GUARANTEES.items():
             report = _pipeline(options, arguments)
-            bare.append(_bare(options))
+            bares.append(_bare(options))
+            before, after = bares[-2]["rps"], bares[-1]["rps"]
             rps[name].append(report["throughput_rps"])
-            efficiency[name].append(report["throughput_rps"] / (cores * (bare[-2] + bare[-1]) / 2))
+            efficiency[name].append(report["throughput_rps"] / (cores * (before + after) / 2))
             checkpoints[name].append(report["checkpoints"])
+            cpu_us[name].append(report["cpu_s"] / options.records * 1e6)
             tell(
                 f"round {number + 1}, {name}: {rps[name][-1]:,.0f} records/s,"
-                f" bare {bare[-1]:,.0f}, efficiency {efficiency[name][-1]:.3f}"
+                f" bare {after:,.0f}, efficiency {efficiency[name][-1]:.3f}"
             )
-    figures = {"bare_rps": figure(bare, 0)}
+    figures = {"bare_rps": figure([told["rps"] for told in bares], 0)}
     figures |= {f"{name}_rps": figure(values, 0) for name, values in rps.items()}
     figures |= {f"{name}_efficiency": figure(values) for name, values in efficiency.items()}
     figures |= {f"{name}_checkpoints": figure(values, 0) for name, values in checkpoints.items()}
+    figures["bare_cpu_us"] = figure([told["cpu_us"] for told in bares])
+    figures |= {f"{name}_cpu_us": figure(values) for name, values in cpu_us.items()}
     settings = {
         "records": options.records,
         "rounds": options.rounds,
@@ -83,11 +91,11 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     return result("throughput", command, settings, figures)
 
 
-def _bare(options: argparse.Namespace) -> float:
+def _bare(options: argparse.Namespace) -> dict[str, Any]:
     told = runs.bare(options.records, options.batch_elements_max)
     if told["rows"] != options.records // 2 * 2:
         raise runs.RunFailed(f"the bare job counted {told['rows']} rows of {options.records}")
-    return float(told["rps"])
+    return told
 
 
 def _pipeline(options: argparse.Namespace, arguments: Sequence[str]) -> dict[str, Any]:
