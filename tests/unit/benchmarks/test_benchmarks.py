@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bare, keyed_count, keyed_ledger, runs
+from benchmarks import bare, keyed_count, keyed_ledger, page, runs
 from benchmarks.__main__ import main
 from benchmarks.measured import distribution, figure, percentile
 
@@ -88,3 +88,14 @@ def test_figures_have_their_median_and_percentiles() -> None:
     told = distribution(list(range(1, 101)))
     assert (told["p90"], told["p99"], told["max"]) == (90, 99, 100)
     assert percentile([7.0], 0.5) == 7.0
+
+
+def test_the_page_is_what_its_files_say() -> None:
+    text = page.PAGE.read_text()
+    for path in page.RESULTS.glob("*.json"):
+        assert page.table(json.loads(path.read_text())) in text, f"run python -m benchmarks.page: {path.name} is newer"
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no marks for absent"):
+        page.filled("nothing", "absent", "table")
