@@ -46,9 +46,9 @@ class Holdings:
         self.task = task
         self.own = DeterminantLog(task, epoch)
         ancestors = topology.ancestors(task)
-        held = [t for t, hops in ancestors.items() if hops <= sharing_depth]
+        held = topology.held_by(task, sharing_depth)
         self.logs: dict[int, DeterminantLog] = {task: self.own}
-        self.logs |= {t: DeterminantLog(t, epoch) for t in sorted(held)}
+        self.logs |= {t: DeterminantLog(t, epoch) for t in held if t != task}
         self._shared = [self.logs[t] for t in topology.shared_by(task, sharing_depth)]
         self._everyone = frozenset((task, *ancestors))
         self.partial = sharing_depth < topology.depth

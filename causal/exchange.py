@@ -59,6 +59,12 @@ class Exchange:
             for channel in topology.inputs(task)  # type: ignore[arg-type]
             if channel.source != OUTSIDE
         }
+        # Another way may lead here past the asker, so that we hold logs that it is too far away to hold.
+        self._held_by: dict[int, tuple[int, ...]] = {
+            channel.id: topology.held_by(channel.source, config.sharing_depth)  # type: ignore[arg-type]
+            for channel in topology.inputs(task)  # type: ignore[arg-type]
+            if channel.source != OUTSIDE
+        }
 
     # -- in ------------------------------------------------------------------------------------------
 
@@ -108,12 +114,16 @@ class Exchange:
             return self._fence(link, channel)
         if header.incarnation != channel.peer_incarnation or not answers:
             raise PeerViolation("data before the handshake")
-        if header.position > channel.next:
+        follows = channel.follows(header.session, header.sequence)
+        if follows is None:
+            return []
+        if not follows or header.position > channel.next:
             return self._resync(link, channel, now_ns)
         channel.link = link
         deltas, depends = wire.unpack_deltas(bytes(parts[1]))
         payload = wire.unpack_payload(header, parts[2])
         self.holdings.merge(deltas)
+        channel.followed(header.session, header.sequence)
         channel.note_depends(max(header.position, channel.next), depends)
         try:
             channel.accept(header, payload)
@@ -151,7 +161,7 @@ class Exchange:
             raise PeerViolation(f"a HELLO on channel {header.channel}, which does not end here")
         if header.incarnation < channel.peer_incarnation:
             return self._fence(link, channel)
-        channel.peer_incarnation = header.incarnation
+        channel.introduce(header.incarnation)
         channel.link = link
         if not answers:
             channel.held_hello = hello
@@ -183,7 +193,7 @@ class Exchange:
             asker = self._askers[channel.id]
             welcome.extents = self.holdings.extents_for(asker)
             if collect:
-                welcome.logs = self.holdings.logs_for(asker)
+                welcome.logs = self.holdings.logs_for(self._held_by[channel.id])
                 depends = self.holdings.dependencies() + channel.queued_depends()
                 welcome.depends = [extent for extent in depends if extent[0] in asker]
         header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)
@@ -233,7 +243,7 @@ class Exchange:
             deltas = wire.pack_deltas(lacking, depends)
             self.delta_bytes += len(deltas)
         header = wire.Header(
-            wire.DATA, self.job, output.id, self.incarnation, entry.epoch, entry.count,
+            wire.DATA, self.job, output.id, self.incarnation, output.session, output.sequence, entry.count,
             entry.first, entry.digest, entry.origin_ns,
         )  # fmt: skip
         first, payload = wire.pack_payload(header, entry.payload or b"", self.compress.get(output.target, False))

@@ -34,6 +34,7 @@ class InputChannel:
         self.link: bytes | None = None
         """Where answers to the sender go."""
         self.peer_incarnation = 0
+        self._session = self._sequence = 0
         self.held_hello: Hello | None = None
         self.verifying = True
         """Off where senders may go on in the middle of what was never received here (guarantee none)."""
@@ -52,6 +53,30 @@ class InputChannel:
         self._depends: deque[tuple[int, list[tuple[int, int, int]]]] = deque()
         self._digest = RollingDigest(digest)
         self._digest_at_barrier: dict[int, int] = {}
+
+    # -- frames ------------------------------------------------------------------------------------------
+
+    def introduce(self, incarnation: int) -> None:
+        """The sender is that incarnation; a new one numbers its sessions anew."""
+        if incarnation != self.peer_incarnation:
+            self.peer_incarnation = incarnation
+            self._session = self._sequence = 0
+
+    def follows(self, session: int, sequence: int) -> bool | None:
+        """Whether a frame is the next one: true, false if frames before it are missing, None if it is an old one.
+
+        Positions alone cannot tell: a frame that was lost may have repeated elements that are here already, and
+        yet have carried determinants that are not (found by the rough world, seed 117).
+        """
+        if session < self._session or (session == self._session and sequence < self._sequence):
+            return None
+        if session == self._session:
+            return sequence == self._sequence
+        return sequence == 0
+
+    def followed(self, session: int, sequence: int) -> None:
+        """The deltas of that frame are stored."""
+        self._session, self._sequence = session, sequence + 1
 
     # -- in ------------------------------------------------------------------------------------------
 

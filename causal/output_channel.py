@@ -51,6 +51,9 @@ class OutputChannel:
         self.seen = Seen()
         self.log = InflightLog(position, digest)
         self.attempt = 0
+        self.session = 0
+        """Rises with each WELCOME that counts; what is lacking downstream is counted from there."""
+        self.sequence = 0
         self.accepted_attempt = 0
         self.peer_incarnation = 0
         self.welcomed = False
@@ -163,7 +166,7 @@ class OutputChannel:
         """
         if told.attempt and told.attempt <= self.accepted_attempt:
             return False
-        if not told.attempt and (not self.welcomed or told.next >= self._cursor_position()):
+        if not told.attempt and (not self.welcomed or told.next > self._cursor_position()):
             return False
         self.seal()
         self._expected = None
@@ -183,6 +186,8 @@ class OutputChannel:
             self._cursor = place
         self.accepted_attempt = max(self.accepted_attempt, told.attempt)
         self.seen.reset(told.extents)
+        self.session += 1
+        self.sequence = 0
         self.welcomed = True
         self.needs_hello = False
         self.progress_at_ns = now_ns
@@ -234,6 +239,7 @@ class OutputChannel:
         self._outstanding_bytes += entry.size
         self.sent_bytes += entry.size
         self.sent_frames += 1
+        self.sequence += 1
         self.log.release(entry)
 
     def credit(self, position: int, now_ns: int) -> None:

@@ -138,7 +138,7 @@ class TaskProtocol:
                 output.redial(event.incarnation, now_ns)
         for channel in self.channels.network:
             if channel.source == event.task:
-                channel.peer_incarnation = max(channel.peer_incarnation, event.incarnation)
+                channel.introduce(max(channel.peer_incarnation, event.incarnation))
         return self.exchange.pump(now_ns) if self.recovery.state is not State.RESTORED else []
 
     def _peer_down(self, event: PeerDown, now_ns: int) -> list[Effect]:

@@ -116,6 +116,10 @@ class Topology:
         """The greatest distance between a task and one of its ancestors: a sharing depth that covers the job."""
         return max((hops for task in self.tasks for hops in self.ancestors(task.index).values()), default=0)
 
+    def held_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
+        """Tasks whose logs `task` holds: its own and those of ancestors up to the depth (D3)."""
+        return tuple(sorted([task, *(t for t, hops in self.ancestors(task).items() if hops <= sharing_depth)]))
+
     def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
         """Tasks whose logs `task` passes on: its own and those of ancestors nearer than the depth (D3).
 

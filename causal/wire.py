@@ -33,7 +33,7 @@ KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1}
 """Kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
 
 _LZ4 = 1
-_HEADER = struct.Struct("<2sBBQIIIIBQQQI")
+_HEADER = struct.Struct("<2sBBQIIIIIBQQQI")
 HEADER_BYTES = _HEADER.size
 _COMPRESS_FROM_BYTES = 1024
 
@@ -42,6 +42,7 @@ _COMPRESS_FROM_BYTES = 1024
 class Header:
     """What every frame begins with.
 
+    DATA frames of a session (what follows one WELCOME) are numbered by `sequence` from 0.
     For CREDIT `position` is the first element not yet delivered; for HELLO and WELCOME it is unused.
     """
 
@@ -49,7 +50,8 @@ class Header:
     job: int
     channel: int
     incarnation: int
-    epoch: int = 0
+    session: int = 0
+    sequence: int = 0
     count: int = 0
     position: int = 0
     digest: int = 0
@@ -59,7 +61,7 @@ class Header:
 
     def pack(self) -> bytes:
         return _HEADER.pack(
-            MAGIC, VERSION, self.kind, self.job, self.channel, self.incarnation, self.epoch, self.count,
+            MAGIC, VERSION, self.kind, self.job, self.channel, self.incarnation, self.session, self.sequence, self.count,
             self.flags, self.position, self.digest, self.origin_ns, self.plain_bytes,
         )  # fmt: skip
 
@@ -72,9 +74,22 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
     """
     if not parts or len(parts[0]) != HEADER_BYTES:
         raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
-    magic, version, kind, its_job, channel, incarnation, epoch, count, flags, position, digest, origin, plain = (
-        _HEADER.unpack(parts[0])
-    )
+    (
+        magic,
+        version,
+        kind,
+        its_job,
+        channel,
+        incarnation,
+        session,
+        sequence,
+        count,
+        flags,
+        position,
+        digest,
+        origin,
+        plain,
+    ) = _HEADER.unpack(parts[0])
     if magic != MAGIC:
         raise PeerViolation("a frame of another protocol")
     if version != VERSION:
@@ -85,7 +100,7 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
         raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
     if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
         raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
-    return Header(kind, its_job, channel, incarnation, epoch, count, position, digest, origin, plain, flags)
+    return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
 
 
 def pack_payload(header: Header, payload: bytes, compress: bool) -> list[bytes]:

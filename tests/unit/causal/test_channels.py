@@ -37,7 +37,7 @@ def introduce(sender: OutputChannel, receiver: InputChannel, replaying: bool = F
 
 
 def header_of(entry: Entry) -> Header:
-    return Header(wire.DATA, 0, 0, 1, entry.epoch, entry.count, entry.first, entry.digest, 0)
+    return Header(wire.DATA, 0, 0, 1, 0, 0, entry.count, entry.first, entry.digest, 0)
 
 
 def sent(sender: OutputChannel) -> list[Entry]:

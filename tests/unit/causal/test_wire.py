@@ -20,7 +20,7 @@ def a_header(**changes: int) -> wire.Header:
     return wire.Header(**{"kind": wire.CREDIT, "job": 7, "channel": 3, "incarnation": 2, **changes})
 
 
-@given(channel=u32, incarnation=u32, epoch=u32, count=u32, position=u64, digest=u64, origin_ns=u64)
+@given(channel=u32, incarnation=u32, session=u32, sequence=u32, count=u32, position=u64, digest=u64, origin_ns=u64)
 def test_a_header_reads_back(**fields: int) -> None:
     header = a_header(**fields)
     assert wire.read_header([header.pack()], 7) == header
