@@ -23,7 +23,10 @@ USER_FIRST, USER_LAST = 64, 127
 _ORDER, _ORDER_WIDE = 0x80, 0xFF
 _COMPRESS_FROM_BYTES = 512
 ANSWER_BYTES_MAX = 16 << 20
-_INTERVALS_MAX = 1 << 20
+LZ4_RATIO_MAX = 255
+"""No LZ4 block says more than 255 bytes with one: a length beyond that is a lie, seen before memory is taken."""
+_INTERVAL_BYTES_MIN = 2
+_SEED_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -186,7 +189,7 @@ class DeterminantCodec:
         """The entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
 
         Raises:
-            PeerViolation: unknown tag, or the log ends inside the entry.
+            PeerViolation: unknown tag, an entry that cannot be, or the log ends inside it.
         """
         if place >= len(log):
             raise PeerViolation(f"no determinant at {place}: the log has {len(log)} bytes")
@@ -197,6 +200,8 @@ class DeterminantCodec:
             if tag == _ORDER_WIDE:
                 input, place = read_varint(log, place)
             count, place = read_varint(log, place)
+            if not count:
+                raise PeerViolation(f"an order before {place} delivers nothing")
             return Order(input, count), place
         if USER_FIRST <= tag:
             name = _user_names.get(tag)
@@ -232,6 +237,11 @@ def _bytes_entry(tag: int, value: bytes) -> bytes:
     return bytes((tag,)) + varint(len(value)) + value
 
 
+def _encode_random(codec: DeterminantCodec, told: Random) -> bytes:
+    invariant(len(told.seed) == _SEED_BYTES, "a seed has 16 bytes", bytes=len(told.seed))
+    return bytes((RANDOM,)) + told.seed
+
+
 def _encode_call(codec: DeterminantCodec, told: Call) -> bytes:
     if len(told.answer) < _COMPRESS_FROM_BYTES:
         return _bytes_entry(CALL, told.answer)
@@ -253,7 +263,7 @@ def _decode_window(codec: DeterminantCodec, log: bytes | bytearray, place: int) 
     operator, place = read_varint(log, place)
     ends, place = read_varint(log, place)
     count, place = read_varint(log, place)
-    if count > min(_INTERVALS_MAX, len(log) - place):
+    if count > (len(log) - place) // _INTERVAL_BYTES_MIN:
         raise PeerViolation(f"a window at {place} claims {count} intervals")
     intervals, behind = [], 0
     for _ in range(count):
@@ -276,9 +286,9 @@ def _decode_timer(codec: DeterminantCodec, log: bytes | bytearray, place: int) -
 
 
 def _decode_random(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Random, int]:
-    if place + 16 > len(log):
+    if place + _SEED_BYTES > len(log):
         raise PeerViolation(f"the log ends inside a seed at {place}")
-    return Random(bytes(log[place : place + 16])), place + 16
+    return Random(bytes(log[place : place + _SEED_BYTES])), place + _SEED_BYTES
 
 
 def _decode_call(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
@@ -289,12 +299,15 @@ def _decode_call(codec: DeterminantCodec, log: bytes | bytearray, place: int) ->
 def _decode_call_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
     packed, place = _read_bytes(log, place)
     plain, start = read_varint(packed, 0)
-    if plain > ANSWER_BYTES_MAX:
-        raise PeerViolation(f"a compressed answer claims {plain} bytes")
+    if plain > min(ANSWER_BYTES_MAX, (len(packed) - start) * LZ4_RATIO_MAX):
+        raise PeerViolation(f"a compressed answer of {len(packed) - start} bytes claims {plain}")
     try:
-        return Call(lz4.block.decompress(packed[start:], uncompressed_size=plain)), place
+        answer = lz4.block.decompress(packed[start:], uncompressed_size=plain)
     except lz4.block.LZ4BlockError as problem:
         raise PeerViolation(f"a compressed answer is damaged: {problem}") from None
+    if len(answer) != plain:
+        raise PeerViolation(f"a compressed answer of {len(answer)} bytes claims {plain}")
+    return Call(answer), place
 
 
 def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Barrier, int]:
@@ -305,7 +318,7 @@ def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int)
 _ENCODERS: dict[type, Callable[..., bytes]] = {
     Clock: lambda codec, told: bytes((CLOCK,)) + codec.step(told.time_ns),
     Timer: lambda codec, told: bytes((TIMER,)) + codec.step(told.due_ns),
-    Random: lambda codec, told: bytes((RANDOM,)) + told.seed,
+    Random: _encode_random,
     Window: _encode_window,
     Call: _encode_call,
     Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch),

@@ -61,7 +61,7 @@ class Exchange:
         }
         # Another way may lead here past the asker, so that we hold logs that it is too far away to hold.
         self._held_by: dict[int, tuple[int, ...]] = {
-            channel.id: topology.held_by(channel.source, config.sharing_depth)  # type: ignore[arg-type]
+            channel.id: topology.held_by(channel.source, config.sharing_depth)
             for channel in topology.inputs(task)  # type: ignore[arg-type]
             if channel.source != OUTSIDE
         }

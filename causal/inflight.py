@@ -141,9 +141,14 @@ class InflightLog:
             entry.payload = None
             self.memory_bytes -= entry.size
 
-    def loaded(self, segment: int, payloads: dict[int, bytes]) -> None:
-        """Payloads, by first position, have come back from disk."""
+    def release_all(self) -> None:
+        """Give up every payload that is on disk too: what was loaded is not what will be sent next."""
         for entry in self._entries:
+            self.release(entry)
+
+    def loaded(self, segment: int, payloads: dict[int, bytes], from_place: int) -> None:
+        """Payloads, by first position, have come back from disk; those before `from_place` are not needed."""
+        for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]
                 invariant(len(entry.payload) == entry.size, "a segment gives back what went in", first=entry.first)

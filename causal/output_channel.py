@@ -148,6 +148,7 @@ class OutputChannel:
 
     def lose(self) -> None:
         """The peer is dead and has no successor yet: keep what it is owed, wait for nothing."""
+        self.log.release_all()
         self.welcomed = False
         self.needs_hello = False
         self._outstanding.clear()
@@ -169,6 +170,7 @@ class OutputChannel:
         if not told.attempt and (not self.welcomed or told.next > self._cursor_position()):
             return False
         self.seal()
+        self.log.release_all()
         self._expected = None
         expected = _Expected(told.next, told.digest)
         if told.next > self.log.end:
@@ -251,6 +253,10 @@ class OutputChannel:
             place = self.log.place_of(position)
             if place is not None and place <= self._cursor:
                 self.log.drop_before(place)
+
+    def loaded(self, segment: int, payloads: dict[int, bytes]) -> None:
+        """Payloads, by first position, have come back from disk, for those that are to be sent."""
+        self.log.loaded(segment, payloads, self._cursor)
 
     @property
     def waiting_for_credit(self) -> bool:

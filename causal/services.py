@@ -60,13 +60,16 @@ class CausalServices:
     def call(self, ask: Callable[[], bytes]) -> bytes:
         if self._schedule.replaying:
             return self._schedule.take(Call).answer
-        answer = ask()
+        answer = self._bounded(ask())
+        self._schedule.record(Call(answer))
+        return answer
+
+    def _bounded(self, answer: bytes) -> bytes:
         if len(answer) > determinants.ANSWER_BYTES_MAX:
             raise OperatorFailed(
                 f"{self._schedule.task_name}: an answer of {len(answer)} bytes exceeds {determinants.ANSWER_BYTES_MAX};"
                 " store it outside and return a reference"
             )
-        self._schedule.record(Call(answer))
         return answer
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
@@ -82,7 +85,7 @@ class CausalServices:
                     f"{self._schedule.task_name}: the replay asks for {kind!r}, the log has {told.name!r}"
                 )
             return told.value
-        value = ask()
+        value = self._bounded(ask())
         self._schedule.record(User(kind, value))
         return value
 

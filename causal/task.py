@@ -102,6 +102,8 @@ class TaskProtocol:
         )  # fmt: skip
         self._asked_epoch = 0
         self._next_input = 0
+        told = " (or more neighbours failed at once than the sharing depth covers)"
+        self._or_lost = told if self.holdings.partial else ""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
         self._replayed_elements = 0
@@ -198,7 +200,7 @@ class TaskProtocol:
 
     def _segment_read(self, event: SegmentRead, now_ns: int) -> list[Effect]:
         self.exchange.loaded(event.segment)
-        self.channels.downstream[event.channel].log.loaded(event.segment, dict(event.payloads))
+        self.channels.downstream[event.channel].loaded(event.segment, dict(event.payloads))
         return self.exchange.pump(now_ns)
 
     def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
@@ -299,12 +301,7 @@ class TaskProtocol:
             chunks = channel.take(count)
         except PeerViolation as problem:
             raise ReplayDivergence(
-                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
-                + (
-                    " (or more neighbours failed at once than the sharing depth covers)"
-                    if self.holdings.partial
-                    else ""
-                )
+                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx" + self._or_lost
             ) from problem
         if self.holdings.partial:
             self.holdings.depend(channel.delivered_depends())

@@ -61,8 +61,8 @@ class Header:
 
     def pack(self) -> bytes:
         return _HEADER.pack(
-            MAGIC, VERSION, self.kind, self.job, self.channel, self.incarnation, self.session, self.sequence, self.count,
-            self.flags, self.position, self.digest, self.origin_ns, self.plain_bytes,
+            MAGIC, VERSION, self.kind, self.job, self.channel, self.incarnation, self.session, self.sequence,
+            self.count, self.flags, self.position, self.digest, self.origin_ns, self.plain_bytes,
         )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class AgainstAList(RuleBasedStateMachine):
         away = [entry for entry in self.model if entry.payload is None]
         if away:
             entry = data.draw(st.sampled_from(away))
-            self.log.loaded(entry.segment, self.on_disk[entry.segment])
+            self.log.loaded(entry.segment, self.on_disk[entry.segment], 0)
             assert entry.payload is not None
             self.log.release(entry)
             assert entry.payload is None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from causal.determinants import Barrier, Call, Clock, Order, Timer
-from causal.errors import InvariantViolation, ReplayDivergence
+from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Timer, User, register_kind
+from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
 from causal.log import DeterminantLog, LogDelta
 from causal.schedule import Schedule
 from causal.services import CausalServices
+
+register_kind("test-price", 101)
+register_kind("test-rate", 102)
 
 
 class Clockwork:
@@ -109,3 +112,94 @@ def test_without_recording_nothing_is_remembered() -> None:
     schedule.record(Call(b"x"))
     schedule.record_order(0, 1)
     assert schedule.log.size == 0 and not schedule.bytes_by_kind
+
+
+def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
+    log, answers = recorded()
+    prefix = DeterminantLog(0)
+    prefix.merge(LogDelta(0, 0, 0, log.bytes_of(0)[:5]))  # the order and the first reading
+    schedule, live = Schedule(prefix, 0, "count/0"), Clockwork(500)
+    services = CausalServices(schedule, live)
+    assert schedule.take(Order) == Order(0, 5)
+    assert services.replaying() and services.now_ns() == answers[0]
+    assert not services.replaying() and schedule.exhausted()
+    assert services.now_ns() == 500 and services.seed() == b"\1" * 16
+    again = CausalServices(copy(prefix), Clockwork(1))
+    again._schedule.take(Order)
+    assert [again.now_ns(), again.now_ns(), again.seed()] == [answers[0], 500, b"\1" * 16]
+
+
+def test_a_question_where_the_log_ends_names_the_place() -> None:
+    schedule = Schedule(DeterminantLog(0), 3, "count/0")
+    with pytest.raises(ReplayDivergence, match=r"count/0, epoch 3: the replay asks for order where the log ends"):
+        schedule.take(Order)
+
+
+def test_a_log_that_goes_on_in_a_later_epoch_is_not_exhausted() -> None:
+    log = DeterminantLog(0)
+    log.merge(LogDelta(0, 1, 0, b"\x80\x01"))
+    schedule = Schedule(log, 0, "count/0")
+    assert not schedule.replaying and not schedule.exhausted()
+    schedule.advance(1)
+    assert schedule.replaying and schedule.take(Order) == Order(0, 1) and schedule.exhausted()
+    with pytest.raises(InvariantViolation, match="consecutive"):
+        schedule.advance(3)
+
+
+def test_the_clock_goes_on_from_the_last_reading_of_any_epoch() -> None:
+    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    services = CausalServices(schedule, Clockwork(1_000, 3, 2, 1))
+    assert services.now_ns() == 1_000
+    schedule.record(Barrier(1))
+    schedule.advance(1)
+    assert services.now_ns() == 1_000
+    restored = Schedule(DeterminantLog(0, 1), 1, "count/0")
+    restored.last_ns = schedule.last_ns  # as a snapshot carries it on
+    assert CausalServices(restored, Clockwork(5)).now_ns() == 1_000
+
+
+def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
+    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    services = CausalServices(schedule, Clockwork(1))
+    assert services.user("test-price", lambda: b"12") == b"12"
+    services.user("test-price", lambda: b"13")
+    assert schedule.bytes_by_kind == {"user": 8}
+    again = CausalServices(copy(schedule.log), Clockwork(1))
+    assert again.user("test-price", lambda: b"never asked") == b"12"
+    with pytest.raises(ReplayDivergence, match="'test-rate', the log has 'test-price'"):
+        again.user("test-rate", lambda: b"")
+    with pytest.raises(OperatorFailed, match="register_kind"):
+        services.user("unheard of", lambda: b"")
+    assert User("test-price", b"12").kind == "user"
+
+
+def test_an_answer_that_is_too_large_blames_the_operator_and_records_nothing() -> None:
+    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    services, large = CausalServices(schedule, Clockwork(1)), bytes(ANSWER_BYTES_MAX + 1)
+    with pytest.raises(OperatorFailed, match="return a reference"):
+        services.call(lambda: large)
+    with pytest.raises(OperatorFailed, match="return a reference"):
+        services.user("test-price", lambda: large)
+    assert schedule.log.size == 0
+
+
+def test_a_window_with_other_contents_is_a_divergence() -> None:
+    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    live = CausalServices(schedule, Clockwork(1))
+    for _ in range(2):
+        live.window(0, 50, [(0, 3), (5, 2)])
+    again = CausalServices(copy(schedule.log), Clockwork(1))
+    again.window(0, 50, [(0, 3), (5, 2)])
+    with pytest.raises(ReplayDivergence, match="operator 0 fires a window"):
+        again.window(0, 50, [(0, 3), (5, 1)])
+
+
+def test_a_call_that_raises_leaves_no_trace() -> None:
+    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+
+    def refuse() -> bytes:
+        raise OSError("no answer")
+
+    with pytest.raises(OSError, match="no answer"):
+        CausalServices(schedule, Clockwork(1)).call(refuse)
+    assert schedule.log.size == 0
