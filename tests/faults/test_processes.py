@@ -20,7 +20,7 @@ SERVERS = {
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_who_decides_and_who_starts_may_die_right_before_a_task(fraud: Fraud, name: str) -> None:
-    chain = fraud(6.0)
+    chain = fraud(5.0)
     chain.job.until_warm()
     task = chain.job.pid_of("score/0")
     servers = [chain.job.server(module) for module in SERVERS[name]]
@@ -31,9 +31,9 @@ def test_who_decides_and_who_starts_may_die_right_before_a_task(fraud: Fraud, na
 
 
 def test_who_decides_dies_while_a_task_recovers(fraud: Fraud) -> None:
-    chain = fraud(6.5)
+    chain = fraud(5.5)
     chain.job.until_warm()
-    kill(chain.job.pid_of("totals/0"))
+    assert causal(chain.job.directory, "kill", "totals/0", "--state-dir", str(chain.job.state)) == (0, "")
     chain.job.until("the failure is known", lambda view: view["recoveries"] or None)
     kill(chain.job.server("standby.daemon"))
     kill(chain.job.pid_of("out/0"))
