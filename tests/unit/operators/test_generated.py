@@ -1,0 +1,128 @@
+"""Generated sources: pure elements by position, paced by a rate, failing by name."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import OperatorFailed, PipelineError
+from operators.sources import GeneratedSource, Read, SequenceSource, Source, SourceContext
+
+
+def opened(source: Source, partition: int = 0, began_ns: int = 0) -> Any:
+    return source.open(partition, SourceContext("numbers", Path("/nowhere"), began_ns))
+
+
+def test_elements_are_a_function_of_partition_and_position() -> None:
+    reader = opened(GeneratedSource(lambda p, i: (p, i), count=10, partitions=3), 2)
+    assert reader.read(4, 3).records == [(2, 4), (2, 5), (2, 6)]
+    assert reader.read(4, 3).records == [(2, 4), (2, 5), (2, 6)]
+    assert reader.ready_in_s(4) == 0
+    reader.completed(4)
+    reader.close()
+
+
+def test_the_last_read_says_that_the_partition_ends() -> None:
+    reader = opened(GeneratedSource(lambda p, i: i, count=5))
+    assert not reader.read(0, 4).ended
+    last = reader.read(4, 4)
+    assert (last.records, last.ended) == ([4], True)
+    beyond = reader.read(5, 4)
+    assert (beyond.records, beyond.ended) == ([], True)
+    assert opened(GeneratedSource(lambda p, i: i, count=0)).read(0, 4).ended
+
+
+def test_an_endless_source_does_not_end() -> None:
+    read = opened(GeneratedSource(lambda p, i: i, count=None)).read(10**12, 2)
+    assert (read.records, read.ended) == ([10**12, 10**12 + 1], False)
+
+
+def test_without_a_rate_elements_enter_now() -> None:
+    before = time.monotonic_ns()
+    read = opened(GeneratedSource(lambda p, i: i, count=1)).read(0, 1)
+    assert before <= read.origin_ns <= time.monotonic_ns()
+
+
+def test_with_a_rate_each_element_has_its_time() -> None:
+    """Two partitions and 1,000 records/s: an element of one partition each 2 ms."""
+    began_ns = time.monotonic_ns() - 1_000_000_000
+    source = GeneratedSource(lambda p, i: i, count=None, partitions=2, rate=1000)
+    reader = opened(source, 1, began_ns)
+    read = reader.read(100, 1000)
+    assert isinstance(read, Read)
+    assert read.records[0] == 100
+    assert 401 <= len(read.records)
+    assert read.origin_ns == began_ns + 200_000_000
+    assert reader.ready_in_s(100) == 0
+    assert reader.read(10**9, 10) is None
+    assert reader.ready_in_s(10**9) > 0
+
+
+def test_a_rate_does_not_end_a_partition_early() -> None:
+    began_ns = time.monotonic_ns()
+    reader = opened(GeneratedSource(lambda p, i: i, count=10**6, rate=0.001), 0, began_ns)
+    read = reader.read(0, 10**7)
+    assert (read.records, read.ended) == ([0], False)
+
+
+def test_a_slice_is_read_as_a_whole() -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def read(partition: int, start: int, stop: int) -> list[int]:
+        asked.append((partition, start, stop))
+        return list(range(start, stop))
+
+    assert opened(SequenceSource(read, 100, 2), 1).read(90, 64).records == list(range(90, 100))
+    assert asked == [(1, 90, 100)]
+
+
+def explode(partition: int, index: int) -> int:
+    return 1 // (index - 3)
+
+
+def stop(partition: int, index: int) -> int:
+    raise StopIteration
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (GeneratedSource(explode, 5), ["'numbers'", "partition 0", "element 3", "ZeroDivisionError", "make"]),
+        (GeneratedSource(stop, 5), ["element 0", "StopIteration"]),
+        (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 elements were given for 5"]),
+        (SequenceSource(lambda p, a, b: [][a], 5), ["elements 0 to 4", "IndexError"]),
+    ],
+)
+def test_a_function_that_fails_is_named_with_its_element(source: Source, words: list[str]) -> None:
+    with pytest.raises(OperatorFailed) as caught:
+        opened(source).read(0, 10)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"make": 3, "count": 1}, "give a function"),
+        ({"make": explode, "count": -1}, "count -1"),
+        ({"make": explode, "count": "7"}, "count '7'"),
+        ({"make": explode, "count": 1, "partitions": 0}, "partitions 0"),
+        ({"make": explode, "count": 1, "rate": 0}, "rate 0"),
+    ],
+)
+def test_bad_arguments_are_refused_where_they_are_written(arguments: dict[str, Any], word: str) -> None:
+    with pytest.raises(PipelineError, match=word) as caught:
+        GeneratedSource(**arguments)
+    assert f"{Path(__file__).name}:" in str(caught.value)
+
+
+def test_nothing_of_spark_is_imported_unless_it_is_named() -> None:
+    from operators import sources
+
+    assert "SparkSource" in sources.__all__
+    with pytest.raises(AttributeError, match="no attribute 'Sprak'"):
+        sources.Sprak  # noqa: B018

@@ -1,0 +1,84 @@
+"""A pipeline file that cannot run is one line with file and line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from causal.errors import PipelineError
+from operators.loading import load
+
+GOOD = """
+from operators import Pipeline
+from operators.sources import GeneratedSource
+from operators.sinks import JsonLinesSink
+pipeline = Pipeline("good")
+count = int(pipeline.settings.get("n", 10))
+pipeline.source("in", GeneratedSource(lambda p, i: i, count=count)).sink("out", JsonLinesSink("rows"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+
+
+def written(directory: Path, text: str | bytes) -> Path:
+    file = directory / "job.py"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def test_settings_are_there_before_the_body_uses_them(tmp_path: Path) -> None:
+    pipeline = load(written(tmp_path, GOOD), {"n": "25"})
+    assert pipeline.name == "good"
+    assert pipeline.settings == {"n": "25"}
+    assert pipeline.sources["in"].count == 25  # type: ignore[attr-defined]
+    assert load(tmp_path / "job.py").sources["in"].count == 10  # type: ignore[attr-defined]
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_job.py").write_text("NAME = 'good'")
+    file = written(tmp_path, "from beside_the_job import NAME\n" + GOOD.replace('"good"', "NAME"))
+    assert load(file).name == "good"
+
+
+def test_the_main_part_does_not_run(tmp_path: Path) -> None:
+    assert load(written(tmp_path, GOOD + "if __name__ == '__main__':\n    raise SystemExit(3)\n")).name == "good"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\nif x\n", r"job.py:2: SyntaxError: expected ':'"),
+        ("  x = 1\n", r"job.py:1: IndentationError"),
+        (b"x = '\xff'\n", r"job.py.*SyntaxError"),
+        (b"x = 1\0\n", r"job.py.*(SyntaxError|ValueError)"),
+        ("def f():\n    return 1 / 0\n\nf()\n", r"job.py:2: ZeroDivisionError: division by zero"),
+        ("import no_such_module_anywhere\n", r"job.py:1: ModuleNotFoundError: .*no_such_module_anywhere"),
+        ("import json\njson.loads('{')\n", r"job.py:2: JSONDecodeError"),
+        ("raise ValueError('two\\nlines')\n", r"job.py:1: ValueError: two lines$"),
+        ("raise SystemExit(1)\n", r"job.py:1: SystemExit"),
+        ("x = 1\n", r"defines no `pipeline`; write pipeline = Pipeline"),
+        ("from operators import Pipeline\njob = Pipeline('x')\n", r"rename 'job' to `pipeline`"),
+        ("pipeline = 3\n", r"`pipeline` is a int; it must be a Pipeline"),
+        (GOOD.replace('.sink("out", JsonLinesSink("rows"))', ""), r"job.py:7: nothing reads from operator 'in'"),
+        (GOOD.replace("pipeline.source", "pipeline = pipeline.source").split(".sink(")[0], r"a stream without a sink"),
+        (GOOD.replace("count=count", "count='x'"), r"job.py:7: GeneratedSource has count 'x'"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as caught:
+        load(written(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="none.py: there is no such file"):
+        load(tmp_path / "none.py")
+    with pytest.raises(PipelineError, match="cannot be read"):
+        load(tmp_path)
