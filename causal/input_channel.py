@@ -148,7 +148,7 @@ class InputChannel:
     # -- handshake -----------------------------------------------------------------------------------
 
     def welcome(self, attempt: int) -> Welcome:
-        return Welcome(attempt, self.next, self._digest.value, [], [], [])
+        return Welcome(attempt, self.next, self._digest.value, [], [], [], self.delivered)
 
     # -- out -----------------------------------------------------------------------------------------
 

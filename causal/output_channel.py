@@ -193,9 +193,16 @@ class OutputChannel:
         self.welcomed = True
         self.needs_hello = False
         self.progress_at_ns = now_ns
-        self._outstanding.clear()
-        self._outstanding_bytes = 0
+        self._settle(told)
         return True
+
+    def _settle(self, told: Welcome) -> None:
+        """What the peer has delivered is paid for, what it lacks was lost; what waits there is still outstanding."""
+        while self._outstanding and self._outstanding[0][0] <= told.delivered:
+            self._outstanding.popleft()
+        while self._outstanding and self._outstanding[-1][0] > told.next:
+            self._outstanding.pop()
+        self._outstanding_bytes = sum(size for _, size in self._outstanding)
 
     def _check_known(self, place: int, expected: _Expected) -> None:
         if place == self.log.end_place:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import lz4.block
 
-from causal.determinants import read_varint, varint
+from causal.determinants import LZ4_RATIO_MAX, read_varint, varint
 from causal.errors import PeerViolation
 from causal.log import LogDelta
 from causal.values import decode, encode
@@ -98,6 +98,8 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
         raise PeerViolation(f"a frame of job {its_job:016x}, this is {job:016x}")
     if KINDS.get(kind) != len(parts):
         raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
+    if flags & ~_LZ4:
+        raise PeerViolation(f"a frame with unknown flags {flags:#04x}")
     if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
         raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
@@ -124,6 +126,8 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
         if len(payload) != header.plain_bytes:
             raise PeerViolation(f"a payload of {len(payload)} bytes, {header.plain_bytes} were stated")
         return payload
+    if header.plain_bytes > len(payload) * LZ4_RATIO_MAX:
+        raise PeerViolation(f"a compressed payload of {len(payload)} bytes, {header.plain_bytes} were stated")
     try:
         plain: bytes = lz4.block.decompress(payload, uncompressed_size=header.plain_bytes)
     except lz4.block.LZ4BlockError as problem:
@@ -203,7 +207,10 @@ class Hello:
 
 @dataclass(slots=True)
 class Welcome:
-    """Downstream's half: wanted next, digest there, and what it holds.  `attempt` 0 is sent unasked, after a gap."""
+    """Downstream's half: wanted next, digest there, and what it holds.  `attempt` 0 is sent unasked, after a gap.
+
+    What lies between `delivered` and `next` waits at the receiver and still counts against the sender's credit.
+    """
 
     attempt: int
     next: int
@@ -211,11 +218,12 @@ class Welcome:
     extents: list[tuple[int, int, int]]
     logs: list[LogDelta]
     depends: list[tuple[int, int, int]]
+    delivered: int = 0
 
     def pack(self) -> bytes:
         logs = [[d.task, d.epoch, d.offset, d.bytes] for d in self.logs]
         extents, depends = [list(e) for e in self.extents], [list(e) for e in self.depends]
-        return encode([self.attempt, self.next, self.digest, extents, logs, depends])
+        return encode([self.attempt, self.next, self.digest, extents, logs, depends, self.delivered])
 
 
 def _numbers(value: object, count: int) -> bool:
@@ -239,9 +247,9 @@ def read_welcome(body: bytes) -> Welcome:
         PeerViolation: not a WELCOME.
     """
     told = decode(body)
-    if type(told) is not list or len(told) < 6 or not _numbers(told[:3], 3):
+    if type(told) is not list or len(told) < 7 or not _numbers([*told[:3], told[6]], 4):
         raise PeerViolation("a WELCOME with other fields")
-    attempt, following, digest, extents, logs, depends = told[:6]
+    attempt, following, digest, extents, logs, depends, delivered = told[:7]
     if type(extents) is not list or type(depends) is not list or type(logs) is not list:
         raise PeerViolation("a WELCOME with other fields")
     if not all(_numbers(e, 3) for e in extents) or not all(_numbers(e, 3) for e in depends):
@@ -250,5 +258,5 @@ def read_welcome(body: bytes) -> Welcome:
         raise PeerViolation("a WELCOME with logs that are none")
     return Welcome(
         attempt, following, digest, [tuple(e) for e in extents], [LogDelta(*d) for d in logs],
-        [tuple(e) for e in depends],
+        [tuple(e) for e in depends], delivered,
     )  # fmt: skip

@@ -192,3 +192,39 @@ def test_an_answer_that_comes_late_does_not_set_the_sender_back() -> None:
     assert len(sent(sender)) == 1
     assert sender.welcome(stale, False, 0) is False
     assert sent(sender) == []
+
+
+def test_asking_where_the_peer_stands_does_not_give_credit_for_what_waits_there() -> None:
+    sender, receiver = a_sender(credit=200), a_receiver()
+    introduce(sender, receiver)
+
+    def exchanged() -> int:
+        for entry in sent(sender):
+            accept(receiver, entry)
+        return receiver.queued_bytes
+
+    for number in range(50):
+        sender.put(chunk_of(b"x" * 20, number))
+        sender.seal()
+    waiting = exchanged()
+    assert 200 <= waiting < 300
+    for _ in range(5):
+        introduce(sender, receiver)
+        assert exchanged() == waiting
+    everything(receiver)
+    introduce(sender, receiver)  # a WELCOME says what was delivered too: no CREDIT may have come through
+    assert 200 <= exchanged() < 300
+
+
+def test_what_was_lost_on_the_way_is_sent_again_at_once_and_counted_once() -> None:
+    sender, receiver = a_sender(credit=200), a_receiver()
+    introduce(sender, receiver)
+    for number in range(50):
+        sender.put(chunk_of(b"x" * 20, number))
+        sender.seal()
+    first, *lost = sent(sender)
+    accept(receiver, first)
+    introduce(sender, receiver)
+    again = sent(sender)
+    assert [entry.first for entry in again] == [entry.first for entry in lost]
+    assert sender.next_entry() is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from causal import wire
 from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.errors import PeerViolation
 from causal.log import LogDelta
+from causal.values import encode
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 deltas = st.lists(st.builds(LogDelta, u32, u32, u32, st.binary(max_size=30)), max_size=4)
@@ -36,6 +40,8 @@ def test_a_header_reads_back(**fields: int) -> None:
         ([a_header(job=8).pack()], "job"),
         ([a_header(kind=99).pack()], "kind 99"),
         ([a_header().pack(), b""], "2 parts"),
+        ([a_header(flags=2).pack()], "unknown flags 0x02"),
+        ([a_header(kind=wire.DATA).pack(), b"", bytes(wire.FRAME_BYTES_MAX)], "more than"),
         ([a_header(plain_bytes=wire.FRAME_BYTES_MAX + 1).pack()], "more than"),
     ],
 )
@@ -53,12 +59,12 @@ def test_nothing_to_say_costs_no_bytes() -> None:
     assert wire.pack_deltas([], []) == b""
 
 
-@given(u64, u64, u64, extents, deltas, extents)
+@given(u64, u64, u64, extents, deltas, extents, u64)
 def test_a_welcome_reads_back(
     attempt: int, following: int, digest: int, held: list[tuple[int, int, int]], logs: list[LogDelta],
-    depends: list[tuple[int, int, int]],
+    depends: list[tuple[int, int, int]], delivered: int,
 ) -> None:  # fmt: skip
-    welcome = wire.Welcome(attempt, following, digest, held, logs, depends)
+    welcome = wire.Welcome(attempt, following, digest, held, logs, depends, delivered)
     assert wire.read_welcome(welcome.pack()) == welcome
 
 
@@ -118,3 +124,73 @@ def test_chunks_read_back(batches: list[list[object]]) -> None:
     found = unpack_chunks(pack_chunks(chunks))
     assert [(c.kind, c.count) for c in found] == [(1, len(batch)) for batch in batches]
     assert [decode_records(c.body) for c in found] == batches
+
+
+@pytest.mark.parametrize("claimed", [5 * wire.LZ4_RATIO_MAX + 1, 1 << 20, wire.FRAME_BYTES_MAX])
+def test_a_payload_that_claims_more_than_lz4_can_say_is_refused_before_memory_is_taken(claimed: int) -> None:
+    header = a_header(kind=wire.DATA, flags=1, plain_bytes=claimed)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerViolation, match="were stated"):
+            wire.unpack_payload(header, bytes(5))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_lz4_packs_best_is_within_the_bound() -> None:
+    header = a_header(kind=wire.DATA)
+    _, packed = wire.pack_payload(header, bytes(wire.FRAME_BYTES_MAX), True)
+    assert header.flags and bytes(wire.unpack_payload(header, packed)) == bytes(wire.FRAME_BYTES_MAX)
+
+
+@given(st.binary(max_size=200), st.integers(0, 1), st.integers(0, 60_000))
+def test_an_arbitrary_payload_is_read_or_refused(payload: bytes, flags: int, plain_bytes: int) -> None:
+    header = a_header(kind=wire.DATA, flags=flags, plain_bytes=plain_bytes)
+    try:
+        assert len(wire.unpack_payload(header, payload)) == plain_bytes
+    except PeerViolation:
+        return
+
+
+def damaged(data: bytes, place: int, to: int) -> bytes:
+    return data[: place % len(data)] + bytes((to,)) + data[place % len(data) + 1 :]
+
+
+@given(st.integers(0, 500), st.integers(0, 255))
+def test_a_damaged_body_is_read_or_refused(place: int, to: int) -> None:
+    logs = [LogDelta(1, 2, 3, b"abc"), LogDelta(4, 5, 6, b"")]
+    bodies: list[tuple[Callable[[bytes], object], bytes]] = [
+        (wire.read_hello, wire.Hello(1, 2, 3, 4, True).pack()),
+        (wire.read_welcome, wire.Welcome(1, 2, 3, [(4, 5, 6)], logs, [(7, 8, 9)], 1).pack()),
+        (wire.unpack_deltas, wire.pack_deltas(logs, [(1, 2, 3)])),
+    ]
+    for read, body in bodies:
+        try:
+            read(damaged(body, place, to))
+        except PeerViolation:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        (wire.read_hello, [1, 2, 3, 4]),
+        (wire.read_hello, [1, 2, 3, -4, True]),
+        (wire.read_hello, [1, 2, 3, 4, 1]),
+        (wire.read_hello, {"attempt": 1}),
+        (wire.read_welcome, [1, 2, 3, [], [], []]),
+        (wire.read_welcome, [1, 2, 3, [[1, 2]], [], [], 0]),
+        (wire.read_welcome, [1, 2, 3, [], [[1, 2, 3, "text"]], [], 0]),
+        (wire.read_welcome, [1, 2, 3, [], [], [[1, 2, 1 << 64]], 0]),
+        (wire.read_welcome, [1, 2, 3, [], [], [], None]),
+        (wire.read_welcome, [True, 2, 3, [], [], [], 0]),
+    ],
+)
+def test_a_control_body_with_other_fields_is_refused(read: Callable[[bytes], object], value: object) -> None:
+    with pytest.raises(PeerViolation):
+        read(encode(value))
+
+
+def test_a_control_body_of_a_later_version_may_say_more() -> None:
+    assert wire.read_hello(encode([1, 2, 3, 4, False, "news"])) == wire.Hello(1, 2, 3, 4, False)
