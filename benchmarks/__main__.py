@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark that is named; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
-    command = shlex.join(["python", "-m", "benchmarks", *given])
+    command = shlex.join(["python", "-m", "benchmarks", *_without_file(given)])
     try:
         told = BENCHMARKS[options.name].measure(options, command, _tell)
     except RunFailed as problem:
@@ -34,6 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {told['versions']['python']}")
     print(shown(told["figures"]))
     return 0
+
+
+def _without_file(given: Sequence[str]) -> list[str]:
+    """The arguments that shape the figures: where they are written does not."""
+    kept: list[str] = []
+    words = iter(given)
+    for word in words:
+        if word == "--json":
+            next(words, None)
+        elif not word.startswith("--json="):
+            kept.append(word)
+    return kept
 
 
 def _tell(line: str) -> None:
