@@ -20,7 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from operators.loading import MODULE as PIPELINE_MODULE
+from operators.loading import load
 from operators.sources.ingest_log import IngestLog
 from operators.sources.java import find_java, java_home
 from operators.sources.spark import SparkSource, ingest_directory
@@ -209,9 +212,9 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
     """Send functions of the pipeline file to Spark's workers as they are: that file is no module to import there."""
     from pyspark.cloudpickle import register_pickle_by_value
 
-    module = sys.modules.get(getattr(read, "__module__", ""))
-    if module is not None and module.__name__ != "__main__":
-        register_pickle_by_value(module)
+    for name in {getattr(read, "__module__", None), PIPELINE_MODULE} - {"__main__", None}:
+        if name in sys.modules:
+            register_pickle_by_value(sys.modules[name])
 
 
 def _start(
@@ -260,9 +263,6 @@ def _first_line(problem: Exception) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Find the source in the job's pipeline and drive it."""
-    from causal.config import JobConfig
-    from operators.loading import load
-
     if len(argv) != 2:
         return _told(2, "?", "usage: python -m operators.sources.spark_driver JOB_DIRECTORY SOURCE")
     job_directory, name = Path(argv[0]).resolve(), argv[1]

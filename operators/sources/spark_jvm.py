@@ -70,6 +70,7 @@ class SparkJvm:
         environment = {
             "SPARK_CONF_DIR": str(self.work / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData -XX:TieredStopAtLevel=1",
             **os.environ,
             "SPARK_HOME": str(spark_home),
             "SPARK_LOCAL_DIRS": str(self.work / "local"),
@@ -144,6 +145,4 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def _children() -> list[int]:
-    return [
-        int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
-    ]
+    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]

@@ -39,16 +39,18 @@ def eventually(condition: Callable[[], object], what: str) -> None:
 
 
 class Driver:
-    """One start of a driver script, in a session of its own so that every process it starts can be found."""
+    """One start of a driver, in a session of its own so that every process it starts can be found."""
 
-    def __init__(self, program: Path, arguments: list[str], errors: Path, environment: dict[str, str]) -> None:
+    def __init__(self, job: Path, source: str, errors: Path, environment: dict[str, str]) -> None:
         self.errors = errors
+        elsewhere = errors.parent / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
         with open(errors, "ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, str(program), *arguments],
+                [sys.executable, "-m", "operators.sources.spark_driver", str(job), source],
                 stderr=file,
                 stdout=file,
-                cwd=program.parent,
+                cwd=elsewhere,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
                 start_new_session=True,
             )
@@ -92,11 +94,11 @@ StartDriver = Callable[..., Driver]
 
 @pytest.fixture
 def start_driver(tmp_path: Path) -> Iterator[StartDriver]:
-    """Starts drivers of a script; whatever is left of them when the test ends is killed."""
+    """Starts drivers of a source; whatever is left of them when the test ends is killed."""
     started: list[Driver] = []
 
-    def start(program: Path, *arguments: str, **environment: str) -> Driver:
-        started.append(Driver(program, list(arguments), tmp_path / "driver.log", environment))
+    def start(job: Path, source: str, **environment: str) -> Driver:
+        started.append(Driver(job, source, tmp_path / "driver.log", environment))
         return started[-1]
 
     yield start

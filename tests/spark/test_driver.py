@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from causal.config import JobConfig
 from operators.sources.base import SourceContext
 from operators.sources.ingest_log import IngestLog
 from operators.sources.spark import SparkSource, ingest_directory
@@ -24,22 +25,39 @@ from tests.spark.conftest import StartDriver, eventually
 pytestmark = pytest.mark.spark
 
 FILES, LINES, FILES_PER_BATCH = 60, 20, 2
-PROGRAM = """
-import sys, time
-from pathlib import Path
-from operators.sources.spark import SparkSource
-from operators.sources.spark_driver import drive
+PIPELINE = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import SparkSource
+
+pipeline = Pipeline("lines")
+
+def same(line):
+    return line
 
 def read(spark):
     from pyspark.sql import functions as F
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", {files_per_batch}).load(sys.argv[2])
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", {files_per_batch})
+    lines = lines.load(pipeline.settings["input"])
     rest = F.struct(F.lit(b"\\x00\\xff").alias("raw"), F.lit("1.50").cast("decimal(10,2)").alias("price"),
                     F.timestamp_seconds(F.lit(5)).alias("at"), F.create_map(F.lit("a"), F.lit(1)).alias("tags"))
-    return lines.select(F.col("_metadata.file_name").alias("file"), F.col("value").alias("line"), rest.alias("rest"))
+    name = F.udf(same)("_metadata.file_name")  # Runs in a Python worker of Spark, which cannot import this file.
+    return lines.select(name.alias("file"), F.col("value").alias("line"), rest.alias("rest"))
 
-sys.exit(drive(SparkSource(read, available_now=True, trigger="0 seconds"), "lines", Path(sys.argv[1])))
+source = SparkSource(read, available_now=True)
+pipeline.source("lines", source).sink("out", JsonLinesSink("out"))
 """
 REST = {"raw": b"\x00\xff", "price": Decimal("1.50"), "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "tags": {"a": 1}}
+
+
+def written_job(directory: Path, files_per_batch: int, source: Path) -> Path:
+    """A job's directory, as a driver finds it."""
+    job = directory / "job"
+    job.mkdir()
+    pipeline = directory / "lines.py"
+    pipeline.write_text(PIPELINE.format(files_per_batch=files_per_batch))
+    JobConfig("run", "lines", str(pipeline), {"input": str(source)}).save(job)
+    return job
 
 
 def line_of(file: int, number: int) -> bytes:
@@ -77,9 +95,7 @@ def rows_in_log(job: Path) -> list[Any]:
 
 def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_driver: StartDriver) -> None:
     expected = written_input(tmp_path / "input")
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(files_per_batch=FILES_PER_BATCH))
-    job = tmp_path / "job"
+    job = written_job(tmp_path, FILES_PER_BATCH, tmp_path / "input")
     log = IngestLog(ingest_directory(job, "lines"), 2)
     chance = random.Random(20261121)
 
@@ -90,7 +106,7 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
         return log.segments.exists() and any(log.segments.iterdir())
 
     def kill_when(moment: Callable[[], object], what: str) -> None:
-        driver = start_driver(program, str(job), str(tmp_path / "input"))
+        driver = start_driver(job, "lines")
         eventually(lambda: driver.ended() or moment(), what)
         time.sleep(chance.random() * 0.3)
         members = driver.members()
@@ -105,7 +121,7 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
     assert log.ended() is None
 
     seen = max(log.batches())
-    driver = start_driver(program, str(job), str(tmp_path / "input"))
+    driver = start_driver(job, "lines")
     eventually(lambda: published_beyond(seen + 1) and driver.python_workers(), "a Python worker of Spark")
     for worker in driver.python_workers():
         os.kill(worker, signal.SIGKILL)
@@ -117,9 +133,10 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
     assert Counter((row["file"], row["line"]) for row in rows) == expected
     assert all(row["rest"] == REST for row in rows)
     assert log.batches() == list(range(len(log.batches())))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver.log", "input", "job", "program.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver.log", "elsewhere", "input", "job", "lines.py"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
-    again = start_driver(program, str(job), str(tmp_path / "input"))
+    again = start_driver(job, "lines")
     assert again.process.wait() == 0
     assert rows_in_log(job) == rows
 
@@ -128,20 +145,19 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
 def test_a_driver_ends_when_told_and_a_mistake_is_one_line_with_the_java_of_a_wheel(
     tmp_path: Path, start_driver: StartDriver, path_without_java: str
 ) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(files_per_batch=1))
-    nowhere, no_java = str(tmp_path / "nowhere"), {"PATH": path_without_java, "JAVA_HOME": ""}
+    job = written_job(tmp_path, 1, tmp_path / "nowhere")
+    no_java = {"PATH": path_without_java, "JAVA_HOME": ""}
 
-    driver = start_driver(program, str(tmp_path / "job"), nowhere, **no_java)
+    driver = start_driver(job, "lines", **no_java)
     eventually(lambda: any("SparkSubmit" in told for told in driver.members().values()), "the JVM")
     driver.process.terminate()
     assert driver.process.wait() == 128 + signal.SIGTERM
     assert driver.members() == {}
 
-    driver = start_driver(program, str(tmp_path / "job"), nowhere, **no_java)
+    driver = start_driver(job, "lines", **no_java)
     assert driver.process.wait() == 2
     told = driver.said().splitlines()[-1]
     assert told.startswith("source 'lines': read(spark) raised: AnalysisException: [PATH_NOT_FOUND]")
-    assert nowhere in told
+    assert str(tmp_path / "nowhere") in told
     assert "Traceback" not in driver.said()
     assert driver.members() == {}

@@ -24,7 +24,9 @@ WITHIN_S = 120
 def corpus_in(directory: Path) -> Path:
     """200 small documents with words of their own and words that all share; some names begin with _."""
     for number in range(200):
-        place = directory / ("_private" if number % 5 == 0 else "public") / f"{'_' if number % 3 == 0 else ''}d{number}.py"
+        place = (
+            directory / ("_private" if number % 5 == 0 else "public") / f"{'_' if number % 3 == 0 else ''}d{number}.py"
+        )
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(f"import shared_{number % 7}\n" + f"word_{number} = common + word_{number % 11}\n" * 20)
     return directory
