@@ -23,9 +23,17 @@ class Spilling:
         self._not_before_ns = 0
 
     def over_bounds(self) -> bool:
-        """Whether no more may be put into the logs: the disk does not keep up, or is at its bound."""
+        """Whether no more may be put into the logs now.
+
+        A task waits for the disk while a segment is being written, and for a neighbour that is away.  When everybody
+        is there it goes on over its bounds: only the next checkpoint shortens the logs, and its barrier comes
+        behind what waits.
+        """
         memory, disk = self._channels.inflight_bytes()
-        return memory > 2 * self._memory_max or disk > self._disk_max
+        if memory > 2 * self._memory_max and self._under_way:
+            return True
+        away = not all(output.welcomed for output in self._channels.downstream.values())
+        return away and (memory > 2 * self._memory_max or disk > self._disk_max)
 
     def due(self, now_ns: int) -> list[Effect]:
         """The segment to write now, if any."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import pytest
 
-from causal.effects import ReadSegment, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
+from causal.effects import ReadSegment, ReadSource, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
 from causal.errors import Fenced, Lost, ReplayDivergence
-from causal.events import SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
+from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
 from causal.ids import OUTSIDE
 from causal.ports import Output, Services
+from causal.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
 from tests.unit.causal.world import ChainedHashes, World, layered
@@ -92,36 +93,81 @@ class Haunted(World):
     """Killed processes go on for a while: they read, send and write until somebody tells them that they are dead."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.ghosts: list[tuple[int, int, Any]] = []
-        self.fenced = 0
+        self.ghosts: dict[tuple[int, int], TaskProtocol] = {}
+        self.fenced: Counter[str] = Counter()
         super().__init__(*args, **settings)
 
     def kill(self, index: int) -> None:
-        self.ghosts.append((index, self.incarnations[index], self.tasks[index]))
+        self.ghosts[index, self.incarnations[index]] = self.tasks[index]
         super().kill(index)
 
     def step(self) -> None:
         super().step()
-        if not self.ghosts or self.rng.random() > 0.3:
-            return
-        ghost = self.rng.choice(self.ghosts)
-        index, incarnation, task = ghost
+        if self.ghosts and self.rng.random() < 0.5:
+            self._haunt(self.rng.choice(sorted(self.ghosts)), Turn())
+
+    def _haunt(self, ghost: tuple[int, int], event: Any) -> None:
+        index, incarnation = ghost
         try:
-            for effect in task.handle(Turn(), self.now_ns):
+            for effect in self.ghosts[ghost].handle(event, self.now_ns):
                 if isinstance(effect, Send) and effect.target in self.tasks:
                     key = (index, incarnation, effect.target, self.incarnations[effect.target])
                     self.wires.setdefault(key, deque()).append(effect.parts)
-                elif isinstance(effect, WriteBundle) and index not in self.dead:
-                    self.stores[effect.channel].write(effect.bundle)
+                elif isinstance(effect, ReadSource):
+                    self._haunt(ghost, self.read(effect))
+                elif isinstance(effect, WriteBundle):
+                    self._write_as(ghost, effect)
         except Fenced:
-            self.fenced += 1
-            self.ghosts.remove(ghost)
+            self.fenced["by a neighbour"] += 1
+            del self.ghosts[ghost]
+
+    def _write_as(self, ghost: tuple[int, int], effect: WriteBundle) -> None:
+        before = self.stores[effect.channel].count
+        try:
+            self.stores[effect.channel].write(effect.bundle)
+        except Fenced:
+            assert self.stores[effect.channel].count == before
+            self.fenced["by a store"] += 1
+            raise
+
+    def _reply(self, index: int, target: int, incarnation: int, parts: list[bytes]) -> None:
+        super()._reply(index, target, incarnation, parts)
+        if (target, incarnation) in self.ghosts:
+            self._haunt((target, incarnation), FrameReceived(b"", parts))
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_zombies_are_fenced_by_neighbours_and_by_stores(seed: int) -> None:
+def test_zombies_change_nothing(seed: int) -> None:
     world = Haunted(layered((2, 2, 1)), seed=seed, records=80)
     run(world, kills=6, pause=200)
+    check(world)
+
+
+def test_zombies_are_fenced_by_neighbours_and_by_stores() -> None:
+    fenced: Counter[str] = Counter()
+    for seed in range(5):
+        world = Haunted(layered((2, 2, 1)), seed=seed, records=80)
+        run(world, kills=6, pause=200)
+        fenced += world.fenced
+    assert fenced["by a store"] and fenced["by a neighbour"] > fenced["by a store"]
+
+
+class Worst(Haunted, RoughWorld):
+    """All of it at once."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everything_bad_at_once(seed: int) -> None:
+    world = Worst(diamond(), seed=seed, records=60, inflight_memory_bytes_max=600)
+    run(world, kills=5, pause=300, together=3)
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_bounds_of_the_in_flight_log_slow_a_job_down_and_do_not_stop_it(seed: int) -> None:
+    bounds = {"inflight_memory_bytes_max": 600, "inflight_disk_bytes_max": 1500}
+    world = RoughWorld(layered((2, 2, 1)), seed=seed, records=120, **bounds)
+    run(world, kills=4, pause=500)
     check(world)
 
 

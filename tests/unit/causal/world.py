@@ -258,15 +258,13 @@ class World:
             if effect.target in self.tasks:
                 self._wire(index, effect.target).append(effect.parts)
         elif isinstance(effect, Reply):
-            target = int(effect.link)
-            if target in self.tasks:
-                self._wire(index, target).append(effect.parts)
+            self._reply(index, *map(int, effect.link.split(b"/")), effect.parts)
         elif isinstance(effect, OpenSink):
             self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].open(self.incarnations[index])))
         elif isinstance(effect, WriteBundle):
             self.stores[effect.channel].write(effect.bundle)
         elif isinstance(effect, ReadSource):
-            self._read(index, effect)
+            self.handle(index, self.read(effect))
         elif isinstance(effect, WriteSnapshot):
             self.snapshots[index, effect.epoch] = effect.parts
             self.handle(index, SnapshotWritten(effect.epoch, ("f", 1, "d")))
@@ -280,12 +278,17 @@ class World:
             if effect.name == "finished":
                 self.finished.add(index)
 
-    def _read(self, index: int, effect: ReadSource) -> None:
+    def _reply(self, index: int, target: int, incarnation: int, parts: list[bytes]) -> None:
+        """Back along the link to the very process that a frame came from."""
+        if target in self.tasks and self.incarnations[target] == incarnation:
+            self._wire(index, target).append(parts)
+
+    def read(self, effect: ReadSource) -> SourceRead:
         count = min(self.rng.randint(1, effect.count_max), self.records - effect.position)
         partition = self.topology.channels[effect.channel].partition
         records = [("p", partition, effect.position + i) for i in range(count)]
         ended = effect.position + count == self.records
-        self.handle(index, SourceRead(effect.channel, effect.position, records, 1, ended))
+        return SourceRead(effect.channel, effect.position, records, 1, ended)
 
     def step(self) -> None:
         """Let one thing happen."""
@@ -297,7 +300,7 @@ class World:
             parts = self.wires[wire].popleft()
             if target in self.tasks and self.incarnations[target] == target_inc:
                 downstream = self.topology.upstream(target)  # type: ignore[arg-type]
-                link = str(source).encode() if source in downstream else b""
+                link = f"{source}/{source_inc}".encode() if source in downstream else b""
                 self.handle(target, FrameReceived(link, parts))
         elif self.tasks:
             self.handle(self.rng.choice(sorted(self.tasks)), Turn())
