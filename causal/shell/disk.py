@@ -21,6 +21,7 @@ from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, Sna
 from causal.shell.files import read_parts, remove, write_parts
 
 SNAPSHOT_TRIES_MAX = 5
+CLOSE_WITHIN_S = 5
 _STRUCT_BYTES = 8
 
 
@@ -69,8 +70,12 @@ class Disk:
             told.append(answer)
 
     def close(self) -> None:
+        """End the thread behind what it was asked; only a disk that hangs keeps the descriptors."""
         self._requests.put(None)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=CLOSE_WITHIN_S)
+        if not self._thread.is_alive():
+            os.close(self.wake)
+            os.close(self._waker)
         shutil.rmtree(self._spill_directory, ignore_errors=True)
 
     def _work(self) -> None:

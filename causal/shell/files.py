@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import xxhash
@@ -36,6 +37,7 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
     for piece in body:
         digest.update(piece)
     aside = path.with_name(path.name + ".tmp")
+    written = aside
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:
@@ -46,10 +48,12 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
             if durable:
                 os.fsync(file.fileno())
         os.replace(aside, path)
+        written = path
         if durable:
             _sync_directory(path.parent)
     except OSError as problem:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be removed either is no file of ours
+            written.unlink(missing_ok=True)
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or mend the disk") from problem
     return sum(map(len, body)) + _DIGEST_BYTES, digest.hexdigest()
 
@@ -76,8 +80,10 @@ def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
     if digest is not None and found.hexdigest() != digest:
         raise CorruptData(f"{path} is not the file that the checkpoint's manifest names; restore it from a copy")
     count = _COUNT.unpack_from(body, 4)[0]
-    lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)]
     place, parts = 8 + 8 * count, []
+    lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)] if place <= len(body) else []
+    if place + sum(lengths) != len(body):
+        raise CorruptData(f"{path} holds other parts than it says; restore it from a copy or start the job anew")
     for length in lengths:
         parts.append(bytes(body[place : place + length]))
         place += length
