@@ -68,6 +68,8 @@ class Job:
 
     def start(self, *arguments: str) -> Job:
         """Begin a `causal run`; several of one job may follow each other."""
+        if self._run is not None:
+            self._run.communicate(timeout=WAIT_S)  # the one before has ended or been killed
         self._run = subprocess.Popen(
             command("run", *self.arguments, *arguments),
             cwd=self.directory,

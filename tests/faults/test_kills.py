@@ -86,9 +86,8 @@ def test_tasks_that_hang_are_replaced_and_wake_to_nothing(fraud: Fraud) -> None:
 
 
 SETTINGS = {
-    "a pool of standbys": (("--standbys", "2"), {}),
+    "a pool of standbys, over tcp": (("--standbys", "2"), {"transport": "tcp"}),
     "no standbys": (("--standbys", "0"), {}),
-    "over tcp": ((), {"transport": "tcp"}),
     "sharing depth 1": (("--sharing-depth", "1"), {}),
 }
 
