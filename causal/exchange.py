@@ -27,6 +27,9 @@ PROBE_AFTER_NS = 1_000_000_000
 CREDIT_WITHIN_NS = 200_000_000
 RESYNC_NOT_BEFORE_NS = 20_000_000
 CORRUPT_FRAMES_MAX = 5
+"""So many frames in a row that do not fit, although each was asked for again: the sender cannot do better."""
+FAULT_SORTS_MAX = 64
+TOLD_MAX = 200
 
 
 class Exchange:
@@ -56,6 +59,11 @@ class Exchange:
         self._loading: set[int] = set()
         self._askers: dict[int, tuple[int, ...]] = {
             channel.id: (channel.source, *topology.ancestors(channel.source))
+            for channel in topology.inputs(task)  # type: ignore[arg-type]
+            if channel.source != OUTSIDE
+        }
+        self._shared_by: dict[int, frozenset[int]] = {
+            channel.id: frozenset(topology.shared_by(channel.source, config.sharing_depth))
             for channel in topology.inputs(task)  # type: ignore[arg-type]
             if channel.source != OUTSIDE
         }
@@ -101,10 +109,13 @@ class Exchange:
             return []
 
     def fault(self, what: str) -> None:
-        sort = "".join(ch for ch in what if not ch.isdigit())
+        """Count a dropped frame; tell of the first of its sort."""
+        sort = "".join(ch for ch in what if not ch.isdigit())[:TOLD_MAX]
+        if sort not in self.faults and len(self.faults) >= FAULT_SORTS_MAX:
+            sort = "of other sorts"
         self.faults[sort] += 1
         if self.faults[sort] == 1:
-            self._tell(f"dropped a frame: {what}")
+            self._tell(f"dropped a frame: {what[:TOLD_MAX]}")
 
     def _data(self, link: bytes, header: wire.Header, parts: list[bytes], answers: bool, now_ns: int) -> list[Effect]:
         channel = self.inputs.get(header.channel)
@@ -116,33 +127,44 @@ class Exchange:
             raise PeerViolation("data before the handshake")
         follows = channel.follows(header.session, header.sequence)
         if follows is None:
+            self.faults["repeated"] += 1
             return []
         if not follows or header.position > channel.next:
             return self._resync(link, channel, now_ns)
         channel.link = link
-        deltas, depends = wire.unpack_deltas(bytes(parts[1]))
-        payload = wire.unpack_payload(header, parts[2])
-        self.holdings.merge(deltas)
-        channel.followed(header.session, header.sequence)
-        channel.note_depends(max(header.position, channel.next), depends)
         try:
-            channel.accept(header, payload)
-        except PeerViolation:
+            self._take(channel, header, parts)
+        except PeerViolation as problem:
+            channel.corrupt_frames += 1
             if channel.corrupt_frames >= CORRUPT_FRAMES_MAX:
                 raise ReplayDivergence(
                     f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from "
-                    "what it sent before; an operator upstream is nondeterministic behind our back: use ctx"
+                    f"what it sent before ({problem}); an operator upstream is nondeterministic: use ctx"
                 ) from None
-            self.fault("a frame's digest is wrong; asked for again")
+            self.fault(f"{problem}; asked for again")
             return self._resync(link, channel, now_ns)
+        channel.corrupt_frames = 0
         return []
+
+    def _take(self, channel: InputChannel, header: wire.Header, parts: list[bytes]) -> None:
+        """Determinants first: they are stored before an element of the frame can be delivered (D4)."""
+        deltas, depends = wire.unpack_deltas(bytes(parts[1]))
+        payload = wire.unpack_payload(header, parts[2])
+        for delta in deltas:
+            if delta.task not in self._shared_by[channel.id]:
+                raise PeerViolation(f"a delta of task {delta.task}, whose log the sender does not share")
+        self.holdings.merge(deltas)
+        position = max(header.position, channel.next)
+        channel.accept(header, payload)
+        channel.note_depends(position, depends)
+        channel.followed(header.session, header.sequence)
 
     def _resync(self, link: bytes, channel: InputChannel, now_ns: int) -> list[Effect]:
         """Something is missing before this frame: say where we stand, but not for every frame behind the gap."""
+        self.faults["gap"] += 1
         if now_ns < channel.resync_at_ns:
             return []
         channel.resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS
-        self.faults["gap"] += 1
         return [self._welcome_frame(link, channel, 0, collect=False)]
 
     def _fence(self, link: bytes, channel: InputChannel) -> list[Effect]:

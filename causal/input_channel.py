@@ -47,6 +47,7 @@ class InputChannel:
         self.credit_due_ns = 0
         self.queued_bytes = 0
         self.corrupt_frames = 0
+        """Frames in a row that were next in line and could not be taken."""
         self.received_bytes = 0
         self.last_origin_ns = 0
         self._queue: deque[Chunk] = deque()
@@ -103,11 +104,9 @@ class InputChannel:
         if not self.verifying:
             self._digest.adopt(header.digest)
         elif not self._digest.feed_if(payload, header.digest):
-            self.corrupt_frames += 1
             raise PeerViolation(
                 f"channel {self.id}, position {header.position}: a frame's digest does not follow from what came before"
             )
-        self.corrupt_frames = 0
         self._take(chunks, len(payload))
         if chunks[-1].kind == BARRIER:
             self._digest_at_barrier[stamp_of(chunks[-1])] = self._digest.close()

@@ -1,0 +1,391 @@
+"""The conversation between two tasks, frame by frame: what does not fit is counted, told of once and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal import batch, wire
+from causal.batch import Chunk, encode_records, pack_chunks
+from causal.channels import Channels
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.dissemination import Holdings
+from causal.effects import Effect, Reply, Send
+from causal.errors import Fenced, PeerViolation, ReplayDivergence
+from causal.exchange import (
+    CORRUPT_FRAMES_MAX,
+    CREDIT_WITHIN_NS,
+    FAULT_SORTS_MAX,
+    HELLO_AGAIN_NS,
+    PROBE_AFTER_NS,
+    RESYNC_NOT_BEFORE_NS,
+    Exchange,
+)
+from causal.log import LogDelta
+from causal.rolling import RollingDigest
+from causal.wire import Header, read_header, read_welcome
+from tests.unit.causal.world import layered
+
+TOPOLOGY = layered((1, 1))
+CONFIG = JobConfig(run="r", name="n", pipeline="p", credit_bytes=1 << 16)
+JOB = CONFIG.fingerprint(TOPOLOGY)
+CHANNEL = 1
+LINK = b"link"
+
+
+class End:
+    """One task's half of the conversation, without a chain."""
+
+    def __init__(self, task: int, incarnation: int = 1) -> None:
+        self.told: list[str] = []
+        self.holdings = Holdings(TOPOLOGY, TOPOLOGY.tasks[task].index, CONFIG.sharing_depth, 0)
+        channels = Channels(TOPOLOGY, TOPOLOGY.tasks[task].index, CONFIG, Cut())
+        self.exchange = Exchange(
+            TOPOLOGY, task, incarnation, CONFIG, self.holdings,
+            {c.id: c for c in channels.network}, channels.downstream, self.told.append,
+        )  # fmt: skip
+        self.input = channels.by_id.get(CHANNEL)
+        self.output = channels.downstream.get(CHANNEL)
+
+    def receive(self, parts: list[bytes], now_ns: int = 0, answers: bool = True) -> list[Effect]:
+        return self.exchange.receive(LINK if self.input else b"", parts, answers, False, now_ns)
+
+    def standing(self) -> tuple[object, ...]:
+        assert self.input is not None
+        where = (self.input.next, self.input.queued, self.input.welcome(0).digest, self.input.peer_incarnation)
+        return (*where, {task: log.extents() for task, log in self.holdings.logs.items()})
+
+
+class Pair:
+    """A sender and a receiver that know each other."""
+
+    def __init__(self, incarnation: int = 1) -> None:
+        self.sender, self.receiver = End(0, incarnation), End(1)
+        assert self.sender.output is not None and self.receiver.input is not None
+        self.output, self.input = self.sender.output, self.receiver.input
+        self.output.redial(1, 0)
+        self.introduce()
+
+    def introduce(self, now_ns: int = 0) -> list[list[bytes]]:
+        self.output.needs_hello, self.output.hello_at_ns = True, now_ns
+        (hello,) = self.sender.exchange.pump(now_ns)
+        assert isinstance(hello, Send)
+        return self.answer(self.receiver.receive(hello.parts, now_ns), now_ns)
+
+    def answer(self, effects: list[Effect], now_ns: int = 0) -> list[list[bytes]]:
+        """Hand the receiver's replies to the sender; returns what that sends then."""
+        sent: list[list[bytes]] = []
+        for effect in effects:
+            assert isinstance(effect, Reply) and effect.link == LINK
+            sent += parts_of(self.sender.receive(effect.parts, now_ns))
+        return sent
+
+    def send(self, *records: object, determinant: bytes = b"", now_ns: int = 0) -> list[bytes]:
+        """One frame with one chunk, and with what was logged since the last one."""
+        if determinant:
+            self.sender.holdings.own.append(0, determinant)
+        self.output.put(Chunk(batch.RECORDS, len(records), encode_records(list(records))))
+        (frame,) = parts_of(self.sender.exchange.pump(now_ns))
+        return frame
+
+
+def parts_of(effects: list[Effect]) -> list[list[bytes]]:
+    assert all(isinstance(effect, (Send, Reply)) for effect in effects)
+    return [effect.parts for effect in effects]  # type: ignore[union-attr]
+
+
+def changed(parts: list[bytes], **fields: int) -> list[bytes]:
+    header = replace(read_header(parts, JOB), **fields)
+    return [header.pack(), *parts[1:]]
+
+
+def test_a_frame_stores_its_determinants_and_queues_its_elements() -> None:
+    pair = Pair()
+    frame = pair.send("a", "b", determinant=b"\x80\x02")
+    assert pair.receiver.receive(frame) == []
+    assert pair.receiver.holdings.logs[0].bytes_of(0) == b"\x80\x02"
+    assert (pair.input.next, pair.input.queued) == (2, 2)
+    assert pair.receiver.standing()[2] == pair.output.digest
+    assert not pair.receiver.exchange.faults and not pair.receiver.told
+
+
+UNFIT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "nothing": lambda parts: [],
+    "another protocol": lambda parts: [b"GET / HTTP/1.1"],
+    "cut header": lambda parts: [parts[0][:-1], *parts[1:]],
+    "another version": lambda parts: [parts[0][:2] + b"\x07" + parts[0][3:], *parts[1:]],
+    "another job": lambda parts: changed(parts, job=JOB ^ 1),
+    "unknown kind": lambda parts: changed(parts, kind=77),
+    "unknown flags": lambda parts: changed(parts, flags=8),
+    "part missing": lambda parts: parts[:2],
+    "part too many": lambda parts: [*parts, b""],
+    "another channel": lambda parts: changed(parts, channel=9),
+    "not for this end": lambda parts: changed(parts, channel=2),
+    "unknown incarnation": lambda parts: changed(parts, incarnation=5),
+    "cut payload": lambda parts: [*parts[:2], parts[2][:-1]],
+    "flipped payload": lambda parts: [*parts[:2], parts[2][:-1] + bytes((parts[2][-1] ^ 1,))],
+    "not lz4": lambda parts: changed(parts, flags=1),
+    "huge": lambda parts: changed(parts, plain_bytes=wire.FRAME_BYTES_MAX + 1),
+    "more elements than there are": lambda parts: changed(parts, count=3),
+    "another digest": lambda parts: changed(parts, digest=1),
+    "deltas cut": lambda parts: [parts[0], b"\x05\x01", parts[2]],
+    "deltas with a gap": lambda parts: [parts[0], wire.pack_deltas([LogDelta(0, 0, 9, b"x")], []), parts[2]],
+    "a delta of our own log": lambda parts: [parts[0], wire.pack_deltas([LogDelta(1, 0, 0, b"x")], []), parts[2]],
+    "a delta of nobody": lambda parts: [parts[0], wire.pack_deltas([LogDelta(77, 0, 0, b"x")], []), parts[2]],
+    "an answer": lambda parts: [Header(wire.CREDIT, JOB, CHANNEL, 1, position=1).pack()],
+    "a broken HELLO": lambda parts: [Header(wire.HELLO, JOB, CHANNEL, 1).pack(), b"\xc1"],
+    "a HELLO for another channel": lambda parts: [
+        Header(wire.HELLO, JOB, 0, 1).pack(), wire.Hello(9, 0, 0, 0, False).pack()
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", UNFIT)
+def test_a_frame_that_does_not_fit_is_counted_told_of_once_and_changes_nothing(how: str) -> None:
+    pair = Pair()
+    pair.receiver.receive(pair.send("first", determinant=b"\x80\x01"))
+    frame = pair.send("second")
+    before = pair.receiver.standing()
+    for times in range(1, CORRUPT_FRAMES_MAX):
+        pair.receiver.receive(UNFIT[how](frame))
+        faults = {sort: n for sort, n in pair.receiver.exchange.faults.items() if sort != "gap"}
+        assert list(faults.values()) == [times] and len(pair.receiver.told) == 1
+    assert pair.receiver.standing() == before
+    pair.receiver.receive(frame)
+    assert pair.input.next == 2
+
+
+def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:
+    pair = Pair()
+    lost, *behind = [pair.send(number) for number in range(4)]
+    (asked,) = parts_of(pair.receiver.receive(behind[0], 1_000))
+    assert read_header(asked, JOB).kind == wire.WELCOME
+    welcome = read_welcome(asked[1])
+    assert (welcome.attempt, welcome.next) == (0, 0)
+    assert pair.receiver.receive(behind[1], 1_000 + RESYNC_NOT_BEFORE_NS - 1) == []
+    assert len(pair.receiver.receive(behind[2], 1_000 + RESYNC_NOT_BEFORE_NS)) == 1
+    assert pair.receiver.exchange.faults == {"gap": 3} and pair.input.next == 0
+    again = parts_of(pair.sender.receive(asked))
+    assert [read_header(parts, JOB).sequence for parts in again] == [0, 1, 2, 3]
+    for parts in (*again, lost):
+        assert pair.receiver.receive(parts) == []
+    assert pair.input.next == 4 and pair.receiver.exchange.faults == {"gap": 3, "repeated": 1}
+
+
+def test_a_lost_frame_that_only_repeated_elements_is_missed_too() -> None:
+    pair = Pair()
+    frames = [pair.send("a"), pair.send("b", determinant=b"\x80\x01")]
+    pair.receiver.receive(frames[0])
+    repeated = pair.introduce()
+    assert [read_header(parts, JOB).position for parts in repeated] == [1]
+    (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
+    held_back = pair.receiver.receive(hello)
+    pair.receiver.receive(repeated[0])
+    pair.sender.holdings.own.append(0, b"\x80\x02")
+    (first,) = pair.answer(held_back)  # repeats b, and carries the determinant of what follows
+    last = pair.send("c")
+    assert wire.unpack_deltas(first[1])[0] and not wire.unpack_deltas(last[1])[0]
+    assert pair.input.next == read_header(last, JOB).position
+    (asked,) = pair.receiver.receive(last, 1_000)
+    assert pair.input.next == 2, "c was taken without the determinants it depends on"
+    for parts in pair.answer([asked]):
+        pair.receiver.receive(parts)
+    assert pair.input.next == 3 and pair.receiver.holdings.logs[0].bytes_of(0) == b"\x80\x01\x80\x02"
+
+
+def test_a_corrupt_payload_is_asked_for_again_and_comes() -> None:
+    pair = Pair()
+    frame = pair.send("a", "b")
+    (asked,) = pair.receiver.receive(UNFIT["flipped payload"](frame))
+    assert pair.input.next == 0
+    for parts in pair.answer([asked]):
+        assert pair.receiver.receive(parts) == []
+    assert pair.input.next == 2 and pair.input.corrupt_frames == 0
+
+
+@pytest.mark.parametrize("how", ["flipped payload", "another digest", "deltas with a gap"])
+def test_a_sender_that_cannot_do_better_has_diverged(how: str) -> None:
+    pair = Pair()
+    now_ns, frames = 0, [pair.send("a", "b")]
+    for _ in range(CORRUPT_FRAMES_MAX - 1):
+        (asked,) = pair.receiver.receive(UNFIT[how](frames[0]), now_ns)
+        now_ns += RESYNC_NOT_BEFORE_NS
+        frames = pair.answer([asked], now_ns)
+    with pytest.raises(ReplayDivergence, match=r"channel 1, position 0: .* does not follow"):
+        pair.receiver.receive(UNFIT[how](frames[0]), now_ns)
+
+
+def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
+    zombie, pair = Pair(), Pair(incarnation=2)
+    pair.receiver.receive(pair.send("living"))
+    before = pair.receiver.standing()
+    for parts in (zombie.send("dead", determinant=b"\x80\x01"), [*parts_of([zombie.sender.exchange._hello_frame(
+        zombie.output, 0)])][0]):  # fmt: skip
+        (fenced,) = parts_of(pair.receiver.receive(parts))
+        header = read_header(fenced, JOB)
+        assert (header.kind, header.incarnation) == (wire.FENCED, 2)
+        with pytest.raises(Fenced, match="incarnation 2 of this task lives, this is 1"):
+            zombie.sender.receive(fenced)
+    assert pair.receiver.standing() == before and pair.receiver.exchange.faults == {"fenced": 2}
+    assert pair.sender.receive(fenced) == []
+    assert pair.sender.told == ["dropped a frame: fenced by an incarnation that is not younger"]
+
+
+def test_an_answer_of_an_old_incarnation_is_dropped() -> None:
+    pair = Pair()
+    pair.output.redial(2, 0)
+    assert pair.sender.receive([Header(wire.CREDIT, JOB, CHANNEL, 1, position=5).pack()]) == []
+    assert pair.sender.told == ["dropped a frame: an answer of an old incarnation"]
+
+
+def test_one_that_collects_answers_later_and_takes_no_data() -> None:
+    pair = Pair()
+    frame = pair.send("a")
+    receiver = End(1)
+    assert receiver.receive(frame, answers=False) == []
+    (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
+    assert receiver.receive(hello, answers=False) == []
+    assert receiver.receive(frame, answers=False) == []
+    assert receiver.told == ["dropped a frame: data before the handshake"]
+    (welcome,) = receiver.exchange.answer_held()
+    assert receiver.exchange.answer_held() == []
+    for parts in pair.answer([welcome]):
+        receiver.receive(parts)
+    assert receiver.input is not None and receiver.input.next == 1
+
+
+def test_one_that_collects_gets_the_bytes_of_its_log() -> None:
+    pair = Pair()
+    pair.receiver.receive(pair.send("a", determinant=b"\x80\x01"))
+    successor = End(0, incarnation=2)
+    assert successor.output is not None
+    successor.output.redial(1, 0)
+    (hello,) = parts_of(successor.exchange.pump(0))
+    (welcome,) = parts_of(pair.receiver.receive(hello))
+    successor.exchange.receive(b"", welcome, False, True, 0)
+    assert successor.holdings.own.bytes_of(0) == b"\x80\x01"
+
+
+def test_a_hello_is_repeated_until_it_is_answered() -> None:
+    sender = End(0)
+    assert sender.output is not None
+    sender.output.redial(1, 0)
+    assert len(sender.exchange.pump(0)) == 1 and sender.exchange.pump(HELLO_AGAIN_NS - 1) == []
+    assert sender.exchange.next_deadline_ns() == HELLO_AGAIN_NS
+    assert len(sender.exchange.pump(HELLO_AGAIN_NS)) == 1
+
+
+def test_silence_about_what_is_outstanding_is_asked_about() -> None:
+    pair = Pair()
+    pair.send("lost")
+    assert pair.sender.exchange.pump(PROBE_AFTER_NS) == []
+    assert pair.sender.exchange.next_deadline_ns() == PROBE_AFTER_NS + 1
+    (probe,) = pair.sender.exchange.pump(PROBE_AFTER_NS + 1)
+    assert isinstance(probe, Send)
+    (again,) = pair.answer(pair.receiver.receive(probe.parts))
+    pair.receiver.receive(again)
+    assert pair.input.next == 1
+
+
+def test_credit_is_given_at_once_for_much_and_a_little_later_for_little() -> None:
+    pair = Pair()
+    pair.receiver.receive(pair.send("little"))
+    pair.input.take(1)
+    assert pair.receiver.exchange.credit(pair.input, 7) == []
+    assert pair.receiver.exchange.next_deadline_ns() == 7 + CREDIT_WITHIN_NS
+    (later,) = parts_of(pair.receiver.exchange.credit(pair.input, 7 + CREDIT_WITHIN_NS))
+    assert pair.output.waiting_for_credit
+    pair.sender.receive(later)
+    assert not pair.output.waiting_for_credit
+    pair.receiver.receive(pair.send("x" * CONFIG.credit_bytes))
+    pair.input.take(1)
+    (at_once,) = parts_of(pair.receiver.exchange.credit(pair.input, 8))
+    assert read_header(at_once, JOB).position == 2
+
+
+def test_frames_are_compressed_where_that_was_asked_for() -> None:
+    pair = Pair()
+    pair.sender.exchange.compress[1] = True
+    frame = pair.send(*["the same text"] * 500)
+    assert len(frame[2]) < 1_000 and read_header(frame, JOB).flags
+    pair.receiver.receive(frame)
+    assert pair.input.next == 500 and pair.receiver.standing()[2] == pair.output.digest
+
+
+def test_what_was_never_heard_of_cannot_fill_the_memory() -> None:
+    receiver = End(1)
+    for number in range(10 * FAULT_SORTS_MAX):
+        receiver.exchange.fault(chr(0x4E00 + number) * 1_000)
+    assert len(receiver.told) == len(receiver.exchange.faults) == FAULT_SORTS_MAX + 1
+    assert sum(receiver.exchange.faults.values()) == 10 * FAULT_SORTS_MAX
+    assert max(map(len, receiver.told)) < 300
+
+
+@given(st.lists(st.binary(max_size=120), max_size=3))
+def test_arbitrary_frames_are_dropped(parts: list[bytes]) -> None:
+    pair = Pair()
+    before = pair.receiver.standing()
+    assert pair.receiver.receive(parts) == []
+    assert pair.receiver.standing() == before and len(pair.receiver.told) == 1
+
+
+@given(st.sampled_from((0, 1, 2)), st.integers(0, 400), st.integers(0, 255))
+def test_a_frame_damaged_anywhere_never_delivers_anything_else(part: int, place: int, to: int) -> None:
+    pair = Pair()
+    frame = pair.send("a", "b", determinant=b"\x80\x02")
+    part_bytes = frame[part]
+    place %= len(part_bytes)
+    damaged = list(frame)
+    damaged[part] = part_bytes[:place] + bytes((to,)) + part_bytes[place + 1 :]
+    pair.receiver.receive(damaged)
+    if pair.input.next:
+        assert pair.input.take(2)[0].body == encode_records(["a", "b"])
+
+
+@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_the_digest_is_the_same_however_frames_are_cut(data: st.DataObject, sizes: list[int]) -> None:
+    """A size of 0 is a barrier, which always ends a frame."""
+    chunks, epoch = [], 0
+    for place, size in enumerate(sizes):
+        epoch += not size
+        records = encode_records([(place, i) for i in range(size)])
+        chunks.append(Chunk(batch.RECORDS, size, records) if size else batch.barrier(epoch))
+    ends = []
+    for _ in range(2):
+        receiver, sender, position = End(1).input, RollingDigest(), 0
+        assert receiver is not None
+        frame: list[Chunk] = []
+        for chunk in chunks:
+            frame.append(chunk)
+            if chunk.kind != batch.BARRIER and chunk is not chunks[-1] and data.draw(st.booleans()):
+                continue
+            payload, count = pack_chunks(frame), sum(each.count for each in frame)
+            header = Header(wire.DATA, JOB, CHANNEL, 1, 0, 0, count, position, sender.feed(payload))
+            assert receiver.accept(header, payload)
+            if chunk.kind == batch.BARRIER:
+                sender.close()
+            position += count
+            frame = []
+        assert receiver.welcome(0).digest == sender.value and receiver.next == position
+        ends.append(sender.value)
+    assert ends[0] == ends[1]
+
+
+def test_a_frame_that_is_partly_known_is_trimmed_at_a_chunk_or_refused() -> None:
+    receiver, whole = End(1).input, RollingDigest()
+    assert receiver is not None
+    chunks = [Chunk(batch.RECORDS, 2, encode_records([i, i])) for i in range(3)]
+    first, both = pack_chunks(chunks[:1]), pack_chunks(chunks[1:])
+    receiver.accept(Header(wire.DATA, JOB, CHANNEL, 1, 0, 0, 2, 0, whole.feed(first)), first)
+    digest = whole.feed(both)
+    assert receiver.accept(Header(wire.DATA, JOB, CHANNEL, 1, 0, 0, 6, 0, digest), first + both)
+    assert (receiver.next, receiver.queued) == (6, 6)
+    other = pack_chunks([Chunk(batch.RECORDS, 7, encode_records(list(range(7))))])
+    with pytest.raises(PeerViolation, match="position 6 lies inside a chunk"):
+        receiver.accept(Header(wire.DATA, JOB, CHANNEL, 1, 0, 0, 7, 0, 1), other)
+    assert (receiver.next, receiver.queued) == (6, 6)
