@@ -34,12 +34,11 @@ class Channels:
         self.downstream: dict[int, OutputChannel] = {}
         self.sinks: dict[int, SinkChannel] = {}
         self.outputs: list[OutputChannel | SinkChannel] = []
-        partial = config.guarantee == "causal" and config.sharing_depth < topology.depth
         here, keeping = topology.tasks[task].name, config.guarantee != "none"
         for channel in topology.outputs(task):
             position, digest = cut.outputs.get(channel.id, (0, 0))
             if channel.target == OUTSIDE:
-                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch, partial)
+                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch)
                 self.outputs.append(sink)
                 continue
             name = f"{here} to {topology.tasks[channel.target].name}"

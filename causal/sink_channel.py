@@ -19,16 +19,11 @@ BUNDLE_EVENTS_MAX = 64
 class SinkChannel:
     """The one output of a sink task."""
 
-    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int, partial: bool) -> None:
-        """
-        Args:
-            partial: the sharing depth is below full, so that determinants may be lost for good.
-        """
+    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int) -> None:
         self.id = id
         self.name = name
         self.position = position
         self.epoch = epoch
-        self._partial = partial
         self.opened = False
         self.seen = Seen()
         self._digest = RollingDigest(digest)
@@ -88,7 +83,6 @@ class SinkChannel:
             raise ReplayDivergence(
                 f"{self.name}: replayed rows up to {self.position} are not the rows up to {self._held_next} that are "
                 "visible in its store; an operator upstream or the sink's encoding is nondeterministic: use ctx"
-                + (" (or more neighbours failed at once than the sharing depth covers)" if self._partial else "")
             )
 
     def replayed(self) -> None:

@@ -102,8 +102,6 @@ class TaskProtocol:
         )  # fmt: skip
         self._asked_epoch = 0
         self._next_input = 0
-        told = " (or more neighbours failed at once than the sharing depth covers)"
-        self._or_lost = told if self.holdings.partial else ""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
         self._replayed_elements = 0
@@ -117,6 +115,13 @@ class TaskProtocol:
         self.idle = False  # whatever was learnt may have given a Turn something to do
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
+        except ReplayDivergence as problem:
+            self.recovery.step(Step.FAILED, now_ns)
+            if self._recording and self.holdings.partial:  # a store holds no dependencies, so it may be either
+                raise ReplayDivergence(
+                    f"{problem} (or more neighbours failed at once than the sharing depth covers)"
+                ) from problem
+            raise
         except Exception:
             self.recovery.step(Step.FAILED, now_ns)
             raise
@@ -159,9 +164,8 @@ class TaskProtocol:
         """Begin to replay once everybody downstream has answered (D5)."""
         if self.recovery.state is not State.COLLECTING:
             return []
-        if not all(o.welcomed for o in self.channels.downstream.values()) or not all(
-            s.opened for s in self.channels.sinks.values()
-        ):
+        answered = [o.welcomed for o in self.channels.downstream.values()]
+        if not all(answered + [s.opened for s in self.channels.sinks.values()]):
             return []
         self.holdings.lost()
         self.exchange.collect = False
@@ -301,7 +305,7 @@ class TaskProtocol:
             chunks = channel.take(count)
         except PeerViolation as problem:
             raise ReplayDivergence(
-                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx" + self._or_lost
+                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
             ) from problem
         if self.holdings.partial:
             self.holdings.depend(channel.delivered_depends())
@@ -348,12 +352,8 @@ class TaskProtocol:
                 bundle, origins = sink.bundle(self.holdings if self._recording else None, self.incarnation)
                 effects.append(WriteBundle(sink.id, bundle, origins))
                 self.exchange.first_output = True
-        if (
-            self.finished
-            and not self.reported_finished
-            and not any(sink.waiting for sink in self.channels.sinks.values())
-        ):
-            if self.recovery.state is State.RUNNING:
+        if self.finished and not self.reported_finished and self.recovery.state is State.RUNNING:
+            if not any(sink.waiting for sink in self.channels.sinks.values()):
                 self.reported_finished = True
                 effects.append(Phase("finished"))
 
