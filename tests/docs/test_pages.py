@@ -1,0 +1,50 @@
+"""What the pages state is what the code has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from causal import wire
+from causal.config import JobConfig
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def rows(page: str, columns: int) -> list[list[str]]:
+    lines = [line for line in (DOCS / page).read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if len(row) == columns]
+
+
+def test_the_header_is_as_documented() -> None:
+    fields_told = [(int(o), int(b), name) for o, b, name, _ in rows("wire.md", 4) if o.isdigit()]
+    place = 0
+    for offset, size, _ in fields_told:
+        assert offset == place
+        place += size
+    assert place == wire.HEADER_BYTES
+    packed = wire.Header(wire.DATA, 1, 2, 3, session=4, sequence=5, count=6, position=7, plain_bytes=8).pack()
+    at = {name: packed[offset : offset + size] for offset, size, name in fields_told}
+    told = {
+        name: int.from_bytes(at[name], "little") for name in ("job", "channel", "incarnation", "session", "sequence")
+    }
+    assert told == {"job": 1, "channel": 2, "incarnation": 3, "session": 4, "sequence": 5}
+    assert (at["count"][0], at["position"][0], at["plain_bytes"][0]) == (6, 7, 8)
+
+
+def test_the_kinds_are_as_documented() -> None:
+    told = {name: (int(number), int(parts)) for name, number, parts, _, _ in rows("wire.md", 5) if number.isdigit()}
+    assert dict(told.values()) == wire.KINDS
+    assert all(getattr(wire, name) == number for name, (number, _) in told.items())
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    section = re.search(r"<!-- settings -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
+    assert section is not None
+    told = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
+    defaults = {f.name: f.default for f in fields(JobConfig) if f.name not in ("run", "name", "pipeline", "settings")}
+    assert told.keys() == defaults.keys()
+    for name, default in defaults.items():
+        assert told[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name
