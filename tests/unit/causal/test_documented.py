@@ -1,0 +1,145 @@
+"""`docs/wire.md` and `docs/determinants.md` say what the code does: their tables are read and compared."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from causal import batch, determinants, exchange, output_channel, wire
+from causal.config import JobConfig
+from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, Window
+
+DOCS = Path(__file__).parents[3] / "docs"
+WIRE = (DOCS / "wire.md").read_text()
+DETERMINANTS = (DOCS / "determinants.md").read_text()
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose header row begins with the column `first`."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith(f"| {first} |"):
+            break
+    next(lines)
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.replace("`", "").strip("|").split("|")])
+    return rows
+
+
+def test_the_header_is_where_the_page_says() -> None:
+    names = {"magic": b"CL", "version": wire.VERSION}
+    fields = {
+        name: number
+        for number, name in enumerate(
+            ("kind", "job", "channel", "incarnation", "session", "sequence", "count", "flags", "position", "digest",
+             "origin_ns", "plain_bytes"), start=1,
+        )
+    }  # fmt: skip
+    packed = wire.Header(**fields).pack()
+    place = 0
+    for offset, size, name, *_ in table(WIRE, "offset"):
+        assert int(offset) == place
+        piece = packed[place : place + int(size)]
+        place += int(size)
+        if name == "magic":
+            assert piece == names[name]
+        else:
+            assert int.from_bytes(piece, "little") == {**names, **fields}[name]
+    assert place == wire.HEADER_BYTES == len(packed)
+    assert f"Header: {place} bytes." in WIRE
+
+
+def test_kinds_and_their_parts_are_those_of_the_page() -> None:
+    told = {int(number): (getattr(wire, name), int(parts)) for number, name, parts, *_ in table(WIRE, "number")}
+    assert told == {kind: (kind, parts) for kind, parts in wire.KINDS.items()}
+
+
+def test_chunks_are_those_of_the_page() -> None:
+    behind = WIRE[WIRE.index("**Payload**") :]
+    told = {int(number): name for number, name, *_ in table(behind, "number")}
+    assert told == {getattr(batch, name): name for name in ("RECORDS", "BARRIER", "END", "WATERMARK")}
+    assert batch.pack_chunks([batch.barrier(3)]) == struct.pack("<BIIq", 2, 1, 8, 3)
+
+
+def test_limits_are_those_of_the_page() -> None:
+    told = dict(table(WIRE, "limit"))
+    assert told == {
+        "frame, all parts; also plain_bytes": f"{wire.FRAME_BYTES_MAX >> 20} MiB",
+        "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
+        "deltas in a frame, dependencies in a frame": f"{wire.DELTAS_PER_FRAME_MAX:,}",
+        "payload gathered into one frame while the peer does not keep up": (
+            f"{output_channel.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
+        ),
+        "bytes outstanding without credit": (
+            f"credit_bytes ({JobConfig(run='r', name='n', pipeline='p').credit_bytes >> 20} MiB) and one frame"
+        ),
+    }
+    assert f"at most {exchange.FAULT_SORTS_MAX} sorts" in WIRE
+    assert f"at most every {exchange.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
+    assert exchange.CORRUPT_FRAMES_MAX == 5 and "the fifth in a row is a `ReplayDivergence`" in WIRE
+    assert f"within {exchange.CREDIT_WITHIN_NS // 1_000_000} ms" in WIRE
+    assert f"Repeated after {exchange.HELLO_AGAIN_NS // 1_000_000} ms" in WIRE
+    assert f"no credit for {exchange.PROBE_AFTER_NS // 1_000_000_000} s" in WIRE
+
+
+def test_control_bodies_are_those_of_the_page() -> None:
+    for kind in (wire.Hello, wire.Welcome):
+        (fields,) = re.findall(rf"\*\*{kind.__name__.upper()}\*\*: `\[(.*?)\]`", WIRE)
+        assert fields.split(", ") == list(kind.__slots__)
+
+
+EXAMPLES: list[Determinant] = [
+    Order(0, 1),
+    Order(126, 300),
+    Order(127, 1),
+    Order(65_536, 128),
+    Clock(1_000),
+    Clock(1_060),
+    Timer(1_050),
+    Random(bytes(range(16))),
+    Window(2, 1_040, ((10, 5), (20, 1))),
+    Call(b"ok"),
+    Barrier(7),
+]
+
+
+def test_examples_are_what_the_codec_writes_and_reads() -> None:
+    rows = table(DETERMINANTS, "entry")
+    assert len(rows) == len(EXAMPLES)
+    writer, reader = DeterminantCodec(), DeterminantCodec()
+    for (entry, told), example in zip(rows, EXAMPLES, strict=True):
+        assert entry.split(",")[0].split()[0] == example.kind
+        assert writer.encode(example).hex(" ") == told
+        assert reader.decode(bytes.fromhex(told), 0) == (example, len(bytes.fromhex(told)))
+
+
+TAGS = {
+    "clock": determinants.CLOCK,
+    "random": determinants.RANDOM,
+    "window": determinants.WINDOW,
+    "timer": determinants.TIMER,
+    "barrier": determinants.BARRIER,
+}
+
+
+def test_kinds_and_tags_are_those_of_the_page() -> None:
+    rows = table(DETERMINANTS, "kind")
+    assert {row[0] for row in rows} == set(determinants.KINDS)
+    told = {(kind, int(tag.split("–")[0], 16)) for kind, tag, *_ in rows}
+    wanted = set(TAGS.items()) | {("call", determinants.CALL), ("call", determinants.CALL_LZ4)}
+    assert told == wanted | {("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
+    assert f"{determinants.USER_FIRST} to {determinants.USER_LAST}" in DETERMINANTS
+    assert f"at most {determinants.ANSWER_BYTES_MAX >> 20} MiB" in DETERMINANTS
+
+
+@pytest.mark.parametrize(("after_ns", "size"), [(1, 2), (1_000, 3), (1_000_000, 4), (100_000_000, 5)])
+def test_a_reading_costs_what_the_page_says(after_ns: int, size: int) -> None:
+    codec = DeterminantCodec()
+    assert len(codec.encode(Clock(1_790_000_000_000_000_000))) == 10
+    assert len(codec.encode(Clock(1_790_000_000_000_000_000 + after_ns))) == size
