@@ -1,4 +1,4 @@
-"""`docs/wire.md` and `docs/determinants.md` say what the code does: their tables are read and compared."""
+"""`docs/wire.md` and `docs/determinants.md` say what the code does (header and kinds: `tests/docs`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCo
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIRE = (DOCS / "wire.md").read_text()
+CONFIG = JobConfig(run="r", name="n", pipeline="p")
 DETERMINANTS = (DOCS / "determinants.md").read_text()
 
 
@@ -32,37 +33,9 @@ def table(text: str, first: str) -> list[list[str]]:
     return rows
 
 
-def test_the_header_is_where_the_page_says() -> None:
-    names = {"magic": b"CL", "version": wire.VERSION}
-    fields = {
-        name: number
-        for number, name in enumerate(
-            ("kind", "job", "channel", "incarnation", "session", "sequence", "count", "flags", "position", "digest",
-             "origin_ns", "plain_bytes"), start=1,
-        )
-    }  # fmt: skip
-    packed = wire.Header(**fields).pack()
-    place = 0
-    for offset, size, name, *_ in table(WIRE, "offset"):
-        assert int(offset) == place
-        piece = packed[place : place + int(size)]
-        place += int(size)
-        if name == "magic":
-            assert piece == names[name]
-        else:
-            assert int.from_bytes(piece, "little") == {**names, **fields}[name]
-    assert place == wire.HEADER_BYTES == len(packed)
-    assert f"Header: {place} bytes." in WIRE
-
-
-def test_kinds_and_their_parts_are_those_of_the_page() -> None:
-    told = {int(number): (getattr(wire, name), int(parts)) for number, name, parts, *_ in table(WIRE, "number")}
-    assert told == {kind: (kind, parts) for kind, parts in wire.KINDS.items()}
-
-
 def test_chunks_are_those_of_the_page() -> None:
     behind = WIRE[WIRE.index("**Payload**") :]
-    told = {int(number): name for number, name, *_ in table(behind, "number")}
+    told = {int(number): name for name, number, *_ in table(behind, "chunk")}
     assert told == {getattr(batch, name): name for name in ("RECORDS", "BARRIER", "END", "WATERMARK")}
     assert batch.pack_chunks([batch.barrier(3)]) == struct.pack("<BIIq", 2, 1, 8, 3)
 
@@ -72,13 +45,12 @@ def test_limits_are_those_of_the_page() -> None:
     assert told == {
         "frame, all parts; also plain_bytes": f"{wire.FRAME_BYTES_MAX >> 20} MiB",
         "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
+        "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
         "deltas in a frame, dependencies in a frame": f"{wire.DELTAS_PER_FRAME_MAX:,}",
         "payload gathered into one frame while the peer does not keep up": (
             f"{output_channel.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
         ),
-        "bytes outstanding without credit": (
-            f"credit_bytes ({JobConfig(run='r', name='n', pipeline='p').credit_bytes >> 20} MiB) and one frame"
-        ),
+        "bytes outstanding without credit": (f"credit_bytes ({CONFIG.credit_bytes >> 20} MiB) and one frame"),
     }
     assert f"at most {exchange.FAULT_SORTS_MAX} sorts" in WIRE
     assert f"at most every {exchange.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
