@@ -23,11 +23,12 @@ class Seen:
     State: moves when a delta is taken, and is set anew by each WELCOME.
     """
 
-    __slots__ = ("extents", "grown", "depends_version")
+    __slots__ = ("extents", "grown", "depends", "depends_version")
 
     def __init__(self) -> None:
         self.extents: dict[int, dict[int, int]] = {}
         self.grown: dict[int, int] = {}
+        self.depends: dict[tuple[int, int], int] = {}
         self.depends_version = -1
 
     def reset(self, extents: Iterable[Extent]) -> None:
@@ -36,6 +37,7 @@ class Seen:
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
         self.grown = {}
+        self.depends = {}
         self.depends_version = -1
 
 
@@ -99,7 +101,9 @@ class Holdings:
         if version == seen.depends_version:
             return deltas, []
         seen.depends_version = version
-        return deltas, self.dependencies()
+        news = [each for each in self.dependencies() if seen.depends.get(each[:2]) != each[2]]
+        seen.depends.update({(task, epoch): extent for task, epoch, extent in news})
+        return deltas, news
 
     def dependencies(self) -> list[Extent]:
         """How far every log had come that this task's state depends on, held or not.
