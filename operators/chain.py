@@ -7,7 +7,7 @@ answers of the services, a chain gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -216,13 +216,15 @@ class FusedChain:
         except NotCarried:
             body = b""
         if not body or len(body) > self._record_bytes_max:
-            records = [record for record in records if self._travels(branch, record)]
+            places = iter(enumerate(branch.made))  # records are there in the same order, with others between them
+            records = [record for record in records if self._travels(branch, record, places)]
             if not records:
                 return
             body = encode_records(records)
         outputs.append((ordinal, Chunk(RECORDS, len(records), body, origin_ns)))
 
-    def _travels(self, branch: Branch, record: Any) -> bool:
+    def _travels(self, branch: Branch, record: Any, places: Iterator[tuple[int, Any]]) -> bool:
+        index = next((index for index, made in places if made is record), None)
         try:
             size = len(encode(record))
             if size <= self._record_bytes_max:
@@ -231,7 +233,6 @@ class FusedChain:
                 f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
             )
         except (NotCarried, ValueError) as problem:
-            index = next((index for index, made in enumerate(branch.made) if made is record), None)
             came_from, key = self._came_from(branch, index)
             self._failures.failed(branch.stage.name, key, came_from, record, problem)
         return False

@@ -1,0 +1,264 @@
+"""What operators do to records, where records go, and how they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from causal.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
+from causal.errors import OperatorFailed
+from operators import Operator, Pipeline
+from operators.keys import key_group, task_of_group
+from operators.pipeline import Stream
+from operators.plan import plan
+from operators.routing import KEYS_CACHED_MAX, KeyedRoute
+from tests.unit.operators.scene import (
+    NoSink,
+    Services,
+    chain_of,
+    config,
+    first_field,
+    give,
+    keyed,
+    listed,
+    made,
+    parts_of,
+    planned,
+    records_chunk,
+    source,
+)  # fmt: skip
+
+PAIRS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+class Sum(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.state["sum"] = ctx.state.get("sum", 0) + record[1]
+        yield {"key": ctx.key, "sum": ctx.state["sum"]}
+
+
+class SumInList(Sum):
+    def process(self, record: Any, ctx: Any) -> Any:
+        return list(super().process(record, ctx))
+
+
+class SumOfBatch(Operator):
+    def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
+        for record, state in zip(records, ctx.states(keys), strict=True):
+            state["sum"] = state.get("sum", 0) + record[1]
+        return [{"key": key, "sum": state["sum"]} for key, state in zip(keys, ctx.states(keys), strict=True)]
+
+
+class Quiet(Operator):
+    def process(self, record: Any, ctx: Any) -> None:
+        ctx.state["seen"] = True
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda s: s.map("x", lambda r: r * 10), [10, 20, 30]),
+        (lambda s: s.filter("x", lambda r: r % 2), [1, 3]),
+        (lambda s: s.flat_map("x", lambda r: [r] * r), [1, 2, 2, 3, 3, 3]),
+        (lambda s: s.flat_map("x", lambda r: None if r == 2 else (r,)), [1, 3]),
+        (lambda s: s.map("y", abs).filter("z", lambda r: r > 1).map("x", str), ["2", "3"]),
+    ],
+)
+def test_stateless_operators(build: Callable[[Stream], Stream], expected: list[Any]) -> None:
+    assert give(chain_of(planned(build), "x/0"), [1, 2, 3]) == expected
+
+
+@pytest.mark.parametrize("operator", [Sum, SumInList])
+def test_process_keeps_state_per_key(operator: type[Operator]) -> None:
+    chain = keyed(lambda s: s.process("sum", operator()), "sum/0")
+    assert give(chain, PAIRS) == [{"key": "a", "sum": 1}, {"key": "b", "sum": 2}, {"key": "a", "sum": 4}]
+    assert give(chain, [("b", 1)]) == [{"key": "b", "sum": 3}]
+
+
+def test_process_batch_gets_all_at_once() -> None:
+    chain = keyed(lambda s: s.process("sum", SumOfBatch()), "sum/0")
+    assert give(chain, PAIRS) == [{"key": "a", "sum": 4}, {"key": "b", "sum": 2}, {"key": "a", "sum": 4}]
+
+
+def test_process_may_give_nothing() -> None:
+    chain = keyed(lambda s: s.process("quiet", Quiet()), "quiet/0")
+    assert chain.deliver(0, listed(PAIRS), 0, Services()) == []
+
+
+def test_without_key_by_there_is_one_state_per_task() -> None:
+    chain = chain_of(planned(lambda s: s.process("sum", Sum())), "sum/0")
+    assert give(chain, PAIRS)[-1] == {"key": None, "sum": 6}
+
+
+def test_tasks_do_not_share_their_operator() -> None:
+    class Named(Operator):
+        name = ""
+
+        def open(self, ctx: Any) -> None:
+            self.name = ctx.task
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            yield self.name
+
+    found = planned(lambda s: s.key_by(first_field).process("named", Named(), parallelism=2))
+    one, two = chain_of(found, "named/0"), chain_of(found, "named/1")
+    assert (give(one, PAIRS)[0], give(two, PAIRS)[0], give(one, PAIRS)[0]) == ("named/0", "named/1", "named/0")
+
+
+def test_count_and_reduce_emit_for_each_record() -> None:
+    assert give(keyed(lambda s: s.count("n"), "n/0"), PAIRS) == [("a", 1), ("b", 1), ("a", 2)]
+
+    def add(total: int, record: Any) -> int:
+        return total + int(record[1])
+
+    assert give(keyed(lambda s: s.reduce("sum", add, initial=10), "sum/0"), PAIRS) == [("a", 11), ("b", 12), ("a", 14)]
+    longest = keyed(lambda s: s.reduce("max", max), "max/0")
+    assert give(longest, PAIRS) == [("a", ("a", 1)), ("b", ("b", 2)), ("a", ("a", 3))]
+
+
+@pytest.mark.parametrize("initial", [[], list])
+def test_keys_do_not_share_the_initial_value(initial: Any) -> None:
+    def append(total: list[Any], record: Any) -> list[Any]:
+        total.append(record[1])
+        return total
+
+    chain = keyed(lambda s: s.reduce("all", append, initial=initial), "all/0")
+    assert give(chain, PAIRS) == [("a", [1]), ("b", [2]), ("a", [1, 3])]
+
+
+def test_what_was_yielded_does_not_change_with_the_state() -> None:
+    class Growing(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            ctx.state.setdefault("all", []).append(record[1])
+            ctx.state["n"] = len(ctx.state["all"])
+            yield ctx.state
+            yield ctx.state["all"]
+            yield (ctx.state["all"], 1)
+            yield {"all": ctx.state["all"]}
+
+    one, two = [("k", 1)], [("k", 2)]
+    apart = keyed(lambda s: s.process("g", Growing()), "g/0")
+    together = keyed(lambda s: s.process("g", Growing()), "g/0")
+    assert give(together, one + two) == give(apart, one) + give(apart, two)
+
+
+def test_a_branch_does_not_see_what_another_does_to_its_records() -> None:
+    def spoil(record: Any) -> Any:
+        record["inner"].append("spoilt")
+        record["v"] = 0
+        return record
+
+    pipeline = Pipeline("test")
+    begin = pipeline.source("in", source())
+    begin.map("spoil", spoil).sink("one", NoSink())
+    begin.map("again", spoil).sink("two", NoSink())
+    begin.sink("three", NoSink())
+    chain = chain_of(plan(pipeline, config()), "again/0")
+    outputs = chain.deliver(0, listed([{"v": 1, "inner": []}]), 0, Services())
+    assert [decode_records(chunk.body)[0] for _, chunk in outputs] == [
+        {"v": 0, "inner": ["spoilt"]},
+        {"v": 0, "inner": ["spoilt"]},
+        {"v": 1, "inner": []},
+    ]
+
+
+def test_a_record_goes_to_the_task_that_owns_its_key() -> None:
+    chain = chain_of(planned(lambda s: s.key_by(lambda r: r).count("n", parallelism=3)), "in/0")
+    records = [*range(100), *map(str, range(50)), True, 1.0]
+    outputs = chain.deliver(0, listed(records), 0, Services())
+    assert [ordinal for ordinal, _ in outputs] == [0, 1, 2]
+    for ordinal, chunk in outputs:
+        expected = [r for r in records if task_of_group(key_group(r, 128), 3, 128) == ordinal]
+        assert decode_records(chunk.body) == expected
+        assert chunk.count == len(expected)
+
+
+def test_a_route_forgets_keys_beyond_its_bound() -> None:
+    route = KeyedRoute("n", [0, 1], lambda r: r, 128)
+    records = list(range(KEYS_CACHED_MAX + 10))
+    route.add(records, lambda index, key, problem: pytest.fail(str(problem)))
+    assert len(route._appends) == 10
+    assert sorted(record for _, bucket in route.drain() for record in bucket) == records
+    assert route.drain() == []
+
+
+def test_each_task_in_turn_when_there_is_no_key() -> None:
+    found = planned(lambda s: s.map("m", abs).process("p", Quiet(), parallelism=3))
+    chain = chain_of(found, "m/0")
+    outputs = chain.deliver(0, listed([0, 1, 2, 3]), 0, Services())
+    assert [decode_records(chunk.body) for _, chunk in outputs] == [[0, 3], [1], [2]]
+    again = chain_of(found, "m/0")
+    again.restore(parts_of(chain))
+    for other in (chain, again):
+        outputs = other.deliver(0, listed([4, 5]), 0, Services())
+        assert [(ordinal, decode_records(chunk.body)) for ordinal, chunk in outputs] == [(1, [4]), (2, [5])]
+
+
+def test_one_chunk_per_channel_and_event_with_the_oldest_origin() -> None:
+    chain = chain_of(planned(lambda s: s.map("m", abs)), "m/0")
+    chunks = [records_chunk([1], 70), records_chunk([2], 0), records_chunk([3], 50)]
+    ((ordinal, chunk),) = chain.deliver(0, chunks, 0, Services())
+    assert (ordinal, chunk.kind, chunk.count, chunk.origin_ns) == (0, RECORDS, 3, 50)
+    assert decode_records(chunk.body) == [1, 2, 3]
+
+
+def test_how_records_were_cut_into_chunks_does_not_show() -> None:
+    def outputs(*cuts: list[Any]) -> list[Any]:
+        chain = keyed(lambda s: s.process("sum", Sum()), "sum/0")
+        return chain.deliver(0, [records_chunk(cut) for cut in cuts], 0, Services())
+
+    assert outputs(PAIRS) == outputs(PAIRS[:1], PAIRS[1:])
+
+
+def test_an_empty_output_makes_no_chunk() -> None:
+    assert (
+        chain_of(planned(lambda s: s.filter("none", lambda r: False)), "none/0").deliver(
+            0, listed([1, 2]), 0, Services()
+        )
+        == []
+    )
+
+
+def test_watermarks_follow_the_slowest_input() -> None:
+    pipeline = Pipeline("test")
+    one, two = pipeline.source("one", source()), pipeline.source("two", source())
+    one.union(two).map("both", abs).sink("out", NoSink())
+    found = plan(pipeline, config(on_error="dead-letter"))
+    chain = chain_of(found, "both/0")
+
+    def marks(chain: Any, input: int, *times: int) -> list[tuple[int, int]]:
+        chunks = [watermark(time_ns) for time_ns in times]
+        outputs = chain.deliver(input, [*chunks, records_chunk([1])], 0, Services())
+        assert outputs[0][1].kind == RECORDS
+        return [(ordinal, stamp_of(chunk)) for ordinal, chunk in outputs if chunk.kind == WATERMARK]
+
+    assert marks(chain, 0, 10, 5) == []
+    assert marks(chain, 1, 7) == [(0, 7)]
+    restored = chain_of(found, "both/0")
+    restored.restore(parts_of(chain))
+    for other in (chain, restored):
+        assert marks(other, 0, 12) == []
+        assert marks(other, 1, 20) == [(0, 12)]
+        assert marks(other, 1, 19) == []
+
+
+def test_a_sink_makes_rows() -> None:
+    chain = chain_of(planned(lambda s: s), "out/0")
+    chunks = [records_chunk([{"a": 1}], 3), watermark(1), records_chunk([2])]
+    ((ordinal, chunk),) = chain.deliver(0, chunks, 0, Services())
+    assert (ordinal, chunk.kind, chunk.count, chunk.origin_ns) == (0, ROWS, 2, 3)
+    assert [json.loads(line) for line in chunk.body.splitlines()] == [{"a": 1}, 2]
+    assert chain.deliver(0, [watermark(1)], 2, Services()) == []
+    assert (chain.next_timer_ns(), chain.fire(1, Services()), chain.finish(Services())) == (None, [], [])
+    restored = chain_of(planned(lambda s: s), "out/0")
+    restored.restore(parts_of(chain))
+    assert made(restored.finish(Services())) == []
+
+
+def test_a_sink_names_the_record_that_it_cannot_write() -> None:
+    chain = chain_of(planned(lambda s: s), "out/0")
+    with pytest.raises(OperatorFailed, match=r"'out', position 8 of the channel from in/0: .*record \{\('a',\)"):
+        chain.deliver(0, [records_chunk([1, {("a",): 1}])], 7, Services())

@@ -1,0 +1,171 @@
+"""`ctx` gives in a replay what it gave live, and is refused where it could not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from causal.errors import OperatorFailed
+from operators import CallFailed, Context, Operator
+from tests.unit.operators.scene import Services, chain_of, give, keyed, made, planned
+
+
+class Asks(Operator):
+    def __init__(self, ask: Callable[[Context, Any], Any]) -> None:
+        self.ask = ask
+
+    def process(self, record: Any, ctx: Context) -> Any:
+        yield self.ask(ctx, record)
+
+
+def asks(ask: Callable[[Context, Any], Any], name: str = "op") -> Any:
+    return chain_of(planned(lambda s: s.process(name, Asks(ask))), f"{name}/0")
+
+
+def both(ask: Callable[[Context, Any], Any], records: list[Any]) -> tuple[list[Any], list[Any]]:
+    live = Services()
+    given = give(asks(ask), records, live)
+    return given, give(asks(ask), records, Services(live.log))
+
+
+def test_time_is_read_once() -> None:
+    live, replayed = both(lambda ctx, r: (ctx.now_ns(), ctx.now()), [1, 2])
+    assert live == replayed
+    assert live[0] == (1_000_001_000_000, 1000.002)
+
+
+def test_chance_is_the_same_in_a_replay_and_costs_one_seed() -> None:
+    services = Services()
+    live = give(asks(lambda ctx, r: (ctx.random.random(), str(ctx.uuid()))), [1, 2, 3], services)
+    assert [kind for kind, _ in services.log] == ["seed"]
+    assert give(asks(lambda ctx, r: (ctx.random.random(), str(ctx.uuid()))), [1, 2, 3], Services(services.log)) == live
+    assert len(set(live)) == 3
+    assert all(UUID(text).version == 4 for _, text in live)
+
+
+def test_each_operator_has_a_stream_of_its_own() -> None:
+    def draw(ctx: Context, record: Any) -> float:
+        return ctx.random.random()
+
+    assert give(asks(draw, "one"), [1]) != give(asks(draw, "two"), [1])
+
+
+def test_chance_does_not_depend_on_draws_before_the_epoch() -> None:
+    def draw(ctx: Context, record: Any) -> float:
+        return ctx.random.random()
+
+    one, two = Services(), Services()
+    drawn, fresh = asks(draw), asks(draw)
+    give(drawn, [1, 2, 3], one)
+    two.seed()
+    one.epoch_now = two.epoch_now = 1
+    assert give(drawn, [1], one) == give(fresh, [1], two)
+
+
+def test_a_call_runs_once() -> None:
+    calls: list[int] = []
+
+    def outside(n: int) -> Any:
+        calls.append(n)
+        return {"n": (n, "x")}
+
+    live, replayed = both(lambda ctx, r: ctx.call(outside, r), [1, 2])
+    assert live == replayed == [{"n": (1, "x")}, {"n": (2, "x")}]
+    assert calls == [1, 2]
+
+
+def test_a_call_that_failed_fails_again_without_running() -> None:
+    calls: list[int] = []
+
+    def outside(n: int) -> Any:
+        calls.append(n)
+        raise OSError("nobody there")
+
+    def ask(ctx: Context, record: Any) -> Any:
+        try:
+            return ctx.call(outside, record)
+        except CallFailed as failed:
+            return (failed.kind, failed.reason, str(failed))
+
+    live, replayed = both(ask, [1])
+    assert live == replayed == [("OSError", "nobody there", "OSError: nobody there")]
+    assert calls == [1]
+
+
+def test_an_answer_that_cannot_be_carried_is_a_failed_call() -> None:
+    with pytest.raises(OperatorFailed, match="CallFailed: NotCarried: the answer of ctx.call: a set has no order"):
+        give(asks(lambda ctx, r: ctx.call(lambda: {1})), [1])
+
+
+def test_ctx_is_closed_inside_a_call() -> None:
+    with pytest.raises(OperatorFailed, match="ctx cannot be asked inside a function given to ctx.call"):
+        give(asks(lambda ctx, r: ctx.call(ctx.now)), [1])
+    assert give(asks(lambda ctx, r: (ctx.call(int), ctx.now())), [1]) == [(0, 1000.001)]
+
+
+def test_a_determinant_of_ones_own_is_recorded_by_kind() -> None:
+    services = Services()
+    assert give(asks(lambda ctx, r: ctx.determinant("gauge", lambda: b"7")), [1], services) == [b"7"]
+    assert services.log == [("user gauge", b"7")]
+    replay = Services(services.log)
+    assert give(asks(lambda ctx, r: ctx.determinant("gauge", lambda: b"8")), [1], replay) == [b"7"]
+
+
+def test_key_task_and_replaying() -> None:
+    def build(stream: Any) -> Any:
+        return stream.process("op", Asks(lambda ctx, r: (ctx.key, ctx.task, ctx.replaying)))
+
+    assert give(keyed(build, "op/0"), [("k", 1)]) == [("k", "op/0", False)]
+    assert give(keyed(build, "op/0"), [("k", 1)], Services([])) == [("k", "op/0", True)]
+
+
+def test_the_log_is_silent_in_a_replay(caplog: pytest.LogCaptureFixture) -> None:
+    def ask(ctx: Context, record: Any) -> None:
+        ctx.log.warning("seen %s", record)
+
+    with caplog.at_level(logging.WARNING):
+        both(ask, [1])
+    assert [(entry.name, entry.message) for entry in caplog.records] == [("operators.op", "seen 1")]
+
+
+def test_ctx_is_closed_between_events() -> None:
+    kept: list[Context] = []
+    give(asks(lambda ctx, r: kept.append(ctx)), [1])
+    with pytest.raises(RuntimeError, match="outside of process"):
+        kept[0].now()
+
+
+def test_finish_is_called_for_each_key_in_an_order_that_survives() -> None:
+    class Totals(Operator):
+        def process(self, record: Any, ctx: Context) -> None:
+            ctx.state["n"] = ctx.state.get("n", 0) + record[1]
+
+        def finish(self, ctx: Context) -> Any:
+            yield (ctx.key, ctx.state["n"])
+
+    def build(stream: Any) -> Any:
+        return stream.process("t", Totals())
+
+    one, other = keyed(build, "t/0"), keyed(build, "t/0")
+    records = [(key, 1) for key in ("b", 1, "a", (1, 2), None, "b")]
+    give(one, records)
+    give(other, records[::-1])
+    expected = one.finish(Services())
+    assert expected == other.finish(Services())
+    assert len(expected[0][1].body) > 10
+
+
+def test_finish_without_keys_is_called_once() -> None:
+    class Ends(Operator):
+        def process(self, record: Any, ctx: Context) -> None:
+            return None
+
+        def finish(self, ctx: Context) -> Any:
+            return ["end"]
+
+    chain = chain_of(planned(lambda s: s.process("e", Ends()).map("m", str.upper)), "m/0")
+    assert made(chain.finish(Services())) == ["END"]

@@ -1,0 +1,251 @@
+"""A record on which user code raises stops the job with one line, or becomes a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from causal.batch import RECORDS, decode_records, watermark
+from causal.errors import OperatorFailed, ReplayDivergence
+from operators import Operator
+from operators.pipeline import Stream
+from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, made, planned, records_chunk
+
+RECORDS_IN = [(1, "a"), (0, "b"), (2, "c"), (0, "d")]
+NAN = float("nan")
+
+
+def invert(record: Any) -> Any:
+    return (1 // record[0], record[1])
+
+
+def ended(record: Any) -> Any:
+    if record[0] == 0:
+        raise StopIteration
+    return (record[0], record[1])
+
+
+class Invert(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield ("before", record[1], ctx.state["n"])
+        yield (1 // record[0], record[1])
+
+
+class InvertToList(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        return [invert(record)]
+
+
+class GivesDict(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        return {"a": 1} if record[0] == 0 else [record]
+
+
+class Replaces(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        if record[0] == 0:
+            ctx.state = {"n": 1}
+        yield record
+
+
+class Truth:
+    def __bool__(self) -> bool:
+        raise ValueError("vague")
+
+
+def many(record: Any) -> Any:
+    yield record
+    yield invert(record)
+
+
+CASES: list[tuple[Callable[[Stream], Stream], str, str, list[Any]]] = [
+    (lambda s: s.map("x", invert), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
+    (lambda s: s.map("x", ended), "x", "StopIteration was raised", [(1, "a"), (2, "c")]),
+    (lambda s: s.filter("x", invert), "x", "ZeroDivisionError", [(1, "a"), (2, "c")]),
+    (lambda s: s.filter("x", ended), "x", "StopIteration", [(1, "a"), (2, "c")]),
+    (lambda s: s.filter("x", lambda r: Truth() if r[0] == 0 else r), "x", "ValueError: vague", [(1, "a"), (2, "c")]),
+    (lambda s: s.flat_map("x", lambda r: [invert(r)]), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
+    (lambda s: s.flat_map("x", lambda r: "no" if r[0] == 0 else [r]), "x", "gave a str", [(1, "a"), (2, "c")]),
+    (lambda s: s.flat_map("x", many), "x", "ZeroDivisionError",
+     [(1, "a"), (1, "a"), (0, "b"), (2, "c"), (0, "c"), (0, "d")]),
+    (lambda s: s.process("x", InvertToList()), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
+    (lambda s: s.process("x", GivesDict()), "x", "gave a dict", [(1, "a"), (2, "c")]),
+    (lambda s: s.process("x", Replaces()), "x", "ctx.state was assigned to",
+     [(1, "a"), (0, "b"), (2, "c"), (0, "d")]),
+    (lambda s: s.map("y", lambda r: r).filter("z", lambda r: r[1] != "a").map("x", invert), "x", "Zero", [(0, "c")]),
+    (lambda s: s.flat_map("z", lambda r: [r] if r[1] != "a" else None).map("x", invert), "x", "Zero", [(0, "c")]),
+    (lambda s: s.process("z", InvertToListSafe()).map("x", invert), "x", "Zero", [(1, "a"), (0, "c")]),
+    (lambda s: s.map("x", lambda r: r if r[0] else UUID(int=1)), "x", "UUID cannot be carried", [(1, "a"), (2, "c")]),
+    (lambda s: s.map("x", lambda r: r if r[0] else "long" * 1000), "x", "4003 bytes", [(1, "a"), (2, "c")]),
+    (lambda s: s.map("x", lambda r: r).key_by(invert).count("n"), "key_by before n", "Zero", [(1, "a"), (2, "c")]),
+    (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else NAN).count("n"), "key_by before n",
+     "a key is NaN", [(1, "a"), (2, "c")]),
+    (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
+     "unhashable type: 'list'; give key_by", [(1, "a"), (2, "c")]),
+]  # fmt: skip
+
+
+class InvertToListSafe(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        return [record]
+
+
+@pytest.mark.parametrize(("build", "operator", "error", "rest"), CASES)
+def test_stop_names_operator_position_and_record(
+    build: Callable[[Stream], Stream], operator: str, error: str, rest: list[Any]
+) -> None:
+    chain = chain_of(planned(build, record_bytes_max=1000), "x/0")
+    with pytest.raises(OperatorFailed) as caught:
+        chain.deliver(0, listed(RECORDS_IN), 100, Services())
+    message = str(caught.value)
+    assert message.startswith(f"operator {operator!r}")
+    assert "position 101 of partition 0 of source 'in'" in message
+    assert error in message
+    assert "correct the pipeline, or run it with on_error = dead-letter" in message
+    assert "\n" not in message
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(("build", "operator", "error", "rest"), CASES)
+def test_dead_letter_sets_the_record_aside_and_goes_on(
+    build: Callable[[Stream], Stream], operator: str, error: str, rest: list[Any]
+) -> None:
+    chain = chain_of(planned(build, record_bytes_max=1000, on_error="dead-letter"), "x/0")
+    chunks = [records_chunk(RECORDS_IN[:1]), watermark(1), records_chunk(RECORDS_IN[1:])]
+    outputs = chain.deliver(0, chunks, 100, Services())
+    by_channel = {ordinal: decode_records(chunk.body) for ordinal, chunk in outputs if chunk.kind == RECORDS}
+    letters = by_channel.pop(1)
+    assert list(by_channel.values()) == [rest]
+    assert [set(letter) for letter in letters] == [{"operator", "key", "position", "record", "error"}] * 2
+    assert [letter["operator"] for letter in letters] == [operator] * 2
+    assert [letter["position"] for letter in letters] == [102, 104]  # the watermark has a position as well
+    assert all(error in letter["error"] for letter in letters)
+    assert give(chain, [(3, "e")])
+
+
+def test_a_keyed_failure_names_the_key_and_what_came_before_stands() -> None:
+    found = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()), on_error="dead-letter")
+    records = [(1, "k"), (0, "k"), (2, "k")]
+    outputs = chain_of(found, "x/0").deliver(0, listed(records), 0, Services())
+    rows, letters = (decode_records(chunk.body) for _, chunk in outputs)
+    assert rows == [("before", "k", 1), (1, "k"), ("before", "k", 2), ("before", "k", 3), (0, "k")]
+    assert letters == [
+        {
+            "operator": "x",
+            "key": "k",
+            "position": 1,
+            "record": (0, "k"),
+            "error": "ZeroDivisionError: integer division or modulo by zero",
+        }
+    ]
+    found = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()))
+    with pytest.raises(OperatorFailed, match="operator 'x', key 'k', position 1 of the channel from in/0: Zero"):
+        chain_of(found, "x/0").deliver(0, listed(records), 0, Services())
+
+
+def test_an_output_that_cannot_travel_names_the_key_that_made_it() -> None:
+    class Big(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            yield "x" * record[1]
+
+    found = planned(lambda s: s.key_by(first_field).process("x", Big()), record_bytes_max=100)
+    with pytest.raises(OperatorFailed, match="operator 'x', key 'b', position 1 of .*it is 503 bytes"):
+        chain_of(found, "x/0").deliver(0, listed([("a", 5), ("b", 500)]), 0, Services())
+
+
+def test_many_small_records_may_be_more_than_the_limit_of_one() -> None:
+    assert len(give(chain_of(planned(lambda s: s.map("x", str), record_bytes_max=100), "x/0"), range(500))) == 500
+
+
+def test_a_letter_tells_what_it_cannot_carry() -> None:
+    def fail(record: Any) -> Any:
+        raise ValueError("two\nlines")
+
+    found = planned(lambda s: s.map("o", lambda r: object()).map("x", fail), on_error="dead-letter")
+    (letter,) = give(chain_of(found, "x/0"), [1])
+    assert letter["record"].startswith("<object object at")
+    assert letter["error"] == "ValueError: two lines"
+
+
+def test_long_records_are_cut_in_messages() -> None:
+    with pytest.raises(OperatorFailed) as caught:
+        give(chain_of(planned(lambda s: s.map("x", int)), "x/0"), ["y" * 10_000])
+    assert len(str(caught.value)) < 1700
+
+
+def test_process_batch_stops_always() -> None:
+    class Fails(Operator):
+        def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
+            return [1 // record for record in records]
+
+    found = planned(lambda s: s.process("x", Fails()), on_error="dead-letter")
+    with pytest.raises(OperatorFailed, match="'x', positions 5 to 6 of partition 0 of source 'in': ZeroDivisionError"):
+        give(chain_of(found, "x/0"), [1, 0], first=5)
+
+
+def test_open_that_raises_is_named() -> None:
+    class Fails(Operator):
+        def open(self, ctx: Any) -> None:
+            ctx.now()
+
+        def process(self, record: Any, ctx: Any) -> None:
+            return None
+
+    with pytest.raises(OperatorFailed, match="'x'.*ctx cannot be asked outside of process"):
+        give(chain_of(planned(lambda s: s.process("x", Fails())), "x/0"), [1])
+
+
+def test_our_own_errors_are_not_the_users_even_when_caught() -> None:
+    class Swallows(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            try:
+                ctx.now()
+            except Exception:
+                yield "swallowed"
+
+    chain = chain_of(planned(lambda s: s.process("x", Swallows()), on_error="dead-letter"), "x/0")
+    with pytest.raises(ReplayDivergence):
+        chain.deliver(0, listed([1]), 0, Services(log=[]))
+
+
+def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
+    class Timed(Operator):
+        def process(self, record: Any, ctx: Any) -> None:
+            ctx.set_timer(1, "t")
+
+        def on_timer(self, name: str, ctx: Any) -> Any:
+            return [1 // 0]
+
+    def build(stream: Stream) -> Stream:
+        return stream.key_by(first_field).process("x", Timed())
+
+    stops, goes_on = chain_of(planned(build), "x/0"), chain_of(planned(build, on_error="dead-letter"), "x/0")
+    for chain in (stops, goes_on):
+        give(chain, [("k", 1)])
+    with pytest.raises(OperatorFailed, match="operator 'x', key 'k', as a timer or window fired: ZeroDivisionError"):
+        stops.fire(2_000_000_000, Services())
+    (letter,) = made(goes_on.fire(2_000_000_000, Services()))
+    assert (letter["key"], letter["position"], letter["record"]) == ("k", None, {"timer": "t", "at_s": 1.0})
+
+    def fail(key: Any, records: Any, window: Any) -> Any:
+        return [1 // 0]
+
+    window = chain_of(planned(lambda s: s.window("w", 1, fail), on_error="dead-letter"), "w/0")
+    services = Services()
+    give(window, [1, 2], services)
+    (letter,) = made(window.finish(services))
+    assert letter["record"] == {"window": [1000.0, 1001.0], "records": 2}
+
+
+def test_a_timer_without_on_timer_is_refused() -> None:
+    class Timed(Operator):
+        def process(self, record: Any, ctx: Any) -> None:
+            ctx.set_timer(1)
+
+    with pytest.raises(OperatorFailed, match="Timed sets a timer; define on_timer"):
+        give(chain_of(planned(lambda s: s.process("x", Timed())), "x/0"), [1])

@@ -1,0 +1,145 @@
+"""From names to tasks and channels: fusion, spreading, routing, dead letters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.errors import PipelineError
+from causal.ids import OUTSIDE
+from operators import Operator, Pipeline
+from operators.plan import Plan, plan
+from operators.sinks.jsonlines import JsonLinesSink
+from operators.sources import GeneratedSource
+from tests.unit.operators.scene import NoSink, config, first_field, planned, source
+
+
+class Echo(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        yield record
+
+
+def names(found: Plan) -> dict[str, tuple[str, ...]]:
+    return {task.name: task.operators for task in found.topology.tasks}
+
+
+def edges(found: Plan) -> list[str]:
+    def name(task: int) -> str:
+        return "outside" if task == OUTSIDE else found.topology.tasks[task].name
+
+    return [f"{name(channel.source)} {name(channel.target)}" for channel in found.topology.channels]
+
+
+def test_the_pipeline_of_the_contract() -> None:
+    found = planned(lambda s: s.map("double", abs).key_by(first_field).process("count", Echo(), parallelism=2), 2)
+    assert names(found) == {
+        "double/0": ("in", "double"),
+        "count/0": ("count",),
+        "count/1": ("count",),
+        "out/0": ("out",),
+    }
+    assert found.describe()["tasks"][0] == {
+        "task": "double/0",
+        "operators": ["in", "double"],
+        "inputs": ["in[0]", "in[1]"],
+        "outputs": ["count/0", "count/1"],
+    }
+    assert found.describe()["tasks"][3]["outputs"] == ["outside"]
+    assert found.describe()["pipeline"] == "test"
+    assert found.sources == ("in",)
+
+
+def test_operators_between_two_shuffles_are_one_task() -> None:
+    found = planned(
+        lambda s: s.map("a", abs).filter("b", abs).key_by(abs).process("c", Echo()).map("d", abs).process("e", Echo())
+    )
+    assert names(found) == {"b/0": ("in", "a", "b"), "e/0": ("c", "d", "e"), "out/0": ("out",)}
+
+
+def test_branches_stay_fused_as_a_tree_named_after_the_last() -> None:
+    pipeline = Pipeline("test")
+    begin = pipeline.source("in", source())
+    left = begin.map("left", abs)
+    begin.map("right", abs).sink("out", NoSink())
+    left.sink("log", NoSink())
+    found = plan(pipeline, config())
+    assert names(found) == {"right/0": ("in", "left", "right"), "out/0": ("out",), "log/0": ("log",)}
+    assert edges(found) == ["outside right/0", "right/0 out/0", "right/0 log/0", "out/0 outside", "log/0 outside"]
+
+
+def test_a_union_begins_a_task_and_each_parent_routes() -> None:
+    pipeline = Pipeline("test")
+    one, two = pipeline.source("one", source()), pipeline.source("two", source())
+    one.union(two).map("both", abs).sink("out", NoSink())
+    found = plan(pipeline, config())
+    assert list(names(found)) == ["one/0", "two/0", "both/0", "out/0"]
+    assert edges(found)[2:4] == ["one/0 both/0", "two/0 both/0"]
+
+
+def test_partitions_are_spread_over_the_tasks_of_a_source() -> None:
+    pipeline = Pipeline("test")
+    pipeline.source("in", source(5), parallelism=2).sink("out", NoSink())
+    found = plan(pipeline, config())
+    partitions = [[c.partition for c in found.topology.inputs(task.index)] for task in found.topology.tasks[:2]]
+    assert partitions == [[0, 2, 4], [1, 3]]
+    # fewer sinks than senders: one channel for each sender
+    assert edges(found)[5:7] == ["in/0 out/0", "in/1 out/0"]
+
+
+def test_more_readers_than_senders_are_all_connected() -> None:
+    found = planned(lambda s: s.process("wide", Echo(), parallelism=3))
+    assert names(found)["wide/2"] == ("wide",)
+    assert edges(found)[1:4] == ["in/0 wide/0", "in/0 wide/1", "in/0 wide/2"]
+
+
+def test_fewer_readers_share_the_senders_evenly() -> None:
+    pipeline = Pipeline("test")
+    pipeline.source("in", source(5), parallelism=5).process("p", Echo(), parallelism=2).sink("out", NoSink())
+    between = edges(plan(pipeline, config()))[5:10]
+    assert between == ["in/0 p/0", "in/1 p/1", "in/2 p/0", "in/3 p/1", "in/4 p/0"]
+
+
+def test_connect_adds_an_edge_in_topological_order() -> None:
+    pipeline = Pipeline("test")
+    pipeline.source("one", source()).key_by(first_field).count("n").sink("out", NoSink())
+    pipeline.source("late", source())
+    pipeline.connect("late", "n")
+    found = plan(pipeline, config())
+    assert sorted(edges(found)[2:4]) == ["late/0 n/0", "one/0 n/0"]
+    assert found.topology.ancestors(found.topology.tasks[-1].index)
+
+
+def test_dead_letters_are_a_hidden_sink_of_all_but_sinks(tmp_path: Path) -> None:
+    found = planned(lambda s: s.key_by(abs).count("n"), on_error="dead-letter")
+    assert list(names(found)) == ["in/0", "n/0", "out/0", "dead-letters/0"]
+    assert edges(found)[-3:] == ["in/0 dead-letters/0", "n/0 dead-letters/0", "dead-letters/0 outside"]
+    found.check(tmp_path)
+    found.store(found.topology.channels[-1], tmp_path).open("dead-letters/0", "run", 1).logs  # noqa: B018
+    assert (tmp_path / "dead-letters").is_dir()
+
+
+def test_more_tasks_than_key_groups_are_refused() -> None:
+    with pytest.raises(PipelineError, match="'n' has parallelism 4, but there are only 3 key groups"):
+        planned(lambda s: s.key_by(abs).count("n", parallelism=4), key_groups=3)
+
+
+def test_readers_and_stores_belong_to_channels_from_and_to_outside(tmp_path: Path) -> None:
+    pipeline = Pipeline("test")
+    pipeline.source("in", GeneratedSource(lambda p, i: (p, i), 10, 2)).sink("out", JsonLinesSink(tmp_path / "rows"))
+    found = plan(pipeline, config())
+    read = found.reader(found.topology.channels[1], tmp_path, 0).read(3, 2)
+    assert read is not None
+    assert read.records == [(1, 3), (1, 4)]
+    assert found.store(found.topology.channels[-1], tmp_path).open("out/0", "run", 1).next == 0
+    assert found.companions(tmp_path) == []
+    found.check(tmp_path)
+
+
+def test_a_plan_is_the_same_in_every_process() -> None:
+    def build(stream: Any) -> Any:
+        return stream.map("a", abs).key_by(abs).count("n", parallelism=3)
+
+    assert planned(build).topology == planned(build).topology
+    assert repr(planned(build).topology) == repr(planned(build).topology)

@@ -1,0 +1,168 @@
+"""A snapshot holds the state at its barrier, however slowly it is encoded and whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
+from causal.values import encode
+from operators import Operator
+from operators.state import ChainSnapshot, States, Table, read_part
+from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
+
+keys = st.sampled_from([0, 1, "a", "b", b"c", (1, "x"), None])
+values = st.dictionaries(st.integers() | st.text(max_size=3), st.integers() | st.tuples(st.integers()), max_size=2)
+steps = st.lists(st.tuples(st.just("put"), keys, values) | st.tuples(st.just("step"), st.integers(1, 3), st.none()))
+
+
+def table() -> Table:
+    return Table("t", "op", 16, States())
+
+
+def held(found: Table) -> dict[Any, Any]:
+    return {key: value for key, value in found.values.items() if value}
+
+
+def load(found: Table, job: Any) -> None:
+    for fragments in job.fragments.values():
+        for fragment in fragments:
+            found.load(fragment)
+
+
+@given(st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=5))
+def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, bool]]) -> None:
+    live, restored = table(), table()
+    for number, (actions, full) in enumerate(rounds):
+        full = full or number == 0
+        expected = dict(held(live))
+        job = live.snapshot(full)
+        for action, subject, value in actions:
+            if action == "step":
+                job.step(subject)
+            else:
+                live.touch((subject,))
+                live.values[subject] = dict(value)
+        while job.pending:
+            job.step(2)
+        if full:
+            restored.clear()
+        load(restored, job)
+        assert held(restored) == expected
+        for key, value in held(restored).items():
+            assert repr(value) == repr(expected[key])  # order and types too
+
+
+def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
+    live, restored = table(), table()
+    live.touch(["k"])
+    live.values["k"]["n"] = 1
+    job = live.snapshot(full=False)
+    live.touch(["k", "other"])
+    live.values["k"]["n"] = 2
+    assert job.step(10) == 0
+    load(restored, job)
+    assert held(restored) == {"k": {"n": 1}}
+    assert live.dirty == {"k", "other"}
+
+
+def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:
+    live, restored = table(), table()
+    live.touch(["a", "b"])
+    live.values["a"]["n"] = live.values["b"]["n"] = 1
+    first = live.snapshot(full=True)
+    first.step(9)
+    load(restored, first)
+    live.touch(["a", "c"])
+    live.values["a"].clear()
+    assert live.values["c"] == {}
+    second = live.snapshot(full=False)
+    assert second.step(9) == 2
+    load(restored, second)
+    assert restored.values == {"b": {"n": 1}} == live.values
+    assert live.snapshot(full=False).step(9) == 0
+
+
+def test_a_snapshot_that_is_asked_for_too_early_completes_the_one_before() -> None:
+    live, restored = table(), table()
+    live.touch(["k"])
+    live.values["k"]["n"] = 1
+    first = live.snapshot(full=False)
+    live.snapshot(full=False)
+    load(restored, first)
+    assert held(restored) == {"k": {"n": 1}}
+
+
+class Keeps(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        ctx.state["v"] = record[1]
+
+
+def test_parts_are_grouped_by_key_group() -> None:
+    chain = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0", key_groups=4)
+    give(chain, [(key, key) for key in range(100)])
+    header, *groups = [read_part(part) for part in parts_of(chain)]
+    assert header[0] is not None
+    assert len(groups) == 4
+    assert all(list(tables) == ["keeps"] for _, tables in groups)
+    assert parts_of(chain)[1:] == []  # nothing was touched since
+    assert len(parts_of(chain, full=True)) == 5
+
+
+def test_a_full_snapshot_replaces_what_was_loaded() -> None:
+    class Forgets(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            if record[1]:
+                ctx.state["v"] = record[1]
+            else:
+                ctx.state.clear()
+            yield sorted(ctx.state)
+
+    one = keyed(lambda s: s.process("f", Forgets()), "f/0")
+    standby = keyed(lambda s: s.process("f", Forgets()), "f/0")
+    give(one, [("a", 1), ("b", 1)])
+    standby.restore(parts_of(one, full=True))
+    give(one, [("a", 0)])
+    standby.restore(parts_of(one, full=True))
+    header, *groups = [read_part(part) for part in parts_of(standby, full=True)]
+    assert header[0] is not None
+    assert len(groups) == 1
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), [{"x": frozenset()}]])
+def test_state_that_cannot_be_carried_names_operator_key_and_mend(value: Any) -> None:
+    chain = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0")
+    give(chain, [("good", 1), ("bad", value)])
+    with pytest.raises(OperatorFailed, match="operator 'keeps', key 'bad': its state cannot be checkpointed: .*use"):
+        parts_of(chain)
+
+
+def test_a_snapshot_of_another_pipeline_is_refused() -> None:
+    one = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0")
+    give(one, [("a", 1)])
+    with pytest.raises(PipelineError, match="holds state 'keeps', which this pipeline has not"):
+        keyed(lambda s: s.count("n"), "n/0").restore(parts_of(one))
+    wide = planned(lambda s: s.process("p", Keeps(), parallelism=3))
+    with pytest.raises(PipelineError, match="of another task graph"):
+        keyed(lambda s: s.count("n"), "n/0").restore(parts_of(chain_of(wide, "in/0")))
+
+
+@pytest.mark.parametrize("part", [b"", b"\xc1", encode([1, 2]), encode([2, 0, {}]), encode({})])
+def test_a_part_that_is_none_is_corrupt(part: bytes) -> None:
+    with pytest.raises(CorruptData, match="a part of a snapshot"):
+        read_part(part)
+
+
+def test_parts_wait_for_all_steps() -> None:
+    live = table()
+    live.touch([1, 2])
+    live.values[1]["n"] = live.values[2]["n"] = 1
+    snapshot = ChainSnapshot(False, {}, [live.snapshot(full=False)])
+    assert not snapshot.step(1)
+    with pytest.raises(InvariantViolation):
+        snapshot.parts()
+    assert snapshot.step(9)
+    assert len(snapshot.parts()) >= 2
