@@ -6,12 +6,15 @@ farther ancestors had come travels too, as dependencies, so that *lost* can be t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from causal.errors import Lost, PeerViolation
 from causal.ids import TaskIndex
 from causal.log import DeterminantLog, LogDelta
 from causal.topology import Topology
+
+_EPOCHS_HELD = 4
+"""More than a log has at a time: what is remembered of older ones is forgotten."""
 
 Extent = tuple[int, int, int]
 """(task, epoch, bytes)."""
@@ -58,17 +61,33 @@ class Holdings:
         self._depends: dict[tuple[int, int], int] = {}
         self._depends_version = 0
 
-    def merge(self, deltas: Iterable[LogDelta]) -> None:
+    def merge(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
         """Store what came with a message, before any element of it can be delivered (always-no-orphans, D4).
+
+        All or nothing: a log that ended inside a determinant could not be replayed.
+
+        Args:
+            extents: what somebody says to hold, and must be held here then.
 
         Raises:
             PeerViolation: a log that this task cannot hold, a gap or a contradiction.
         """
+        reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
             if log is None:
                 raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
-            log.merge(delta)
+            where = (delta.task, delta.epoch)
+            reach[where] = max(log.check(delta, reach.get(where, 0)), reach.get(where, 0))
+        for task, epoch, extent in extents:
+            log = self.logs.get(task)
+            if log is None or epoch < log.first_epoch:
+                continue
+            found = max(log.extent(epoch), reach.get((task, epoch), 0))
+            if found < extent:
+                raise PeerViolation(f"log of task {task}, epoch {epoch}: {found} of {extent} bytes came")
+        for delta in deltas:
+            self.logs[delta.task].merge(delta)
 
     def depend(self, extents: Iterable[Extent]) -> None:
         """Note how far ancestors' logs had come that the elements depend on."""
@@ -91,6 +110,8 @@ class Holdings:
             if seen.grown.get(log.task) == log.grown:
                 continue
             extents = seen.extents.setdefault(log.task, {})
+            if len(extents) > _EPOCHS_HELD:
+                seen.extents[log.task] = extents = {e: n for e, n in extents.items() if e >= log.first_epoch}
             for delta in log.deltas(extents):
                 extents[delta.epoch] = delta.offset + len(delta.bytes)
                 deltas.append(delta)
@@ -102,6 +123,8 @@ class Holdings:
             return deltas, []
         seen.depends_version = version
         news = [each for each in self.dependencies() if seen.depends.get(each[:2]) != each[2]]
+        if len(seen.depends) > _EPOCHS_HELD * len(self._everyone):
+            seen.depends = {(t, e): extent for (t, e), extent in seen.depends.items() if e >= self.own.first_epoch}
         seen.depends.update({(task, epoch): extent for task, epoch, extent in news})
         return deltas, news
 

@@ -17,6 +17,7 @@ from causal.errors import Fenced, PeerViolation, ReplayDivergence
 from causal.ids import OUTSIDE
 from causal.inflight import Entry
 from causal.input_channel import InputChannel
+from causal.log import LogDelta
 from causal.output_channel import OutputChannel
 from causal.topology import Topology
 
@@ -28,6 +29,8 @@ CREDIT_WITHIN_NS = 200_000_000
 RESYNC_NOT_BEFORE_NS = 20_000_000
 CORRUPT_FRAMES_MAX = 5
 """So many frames in a row that do not fit, although each was asked for again: the sender cannot do better."""
+DELTA_BYTES_TARGET = 16 << 20
+"""Determinants beyond it travel ahead, in frames of their own."""
 FAULT_SORTS_MAX = 64
 TOLD_MAX = 200
 
@@ -99,10 +102,13 @@ class Exchange:
                 return self._fenced(header)
             if header.incarnation < output.peer_incarnation:
                 raise PeerViolation("an answer of an old incarnation")
+            if header.kind == wire.LOGS:
+                output.stage(wire.unpack_deltas(bytes(parts[1]))[0], header.incarnation)
+                return []
             if header.kind == wire.CREDIT:
                 output.credit(header.position, now_ns)
             else:
-                self._welcome(output, wire.read_welcome(parts[1]), replaying, now_ns)
+                self._welcome(output, wire.read_welcome(parts[1]), header.incarnation, replaying, now_ns)
             return self.pump(now_ns)
         except PeerViolation as problem:
             self.fault(str(problem))
@@ -153,7 +159,14 @@ class Exchange:
         for delta in deltas:
             if delta.task not in self._shared_by[channel.id]:
                 raise PeerViolation(f"a delta of task {delta.task}, whose log the sender does not share")
-        self.holdings.merge(deltas)
+        if not header.sequence:
+            channel.staged.clear()
+        if not header.count:  # half a determinant must not be held, so what travels ahead waits for the rest
+            channel.staged += deltas
+            channel.followed(header.session, header.sequence)
+            return
+        self.holdings.merge([*channel.staged, *deltas])
+        channel.staged.clear()
         position = max(header.position, channel.next)
         channel.accept(header, payload)
         channel.note_depends(position, depends)
@@ -165,7 +178,7 @@ class Exchange:
         if now_ns < channel.resync_at_ns:
             return []
         channel.resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS
-        return [self._welcome_frame(link, channel, 0, collect=False)]
+        return self._welcome_frames(link, channel, 0, collect=False)
 
     def _fence(self, link: bytes, channel: InputChannel) -> list[Effect]:
         self.faults["fenced"] += 1
@@ -188,18 +201,18 @@ class Exchange:
         if not answers:
             channel.held_hello = hello
             return []
-        return [self._answer(channel, hello)]
+        return self._answer(channel, hello)
 
     def answer_held(self) -> list[Effect]:
         """This task has collected: answer those upstream that were waiting for it."""
         effects: list[Effect] = []
         for channel in self.inputs.values():
             if channel.held_hello is not None:
-                effects.append(self._answer(channel, channel.held_hello))
+                effects += self._answer(channel, channel.held_hello)
                 channel.held_hello = None
         return effects
 
-    def _answer(self, channel: InputChannel, hello: wire.Hello) -> Effect:
+    def _answer(self, channel: InputChannel, hello: wire.Hello) -> list[Effect]:
         if not self.recording:
             # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
             # one goes on with a new sender behind what it has.
@@ -207,23 +220,30 @@ class Exchange:
                 channel.restart(hello.low, hello.low_digest)
             elif hello.collect:
                 channel.rebase()
-        return self._welcome_frame(channel.link or b"", channel, hello.attempt, hello.collect)
+        return self._welcome_frames(channel.link or b"", channel, hello.attempt, hello.collect)
 
-    def _welcome_frame(self, link: bytes, channel: InputChannel, attempt: int, collect: bool) -> Effect:
+    def _welcome_frames(self, link: bytes, channel: InputChannel, attempt: int, collect: bool) -> list[Effect]:
         welcome = channel.welcome(attempt)
+        ahead: list[list[LogDelta]] = []
         if self.recording:
             asker = self._askers[channel.id]
             welcome.extents = self.holdings.extents_for(asker)
             if collect:
-                welcome.logs = self.holdings.logs_for(self._held_by[channel.id])
+                logs = self.holdings.logs_for(self._held_by[channel.id])
+                *ahead, welcome.logs = wire.split_deltas(logs, DELTA_BYTES_TARGET)
                 depends = self.holdings.dependencies() + channel.queued_depends()
                 welcome.depends = [extent for extent in depends if extent[0] in asker]
+        header = wire.Header(wire.LOGS, self.job, channel.id, self.incarnation)
+        frames = [[header.pack(), wire.pack_deltas(logs, [])] for logs in ahead]
         header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)
-        return Reply(link, [header.pack(), welcome.pack()])
+        return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
 
-    def _welcome(self, output: OutputChannel, welcome: wire.Welcome, replaying: bool, now_ns: int) -> None:
+    def _welcome(
+        self, output: OutputChannel, welcome: wire.Welcome, incarnation: int, replaying: bool, now_ns: int
+    ) -> None:
+        staged = output.unstage(incarnation)
         if self.collect and self.recording:
-            self.holdings.merge(welcome.logs)
+            self.holdings.merge([*staged, *welcome.logs], welcome.extents)
             self.holdings.depend(welcome.depends)
         if self.collect and not self.recording and not output.welcomed:
             output.renumber(welcome)
@@ -246,7 +266,7 @@ class Exchange:
                         self._loading.add(entry.segment)
                         effects.append(ReadSegment(output.id, entry.segment))
                     break
-                effects.append(self._data_frame(output, entry))
+                effects += self._data_frames(output, entry)
                 output.sent(entry, now_ns)
                 self.first_output = True
                 entry = output.next_entry()
@@ -258,18 +278,29 @@ class Exchange:
     def loaded(self, segment: int) -> None:
         self._loading.discard(segment)
 
-    def _data_frame(self, output: OutputChannel, entry: Entry) -> Effect:
+    def _data_frames(self, output: OutputChannel, entry: Entry) -> list[Effect]:
+        effects: list[Effect] = []
         deltas = b""
         if self.recording:
             lacking, depends = self.holdings.lacking(output.seen)
-            deltas = wire.pack_deltas(lacking, depends)
+            *ahead, rest = wire.split_deltas(lacking, DELTA_BYTES_TARGET)
+            for group in ahead:  # no elements of its own: only what those of the last frame depend on
+                deltas = wire.pack_deltas(group, [])
+                self.delta_bytes += len(deltas)
+                header = self._data_header(output, 0, entry.first)
+                effects.append(Send(output.target, [header.pack(), deltas, b""]))
+                output.sequence += 1
+            deltas = wire.pack_deltas(rest, depends)
             self.delta_bytes += len(deltas)
-        header = wire.Header(
-            wire.DATA, self.job, output.id, self.incarnation, output.session, output.sequence, entry.count,
-            entry.first, entry.digest, entry.origin_ns,
-        )  # fmt: skip
+        header = self._data_header(output, entry.count, entry.first)
+        header.digest, header.origin_ns = entry.digest, entry.origin_ns
         first, payload = wire.pack_payload(header, entry.payload or b"", self.compress.get(output.target, False))
-        return Send(output.target, [first, deltas, payload])
+        return [*effects, Send(output.target, [first, deltas, payload])]
+
+    def _data_header(self, output: OutputChannel, count: int, position: int) -> wire.Header:
+        return wire.Header(
+            wire.DATA, self.job, output.id, self.incarnation, output.session, output.sequence, count, position
+        )
 
     def _hello_frame(self, output: OutputChannel, now_ns: int) -> Effect:
         hello = output.hello(self.collect)

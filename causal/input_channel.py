@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from causal.batch import BARRIER, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
 from causal.errors import PeerViolation, invariant
+from causal.log import LogDelta
 from causal.rolling import RollingDigest
 from causal.wire import Header, Hello, Welcome
 
@@ -35,6 +36,8 @@ class InputChannel:
         """Where answers to the sender go."""
         self.peer_incarnation = 0
         self._session = self._sequence = 0
+        self.staged: list[LogDelta] = []
+        """Deltas that travelled ahead of the frame whose elements depend on them."""
         self.held_hello: Hello | None = None
         self.verifying = True
         """Off where senders may go on in the middle of what was never received here (guarantee none)."""

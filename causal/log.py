@@ -49,30 +49,42 @@ class DeterminantLog:
         held += entry
         self.grown += len(entry)
 
+    def check(self, delta: LogDelta, reach: int = 0) -> int:
+        """The extent of its epoch that `delta` leads to, unless it cannot be merged; changes nothing.
+
+        Args:
+            reach: extent that other deltas lead to, which are merged before.
+
+        Raises:
+            PeerViolation: it begins beyond what is held, or contradicts it.
+        """
+        if delta.epoch < self.first_epoch:
+            return 0
+        held = self._epochs.get(delta.epoch, b"")
+        extent = max(len(held), reach)
+        if delta.offset > extent:
+            raise PeerViolation(
+                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, "
+                f"{extent} bytes are held"
+            )
+        overlap = min(len(held) - delta.offset, len(delta.bytes))
+        if overlap > 0 and held[delta.offset : delta.offset + overlap] != delta.bytes[:overlap]:
+            raise PeerViolation(f"log of task {delta.task}, epoch {delta.epoch}: a delta contradicts what is held")
+        return max(extent, delta.offset + len(delta.bytes))
+
     def merge(self, delta: LogDelta) -> int:
         """Take the unseen suffix of `delta`; returns how many bytes were new.
 
         Raises:
             PeerViolation: it begins beyond what is held, or contradicts it.  Nothing was taken.
         """
-        if delta.epoch < self.first_epoch:
+        before = self.extent(delta.epoch)
+        if self.check(delta) <= before:
             return 0
-        held = self._epochs.get(delta.epoch)
-        extent = 0 if held is None else len(held)
-        if delta.offset > extent:
-            raise PeerViolation(
-                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, "
-                f"{extent} bytes are held"
-            )
-        overlap = min(extent - delta.offset, len(delta.bytes))
-        if held is not None and overlap and held[delta.offset : delta.offset + overlap] != delta.bytes[:overlap]:
-            raise PeerViolation(f"log of task {delta.task}, epoch {delta.epoch}: a delta contradicts what is held")
-        fresh = delta.bytes[overlap:]
-        if fresh:
-            if held is None:
-                held = self._epochs[delta.epoch] = bytearray()
-            held += fresh
-            self.grown += len(fresh)
+        fresh = delta.bytes[before - delta.offset :]
+        held = self._epochs.setdefault(delta.epoch, bytearray())
+        held += fresh
+        self.grown += len(fresh)
         return len(fresh)
 
     def extent(self, epoch: int) -> int:

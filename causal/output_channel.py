@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 from causal.batch import BARRIER, Chunk, pack_chunks
 from causal.dissemination import Seen
-from causal.errors import Lost, ReplayDivergence, invariant
+from causal.errors import Lost, OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
+from causal.log import LogDelta
 from causal.rolling import RollingDigest
 from causal.wire import Hello, Welcome
 
 FRAME_BYTES_TARGET = 256 << 10
 """Chunks gather up to here while the peer does not keep up."""
+CHUNK_BYTES_MAX = 40 << 20
+"""A frame has room for it, for what was gathered before it, and for the determinants that do not travel ahead."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class OutputChannel:
         """Rises with each WELCOME that counts; what is lacking downstream is counted from there."""
         self.sequence = 0
         self.accepted_attempt = 0
+        self._attempt_at_truncation = 0
         self.peer_incarnation = 0
         self.welcomed = False
         self.needs_hello = False
@@ -67,6 +71,8 @@ class OutputChannel:
         self._outstanding: deque[tuple[int, int]] = deque()
         self._outstanding_bytes = 0
         self._expected: _Expected | None = None
+        self._staged: dict[tuple[int, int, int], LogDelta] = {}
+        self._staged_by = 0
         self.sent_bytes = 0
         self.sent_frames = 0
 
@@ -77,7 +83,14 @@ class OutputChannel:
 
         Raises:
             ReplayDivergence: the replay regenerated something else than the peer has.
+            OperatorFailed: no frame could carry it.
         """
+        if chunk.size > CHUNK_BYTES_MAX:
+            raise OperatorFailed(
+                f"{self.name}, position {self.position}: one batch was made into {chunk.count} records of together "
+                f"{chunk.size} bytes, {CHUNK_BYTES_MAX} can be carried; emit less per record, "
+                "or lower batch_elements_max"
+            )
         self._gathered.append(chunk)
         self._gathered_bytes += chunk.size
         self.position += chunk.count
@@ -158,6 +171,18 @@ class OutputChannel:
         self.attempt += 1
         return Hello(self.attempt, self.log.start, self.log.end, self.log.start_digest, collect)
 
+    def stage(self, deltas: Sequence[LogDelta], incarnation: int) -> None:
+        """Bytes of logs that travelled ahead of a WELCOME; a HELLO that was repeated brings them again."""
+        if incarnation != self._staged_by:
+            self._staged, self._staged_by = {}, incarnation
+        for delta in deltas:
+            self._staged[delta.task, delta.epoch, delta.offset] = delta
+
+    def unstage(self, incarnation: int) -> list[LogDelta]:
+        """What this incarnation of the peer has staged, for its WELCOME that is here now."""
+        staged, self._staged = self._staged, {}
+        return list(staged.values()) if incarnation == self._staged_by else []
+
     def welcome(self, told: Welcome, replaying: bool, now_ns: int) -> bool:
         """The peer says what it wants next; returns whether that was news.
 
@@ -169,6 +194,12 @@ class OutputChannel:
             return False
         if not told.attempt and (not self.welcomed or told.next > self._cursor_position()):
             return False
+        if told.next < self.log.start:
+            if told.attempt <= self._attempt_at_truncation:
+                return False  # said before the checkpoint that made these elements needless
+            raise Lost(
+                f"{self.name}: the peer wants position {told.next}, the in-flight log begins at {self.log.start}"
+            )
         self.seal()
         self.log.release_all()
         self._expected = None
@@ -180,12 +211,9 @@ class OutputChannel:
             self._cursor = self.log.end_place
         else:
             place = self.log.place_of(told.next)
-            if place is None:
-                raise Lost(
-                    f"{self.name}: the peer wants position {told.next}, the in-flight log begins at {self.log.start}"
-                )
-            self._check_known(place, expected)
-            self._cursor = place
+            invariant(place is not None, "the in-flight log has no gaps", position=told.next)
+            self._check_known(place, expected)  # type: ignore[arg-type]
+            self._cursor = place  # type: ignore[assignment]
         self.accepted_attempt = max(self.accepted_attempt, told.attempt)
         self.seen.reset(told.extents)
         self.session += 1
@@ -276,7 +304,10 @@ class OutputChannel:
 
     def truncate(self, epoch: int) -> set[int]:
         """Checkpoint `epoch` is complete; returns segments on disk to remove."""
+        before = self.log.start
         gone = self.log.truncate(epoch)
+        if self.log.start > before:
+            self._attempt_at_truncation = self.attempt
         self._cursor = max(self._cursor, self.log.first_place)
         return gone
 

@@ -5,6 +5,7 @@
     WELCOME  header | MessagePack map       downstream → upstream: what I want next, what I hold
     CREDIT   header                         downstream → upstream: delivered up to `position`
     FENCED   header                         to a zombie: `incarnation` is the one that lives
+    LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
 
 Everything that does not fit is a `PeerViolation`; sizes are checked before memory is taken.  The page
 `docs/wire.md` describes the bytes.
@@ -28,8 +29,8 @@ VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
 DELTAS_PER_FRAME_MAX = 1 << 16
 
-DATA, HELLO, WELCOME, CREDIT, FENCED = 1, 2, 3, 4, 5
-KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1}
+DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS = 1, 2, 3, 4, 5, 6
+KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2}
 """Kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
 
 _LZ4 = 1
@@ -149,6 +150,24 @@ def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[tuple[int, int, in
         parts.append(varint(len(depends)))
         parts.extend(varint(task) + varint(epoch) + varint(extent) for task, epoch, extent in depends)
     return b"".join(parts)
+
+
+def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
+    """The same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
+    groups: list[list[LogDelta]] = [[]]
+    room = bytes_max
+    for delta in deltas:
+        start = 0
+        while len(delta.bytes) - start > room:
+            if room:
+                piece = delta.bytes[start : start + room]
+                groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, piece))
+            start += room
+            groups.append([])
+            room = bytes_max
+        groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, delta.bytes[start:]))
+        room -= len(delta.bytes) - start
+    return groups
 
 
 def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[tuple[int, int, int]]]:

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from causal import batch, wire
+from causal import batch, exchange, output_channel, wire
 from causal.batch import Chunk, decode_records, encode_records
-from causal.errors import Lost, PeerViolation, ReplayDivergence
+from causal.errors import Lost, OperatorFailed, PeerViolation, ReplayDivergence
 from causal.inflight import Entry
 from causal.input_channel import InputChannel
 from causal.output_channel import OutputChannel
@@ -228,3 +228,32 @@ def test_what_was_lost_on_the_way_is_sent_again_at_once_and_counted_once() -> No
     again = sent(sender)
     assert [entry.first for entry in again] == [entry.first for entry in lost]
     assert sender.next_entry() is None
+
+
+def test_an_answer_from_before_a_checkpoint_is_stale_and_not_a_loss() -> None:
+    sender, receiver = a_sender(), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of(1))
+    late = receiver.welcome(sender.hello(collect=False).attempt)
+    unasked = receiver.welcome(0)
+    sender.put(batch.barrier(1))
+    for entry in sent(sender):
+        assert accept(receiver, entry)
+    sender.truncate(1)
+    assert sender.welcome(late, False, 0) is False and sender.welcome(unasked, False, 0) is False
+    assert sender.welcomed and sender.next_entry() is None
+    with pytest.raises(Lost, match="begins at 2"):  # asked after the checkpoint, it says the same: it has lost them
+        sender.welcome(Welcome(sender.hello(collect=False).attempt, 0, 0, [], [], []), False, 0)
+
+
+def test_a_batch_that_no_frame_can_carry_blames_the_operator() -> None:
+    sender, receiver = a_sender(credit=1 << 30), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of("before"))
+    largest = Chunk(batch.RECORDS, 1, bytes(output_channel.CHUNK_BYTES_MAX))
+    sender.put(largest)
+    (entry,) = sent(sender)
+    deltas = exchange.DELTA_BYTES_TARGET + output_channel.FRAME_BYTES_TARGET
+    assert wire.HEADER_BYTES + deltas + entry.size <= wire.FRAME_BYTES_MAX
+    with pytest.raises(OperatorFailed, match="a to b, position 2: .* lower batch_elements_max"):
+        sender.put(Chunk(batch.RECORDS, 1, bytes(output_channel.CHUNK_BYTES_MAX + 1)))

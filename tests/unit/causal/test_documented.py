@@ -45,6 +45,7 @@ def test_limits_are_those_of_the_page() -> None:
     assert told == {
         "frame, all parts; also plain_bytes": f"{wire.FRAME_BYTES_MAX >> 20} MiB",
         "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
+        "a chunk: what one batch was made into for one channel": f"{output_channel.CHUNK_BYTES_MAX >> 20} MiB",
         "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
         "deltas in a frame, dependencies in a frame": f"{wire.DELTAS_PER_FRAME_MAX:,}",
         "payload gathered into one frame while the peer does not keep up": (
@@ -52,6 +53,7 @@ def test_limits_are_those_of_the_page() -> None:
         ),
         "bytes outstanding without credit": (f"credit_bytes ({CONFIG.credit_bytes >> 20} MiB) and one frame"),
     }
+    assert f"more than {exchange.DELTA_BYTES_TARGET >> 20} MiB travel ahead" in WIRE
     assert f"at most {exchange.FAULT_SORTS_MAX} sorts" in WIRE
     assert f"at most every {exchange.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
     assert exchange.CORRUPT_FRAMES_MAX == 5 and "the fifth in a row is a `ReplayDivergence`" in WIRE

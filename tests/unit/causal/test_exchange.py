@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal import batch, wire
+from causal import batch, exchange, wire
 from causal.batch import Chunk, encode_records, pack_chunks
 from causal.channels import Channels
 from causal.checkpointing import Cut
@@ -269,6 +269,50 @@ def test_one_that_collects_gets_the_bytes_of_its_log() -> None:
     (welcome,) = parts_of(pair.receiver.receive(hello))
     successor.exchange.receive(b"", welcome, False, True, 0)
     assert successor.holdings.own.bytes_of(0) == b"\x80\x01"
+
+
+def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "DELTA_BYTES_TARGET", 10)
+    pair = Pair()
+    pair.sender.holdings.own.append(0, bytes(range(35)))
+    pair.output.put(Chunk(batch.RECORDS, 1, encode_records(["a"])))
+    frames = parts_of(pair.sender.exchange.pump(0))
+    assert [read_header(parts, JOB).count for parts in frames] == [0, 0, 0, 1]
+    assert pair.receiver.receive(frames[0]) == [] and not pair.receiver.holdings.logs[0].extents()
+    (asked,) = pair.receiver.receive(frames[2])
+    again = pair.answer([asked])
+    assert len(again) == 4 and read_header(again[0], JOB).sequence == 0
+    for parts in again:
+        assert pair.receiver.receive(parts) == []
+    assert pair.receiver.holdings.logs[0].bytes_of(0) == bytes(range(35)) and pair.input.next == 1
+
+    successor = End(0, incarnation=2)
+    assert successor.output is not None
+    successor.output.redial(1, 0)
+    for lost in (0, 2, None):
+        (hello,) = parts_of([successor.exchange._hello_frame(successor.output, 0)])
+        answers = parts_of(pair.receiver.receive(hello))
+        assert [read_header(parts, JOB).kind for parts in answers] == [wire.LOGS] * 3 + [wire.WELCOME]
+        for place, parts in enumerate(answers):
+            if place != lost:
+                successor.exchange.receive(b"", parts, False, True, 0)
+        assert successor.output.welcomed is (lost is None)
+        assert successor.holdings.own.extent(0) == (35 if lost is None else 0)
+    assert successor.holdings.own.bytes_of(0) == bytes(range(35))
+
+
+def test_a_welcome_that_promises_more_than_came_is_not_taken() -> None:
+    successor = End(0, incarnation=2)
+    assert successor.output is not None
+    successor.output.redial(1, 0)
+    successor.exchange.pump(0)
+    welcome = wire.Welcome(1, 0, 0, [(0, 3, 8)], [], [])
+    header = Header(wire.WELCOME, JOB, CHANNEL, 1)
+    successor.exchange.receive(b"", [header.pack(), welcome.pack()], False, True, 0)
+    assert not successor.output.welcomed
+    assert successor.told == ["dropped a frame: log of task 0, epoch 3: 0 of 8 bytes came"]
 
 
 def test_a_hello_is_repeated_until_it_is_answered() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from causal import exchange
 from causal.effects import ReadSegment, ReadSource, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
 from causal.errors import Fenced, Lost, ReplayDivergence
 from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
@@ -160,6 +161,14 @@ class Worst(Haunted, RoughWorld):
 def test_everything_bad_at_once(seed: int) -> None:
     world = Worst(diamond(), seed=seed, records=60, inflight_memory_bytes_max=600)
     run(world, kills=5, pause=300, together=3)
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_determinants_that_do_not_fit_into_one_frame(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "DELTA_BYTES_TARGET", 20)
+    world = Worst(diamond(), seed=seed, records=50)
+    run(world, kills=5, pause=300, together=2)
     check(world)
 
 

@@ -55,6 +55,31 @@ def test_deltas_and_dependencies_read_back(told: list[LogDelta], depends: list[t
     assert wire.unpack_deltas(wire.pack_deltas(told, depends)) == (told, depends)
 
 
+@given(deltas, st.integers(1, 40))
+def test_deltas_split_are_the_same_byte_ranges(told: list[LogDelta], bytes_max: int) -> None:
+    groups = wire.split_deltas(told, bytes_max)
+    assert all(sum(len(delta.bytes) for delta in group) <= bytes_max for group in groups)
+    joined: list[LogDelta] = []
+    for delta in (delta for group in groups for delta in group):
+        last = joined[-1] if joined else None
+        if last and (last.task, last.epoch, last.offset + len(last.bytes)) == (delta.task, delta.epoch, delta.offset):
+            joined[-1] = LogDelta(last.task, last.epoch, last.offset, last.bytes + delta.bytes)
+        else:
+            joined.append(delta)
+    wanted: list[LogDelta] = []
+    for delta in told:
+        last = wanted[-1] if wanted else None
+        if last and (last.task, last.epoch, last.offset + len(last.bytes)) == (delta.task, delta.epoch, delta.offset):
+            wanted[-1] = LogDelta(last.task, last.epoch, last.offset, last.bytes + delta.bytes)
+        else:
+            wanted.append(delta)
+    assert joined == wanted
+
+
+def test_nothing_to_split_is_one_empty_group() -> None:
+    assert wire.split_deltas([], 10) == [[]]
+
+
 def test_nothing_to_say_costs_no_bytes() -> None:
     assert wire.pack_deltas([], []) == b""
 
