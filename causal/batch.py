@@ -24,6 +24,7 @@ ROWS = 5  # a sink's encoded rows; never on the wire
 LISTED = 6  # body = list of records that never were bytes (a source's partition); never on the wire
 
 _CHUNK = struct.Struct("<BII")
+CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 

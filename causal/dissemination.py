@@ -6,18 +6,16 @@ farther ancestors had come travels too, as dependencies, so that *lost* can be t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from causal.errors import Lost, PeerViolation
+from causal.errors import PeerViolation
 from causal.ids import TaskIndex
 from causal.log import DeterminantLog, LogDelta
+from causal.rollback import Extent, Retreat, vector_of
 from causal.topology import Topology
 
 _EPOCHS_HELD = 4
 """More than a log has at a time: what is remembered of older ones is forgotten."""
-
-Extent = tuple[int, int, int]
-"""(task, epoch, bytes)."""
 
 
 class Seen:
@@ -42,6 +40,13 @@ class Seen:
         self.grown = {}
         self.depends = {}
         self.depends_version = -1
+
+    def cut(self, retreats: Mapping[int, Retreat]) -> None:
+        """The holder has forgotten what does not stand of these tasks' logs, and they grow anew from there."""
+        for task, retreat in retreats.items():
+            held = self.extents.get(task, {})
+            self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in held.items()}
+            self.grown.pop(task, None)
 
 
 class Holdings:
@@ -107,15 +112,17 @@ class Holdings:
         """
         deltas: list[LogDelta] = []
         for log in self.logs.values() if store else self._shared:
-            if seen.grown.get(log.task) == log.grown:
+            capped = self.partial and log is not self.own
+            grown = log.grown + self._depends_version if capped else log.grown
+            if seen.grown.get(log.task) == grown:
                 continue
             extents = seen.extents.setdefault(log.task, {})
             if len(extents) > _EPOCHS_HELD:
                 seen.extents[log.task] = extents = {e: n for e, n in extents.items() if e >= log.first_epoch}
-            for delta in log.deltas(extents):
+            for delta in log.deltas(extents, self._depended(log.task) if capped else None):
                 extents[delta.epoch] = delta.offset + len(delta.bytes)
                 deltas.append(delta)
-            seen.grown[log.task] = log.grown
+            seen.grown[log.task] = grown
         if not self.partial:
             return deltas, []
         version = self._depends_version + self.own.grown
@@ -127,6 +134,13 @@ class Holdings:
             seen.depends = {(t, e): extent for (t, e), extent in seen.depends.items() if e >= self.own.first_epoch}
         seen.depends.update({(task, epoch): extent for task, epoch, extent in news})
         return deltas, news
+
+    def _depended(self, task: int) -> dict[int, int]:
+        """How much of that log to pass on where dependencies are told: not more than they are told for.
+
+        Bytes beyond would let their owner replay what nobody says it depends on for.
+        """
+        return {epoch: extent for (owner, epoch), extent in self._depends.items() if owner == task}
 
     def dependencies(self) -> list[Extent]:
         """How far every log had come that this task's state depends on, held or not.
@@ -147,23 +161,41 @@ class Holdings:
             for epoch, extent in self.logs[task].extents().items()
         ]
 
-    def logs_for(self, asker: Iterable[int]) -> list[LogDelta]:
-        """All bytes held of the logs of these tasks, for one that collects."""
-        return [delta for task in asker if task in self.logs for delta in self.logs[task].deltas({})]
+    def logs_for(self, asker: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
+        """The bytes held of the logs of these tasks, for one that collects.
 
-    def lost(self) -> None:
+        Args:
+            depends: what is told beside them; where dependencies matter, no bytes go beyond it (see `_depended`).
+        """
+        vector = vector_of(depends)
+        told: list[LogDelta] = []
+        for task in asker:
+            if task in self.logs:
+                limits = {epoch: n for (owner, epoch), n in vector.items() if owner == task} if self.partial else None
+                told += self.logs[task].deltas({}, limits)
+        return told
+
+    def missing(self) -> list[Extent]:
         """The test for orphans, once everybody downstream has answered (D9).
 
-        Raises:
-            Lost: somebody depends on determinants of this task that no living holder has.
+        Returns: how far the own log could be collected, of each epoch in which others depend on more.
         """
-        for (task, epoch), extent in sorted(self._depends.items()):
-            if task == self.task and extent > self.own.extent(epoch):
-                raise Lost(
-                    f"determinants of task {task}, epoch {epoch}: others depend on {extent} bytes, "
-                    f"{self.own.extent(epoch)} could be collected; more neighbours failed at once than the "
-                    "sharing depth covers: use --sharing-depth full"
-                )
+        own = self.own
+        return [
+            (task, epoch, own.extent(epoch))
+            for (task, epoch), extent in sorted(self._depends.items())
+            if task == self.task and extent > own.extent(epoch)
+        ]
+
+    def cut(self, retreats: Mapping[int, Retreat]) -> None:
+        """Forget what does not stand of the logs of tasks that go back."""
+        for task, retreat in retreats.items():
+            if task in self.logs:
+                self.logs[task].cut(retreat.stands)
+
+    def everything(self) -> list[LogDelta]:
+        """All bytes held of all logs: what a task keeps when it goes back."""
+        return [delta for log in self.logs.values() for delta in log.deltas({})]
 
     def truncate(self, epoch: int) -> None:
         """Checkpoint `epoch` is complete: nobody will replay what came before it."""

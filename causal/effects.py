@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from causal.inflight import Entry
-from causal.ports import Bundle
+from causal.ports import Bundle, Mark
+from causal.rollback import Finding
 
 
 @dataclass(slots=True)
@@ -54,6 +55,22 @@ class TruncateSink:
 
     channel: int
     epoch: int
+
+
+@dataclass(slots=True)
+class WithdrawRows:
+    """Take back, in one step, what came after `mark`; answered by `SinkOpened`."""
+
+    channel: int
+    mark: Mark
+
+
+@dataclass(slots=True)
+class Found:
+    """The answer to an inquiry."""
+
+    number: int
+    finding: Finding
 
 
 @dataclass(slots=True)
@@ -127,6 +144,8 @@ Effect = (
     | OpenSink
     | WriteBundle
     | TruncateSink
+    | WithdrawRows
+    | Found
     | ReadSource
     | SourceCompleted
     | WriteSnapshot

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.ports import Held
+from causal.rollback import Extent, Rollback
 
 
 @dataclass(slots=True)
@@ -76,6 +77,21 @@ class CheckpointCompleted:
 
 
 @dataclass(slots=True)
+class Inquired:
+    """Determinants are lost: stand still, and say whether you depend on them (D9); answered by `Found`."""
+
+    number: int
+    lost: list[Extent]
+
+
+@dataclass(slots=True)
+class Kept:
+    """The inquiry is decided and this task stays: forget what the others take back, and go on."""
+
+    rollback: Rollback
+
+
+@dataclass(slots=True)
 class SnapshotWritten:
     """A snapshot's file is durable."""
 
@@ -124,6 +140,8 @@ Event = (
     | SinkOpened
     | CheckpointAsked
     | CheckpointCompleted
+    | Inquired
+    | Kept
     | SnapshotWritten
     | SegmentWritten
     | SegmentFailed

@@ -229,10 +229,11 @@ class Exchange:
             asker = self._askers[channel.id]
             welcome.extents = self.holdings.extents_for(asker)
             if collect:
-                logs = self.holdings.logs_for(self._held_by[channel.id])
-                *ahead, welcome.logs = wire.split_deltas(logs, DELTA_BYTES_TARGET)
                 depends = self.holdings.dependencies() + channel.queued_depends()
                 welcome.depends = [extent for extent in depends if extent[0] in asker]
+                logs = self.holdings.logs_for(self._held_by[channel.id], depends)
+                welcome.extents = [(d.task, d.epoch, len(d.bytes)) for d in logs]
+                *ahead, welcome.logs = wire.split_deltas(logs, DELTA_BYTES_TARGET)
         header = wire.Header(wire.LOGS, self.job, channel.id, self.incarnation)
         frames = [[header.pack(), wire.pack_deltas(logs, [])] for logs in ahead]
         header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from causal.batch import BARRIER, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
+from causal.batch import BARRIER, CHUNK_HEAD_BYTES, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
 from causal.errors import PeerViolation, invariant
 from causal.log import LogDelta
 from causal.rolling import RollingDigest
@@ -39,6 +39,8 @@ class InputChannel:
         self.staged: list[LogDelta] = []
         """Deltas that travelled ahead of the frame whose elements depend on them."""
         self.held_hello: Hello | None = None
+        self.marking = False
+        """On below full sharing depth: frames can be given back that nothing of has been delivered (D9)."""
         self.verifying = True
         """Off where senders may go on in the middle of what was never received here (guarantee none)."""
         self.fresh = True
@@ -55,6 +57,8 @@ class InputChannel:
         self.last_origin_ns = 0
         self._queue: deque[Chunk] = deque()
         self._depends: deque[tuple[int, list[tuple[int, int, int]]]] = deque()
+        self._frames: deque[tuple[int, RollingDigest]] = deque()
+        """Where each frame begins that waits, and the digest there."""
         self._digest = RollingDigest(digest)
         self._digest_at_barrier: dict[int, int] = {}
 
@@ -104,6 +108,7 @@ class InputChannel:
         if header.position < self.next:
             chunks = self._unseen(chunks, header.position)
             payload = pack_chunks(chunks)
+        before = (self.next, self._digest.copy()) if self.marking else None
         if not self.verifying:
             self._digest.adopt(header.digest)
         elif not self._digest.feed_if(payload, header.digest):
@@ -111,6 +116,8 @@ class InputChannel:
                 f"channel {self.id}, position {header.position}: a frame's digest does not follow from what came before"
             )
         self._take(chunks, len(payload))
+        if before is not None:
+            self._frames.append(before)
         if chunks[-1].kind == BARRIER:
             self._digest_at_barrier[stamp_of(chunks[-1])] = self._digest.close()
         return True
@@ -194,12 +201,32 @@ class InputChannel:
             left -= chunk.count
         self.delivered += count
         if taken[0].kind != LISTED:
-            size = sum(chunk.size for chunk in taken) + 9 * len(taken)
+            size = sum(chunk.size for chunk in taken) + CHUNK_HEAD_BYTES * len(taken)
             self.queued_bytes -= size
             self.uncredited_bytes += size
         if taken[-1].kind == END:
             self.ended = True
+        while self._frames and self._frames[0][0] < self.delivered:
+            self._frames.popleft()
         return taken
+
+    def give_back(self) -> None:
+        """The sender goes back and may not send the same again: forget the frames of which nothing was delivered."""
+        self.staged.clear()
+        self.held_hello = None
+        if not self._frames:
+            return
+        position, digest = self._frames[0]
+        while self.next > position:
+            chunk = self._queue.pop()
+            self.next -= chunk.count
+            self.queued_bytes -= chunk.size + CHUNK_HEAD_BYTES
+            if chunk.kind == BARRIER:
+                self._digest_at_barrier.pop(stamp_of(chunk), None)
+        invariant(self.next == position, "frames hold whole chunks", channel=self.id, next=self.next, frame=position)
+        self._digest = digest
+        self._frames.clear()
+        self._depends = deque((at, extents) for at, extents in self._depends if at < position)
 
     def note_depends(self, position: int, extents: list[tuple[int, int, int]]) -> None:
         """Elements from `position` on depend on so much of these logs (D9); counts once one of them is delivered."""

@@ -6,6 +6,7 @@ an overlap must be byte-equal.  One class serves the owner, who appends, and the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from causal.errors import PeerViolation, invariant
@@ -103,14 +104,24 @@ class DeterminantLog:
         held = self._epochs.get(epoch)
         return b"" if held is None else bytes(held[start:])
 
-    def deltas(self, beyond: dict[int, int]) -> list[LogDelta]:
-        """What a holder lacks that has `beyond[epoch]` bytes of each epoch."""
+    def deltas(self, beyond: dict[int, int], limits: dict[int, int] | None = None) -> list[LogDelta]:
+        """What a holder lacks that has `beyond[epoch]` bytes of each epoch; up to `limits[epoch]`, if there are any."""
         lacking = []
         for epoch in sorted(self._epochs):
             start = beyond.get(epoch, 0)
-            if start < len(self._epochs[epoch]):
-                lacking.append(LogDelta(self.task, epoch, start, bytes(self._epochs[epoch][start:])))
+            end = len(self._epochs[epoch])
+            if limits is not None:
+                end = min(end, limits.get(epoch, 0))
+            if start < end:
+                lacking.append(LogDelta(self.task, epoch, start, bytes(self._epochs[epoch][start:end])))
         return lacking
+
+    def cut(self, stands: Mapping[int, int]) -> None:
+        """Forget what is beyond `stands[epoch]` bytes of each epoch: it did not happen (D9)."""
+        for epoch in list(self._epochs):
+            del self._epochs[epoch][stands.get(epoch, 0) :]
+            if not self._epochs[epoch]:
+                del self._epochs[epoch]
 
     def truncate(self, epoch: int) -> None:
         """Forget every epoch below `epoch`."""

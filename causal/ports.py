@@ -119,6 +119,22 @@ class Bundle:
     logs: tuple[LogDelta, ...]
     """What the store does not hold yet of every determinant the rows depend on."""
     ended: bool = False
+    depends: tuple[tuple[int, int, int], ...] | None = None
+    """Below full sharing depth: (task, epoch, bytes) of every log that the rows depend on, as far as it has grown
+    since the bundle before.  None where the store holds all logs that its rows depend on."""
+    rollback: int = 0
+    """How many rollbacks the writer knew to be decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a bundle with dependencies ended: a place to which rows can be taken back (D9)."""
+
+    next: int
+    digest: int
+    epoch: int
+    rollback: int
+    depends: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +145,9 @@ class Held:
     digest: int
     logs: tuple[LogDelta, ...]
     """One whole log, from offset 0, per (task, epoch) held."""
+    marks: tuple[Mark, ...] = ()
+    """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
+    where bundles came without dependencies."""
 
 
 class SinkStore(Protocol):
@@ -157,6 +176,16 @@ class SinkStore(Protocol):
 
     def truncate(self, epoch: int) -> None:
         """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
+        ...
+
+    def withdraw(self, mark: Mark) -> Held:
+        """Take back, all or nothing, the rows and determinants of every bundle after `mark`, one of `Held.marks`.
+
+        They depend on determinants that are lost, which can happen below full sharing depth only (D9).  A store
+        that cannot take rows back leaves this out, and the job stops instead.
+
+        Raises: as `write`.
+        """
         ...
 
     def close(self) -> None: ...

@@ -33,6 +33,12 @@ class RollingDigest:
         self.value = expected
         return True
 
+    def copy(self) -> RollingDigest:
+        """One that goes its own way from here."""
+        other = RollingDigest.__new__(RollingDigest)
+        other._hash, other.value = self._hash.copy(), self.value
+        return other
+
     def adopt(self, value: int) -> None:
         """Take the sender's word: it went on from bytes that this end never saw."""
         self._hash = xxhash.xxh3_64(seed=value)

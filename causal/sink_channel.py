@@ -5,15 +5,38 @@ The store is a peer: opening it is the handshake, `Held` is its WELCOME.  Positi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from causal.batch import BARRIER, ROWS, Chunk
 from causal.dissemination import Holdings, Seen
 from causal.errors import Lost, ReplayDivergence
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, Held, Mark
+from causal.rollback import Extent, Rollback, beyond, vector_of
 from causal.rolling import RollingDigest
 
 BUNDLE_BYTES_TARGET = 256 << 10
 BUNDLE_EVENTS_MAX = 64
 """Rows of so many events may wait for one atomic write while more input is waiting."""
+
+
+def truncated(marks: Sequence[Mark], epoch: int) -> list[Mark]:
+    """Without those of earlier epochs, but for the last of these: there what follows begins.
+
+    Its rows are covered by the checkpoint and depend on nothing later; what it was told of later epochs, because its
+    writer's neighbours were ahead, counts for the rows behind it.
+    """
+    earlier = [mark for mark in marks if mark.epoch < epoch]
+    if len(earlier) < 2:
+        return list(marks)
+    depends = vector_of(extent for mark in earlier for extent in mark.depends)
+    kept = tuple((task, e, extent) for (task, e), extent in sorted(depends.items()) if e >= epoch)
+    return [replace(earlier[-1], depends=kept), *marks[len(earlier) :]]
+
+
+def depended(marks: Sequence[Mark]) -> dict[tuple[int, int], int]:
+    """All that the rows up to the last mark depend on, of what no complete checkpoint covers."""
+    return vector_of(extent for mark in marks for extent in mark.depends) if len(marks) > 1 else {}
 
 
 class SinkChannel:
@@ -33,6 +56,37 @@ class SinkChannel:
         self._row_bytes = 0
         self._first = position
         self._origins: list[tuple[int, int]] = []
+        self._marks: list[Mark] = []
+
+    def orphaned(self, held: Held, rollback: Rollback) -> Mark | None:
+        """The place to which visible rows must be taken back, because what is behind it depends on what was lost.
+
+        Raises:
+            Lost: rows that a complete checkpoint covers would have to go.
+        """
+        marks = truncated(held.marks, self.epoch)
+        depends: dict[tuple[int, int], int] = {}
+        for place, mark in enumerate(marks):
+            depends |= vector_of(mark.depends)
+            if place and beyond(depends, rollback.lost_since(mark.rollback)) is not None:
+                back = marks[place - 1]
+                if back.next < self.position:
+                    raise Lost(
+                        f"{self.name}: rows from {back.next} on depend on what was lost; a checkpoint covers them"
+                    )
+                return back
+        return None
+
+    def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
+        """What the visible rows depend on that may stay, if these logs are lost."""
+        depends: dict[tuple[int, int], int] = {}
+        stands: dict[tuple[int, int], int] = {}
+        for place, mark in enumerate(self._marks):
+            depends |= vector_of(mark.depends)
+            if place and beyond(depends, lost) is not None:
+                break
+            stands = dict(depends) if place else {}
+        return stands
 
     def open(self, held: Held, aligned: bool) -> None:
         """The store says what it has.
@@ -41,6 +95,7 @@ class SinkChannel:
             aligned: false for guarantees without determinants: go on behind what is there.
         """
         self.opened = True
+        self._marks = truncated(held.marks, self.epoch)
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in held.logs)
         if not aligned:
             self.position = self._first = held.next
@@ -94,6 +149,10 @@ class SinkChannel:
         if self.position < self._held_next:
             self._compare()
 
+    def truncate(self, epoch: int) -> None:
+        """Checkpoint `epoch` is complete: rows before it stay, whatever is lost."""
+        self._marks = truncated(self._marks, epoch)
+
     @property
     def digest(self) -> int:
         """After the last row."""
@@ -107,11 +166,21 @@ class SinkChannel:
     def full(self) -> bool:
         return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
 
-    def bundle(self, holdings: Holdings | None, incarnation: int) -> tuple[Bundle, list[tuple[int, int]]]:
+    def bundle(
+        self, holdings: Holdings | None, incarnation: int, rollback: int
+    ) -> tuple[Bundle, list[tuple[int, int]]]:
         """What waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
-        logs = () if holdings is None else tuple(holdings.lacking(self.seen, store=True)[0])
+        logs, told = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
         first, count = self._first, self.position - self._first
-        bundle = Bundle(first, count, b"".join(self._rows), self._digest.value, self.epoch, incarnation, logs)
+        depends = tuple(told) if holdings is not None and holdings.partial else None
+        bundle = Bundle(
+            first, count, b"".join(self._rows), self._digest.value, self.epoch, incarnation, tuple(logs),
+            depends=depends, rollback=rollback,
+        )  # fmt: skip
+        if depends is not None:
+            if not self._marks:
+                self._marks.append(Mark(first, self._held_digest, self.epoch, rollback, ()))
+            self._marks.append(Mark(self.position, bundle.digest, self.epoch, rollback, depends))
         origins, self._origins = self._origins, []
         self._rows = []
         self._row_bytes = 0

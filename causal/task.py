@@ -1,19 +1,17 @@
 """A task: one single-threaded state machine, events in, effects out (D1).
 
 Live, `Turn` picks what to perform from what has arrived and logs it; replaying, it reads the log and
-waits until that can be performed.  `_perform_*` serves both: there is no second code path for recovery.
+waits until that can be performed (`causal.execution`): there is no second code path for recovery.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from causal import batch
 from causal.channels import Channels
-from causal.checkpointing import Checkpointing, Cut, SnapshotFile
+from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
-from causal.determinants import Barrier, Order, Timer
 from causal.dissemination import Holdings
 from causal.effects import (
     Effect,
@@ -22,14 +20,15 @@ from causal.effects import (
     RemoveSegments,
     SourceCompleted,
     TruncateSink,
-    WriteBundle,
+    WithdrawRows,
 )
-from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import (
     CheckpointAsked,
     CheckpointCompleted,
     Event,
     FrameReceived,
+    Inquired,
+    Kept,
     PeerAt,
     PeerDown,
     SegmentFailed,
@@ -42,15 +41,21 @@ from causal.events import (
     Turn,
 )
 from causal.exchange import Exchange
+from causal.execution import Execution
 from causal.ids import TaskIndex
-from causal.input_channel import InputChannel
-from causal.ports import Chain, Live, Output
+from causal.inquiry import Inquiry
+from causal.log import LogDelta
+from causal.ports import Chain, Live
 from causal.reading import Reading
 from causal.recovery import ANSWERS_UPSTREAM, PERFORMS, Recovery, State, Step
+from causal.rollback import NO_ROLLBACK, Extent, Retreat, Rollback
 from causal.schedule import Schedule
-from causal.services import CausalServices
+from causal.sink_channel import depended
 from causal.spilling import Spilling
 from causal.topology import Topology
+
+_NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
+"""What would change the answer to an inquiry; frames that are dropped are asked for again."""
 
 
 class TaskProtocol:
@@ -60,6 +65,8 @@ class TaskProtocol:
         cut: where the task stood at the checkpoint that `chain` was restored from; `Cut()` for none.
         files: the files of that checkpoint.
         tell: called with one line on each new sort of fault; for the log of the process.
+        rollback: what has been decided about lost determinants since that checkpoint.
+        retained: what the incarnation before, which ran in this process, held of determinants that stand.
 
     `handle` is the only mutator.  It raises an error of `causal.errors` when the task cannot go on;
     the task is then in state FAILED and must not be handled further.
@@ -76,52 +83,60 @@ class TaskProtocol:
         cut: Cut,
         files: list[SnapshotFile],
         tell: Callable[[str], None],
+        rollback: Rollback = NO_ROLLBACK,
+        retained: Sequence[LogDelta] = (),
     ) -> None:
         self.name = topology.tasks[task].name
         self.incarnation = incarnation
-        self._config = config
         self._recording = config.guarantee == "causal"
-        self._chain = chain
         self._live = live
         self._tell = tell
         self.recovery = Recovery(self.name)
         self.holdings = Holdings(topology, task, config.sharing_depth if self._recording else 0, cut.epoch)
+        self.holdings.merge(retained)
         self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._recording)
         self.schedule.last_ns = cut.last_ns
-        self._services = CausalServices(self.schedule, live)
-        self._checkpointing = Checkpointing(chain, cut, files)
-        self.finished = cut.finished
         self.channels = channels = Channels(topology, task, config, cut)
+        for channel in channels.network:
+            channel.marking = self._recording and self.holdings.partial
         self.inputs = channels.inputs
-        self._outputs = channels.outputs
+        self.execution = Execution(
+            self.recovery, config, chain, live, channels, self.holdings, self.schedule, cut, files, incarnation
+        )
+        self.execution.rollback = rollback.number
         self._spilling = Spilling(channels, config)
         self._reading = Reading(channels, self.schedule, config.batch_elements_max)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
             {c.id: c for c in channels.network}, channels.downstream, tell,
         )  # fmt: skip
-        self._asked_epoch = 0
-        self._next_input = 0
+        self.inquiry = Inquiry(rollback)
+        self.lost: list[Extent] = []
+        """Logs of its own that others depend on beyond what could be collected; it waits for a decision (D9)."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
-        self._replayed_elements = 0
         self._first_output_told = False
-        self.reported_finished = False
+        self._rows_visible: dict[int, int] = {}
+
+    @property
+    def finished(self) -> bool:
+        """All inputs have ended and everything that follows from them has been put out."""
+        return self.execution.finished
+
+    @property
+    def reported_finished(self) -> bool:
+        return self.execution.reported_finished
 
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """Learn `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
-        self.idle = False  # whatever was learnt may have given a Turn something to do
+        asked = self.inquiry.asked is not None
+        self.idle = asked  # else whatever was learnt may have given a Turn something to do
+        if asked and type(event) in _NOT_WHILE_ASKED:
+            return []
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
-        except ReplayDivergence as problem:
-            self.recovery.step(Step.FAILED, now_ns)
-            if self._recording and self.holdings.partial:  # a store holds no dependencies, so it may be either
-                raise ReplayDivergence(
-                    f"{problem} (or more neighbours failed at once than the sharing depth covers)"
-                ) from problem
-            raise
         except Exception:
             self.recovery.step(Step.FAILED, now_ns)
             raise
@@ -146,7 +161,10 @@ class TaskProtocol:
         for channel in self.channels.network:
             if channel.source == event.task:
                 channel.introduce(max(channel.peer_incarnation, event.incarnation))
-        return self.exchange.pump(now_ns) if self.recovery.state is not State.RESTORED else []
+        return self._pump(now_ns) if self.recovery.state is not State.RESTORED else []
+
+    def _pump(self, now_ns: int) -> list[Effect]:
+        return self.exchange.pump(now_ns) if self.inquiry.asked is None else []
 
     def _peer_down(self, event: PeerDown, now_ns: int) -> list[Effect]:
         for output in self.channels.downstream.values():
@@ -155,37 +173,82 @@ class TaskProtocol:
         return []
 
     def _sink_opened(self, event: SinkOpened, now_ns: int) -> list[Effect]:
+        sink, held = self.channels.sinks[event.channel], event.held
         if self._recording:
-            self.holdings.merge([d for d in event.held.logs if d.task in self.holdings.logs])
-        self.channels.sinks[event.channel].open(event.held, self._recording)
-        return self._collected(now_ns)
+            visible = self._rows_visible.setdefault(event.channel, held.next)
+            mark = sink.orphaned(held, self.inquiry.rollback)
+            if mark is not None:
+                return [WithdrawRows(event.channel, mark)]
+            self.holdings.merge([d for d in held.logs if d.task in self.holdings.logs])
+            self.holdings.depend((*log, extent) for log, extent in depended(held.marks).items())
+        sink.open(held, self._recording)
+        effects: list[Effect] = []
+        if self._recording and held.next < visible:
+            effects.append(Phase("withdrawn", visible - held.next))
+        return effects + self._answered_inquiry() + self._collected(now_ns)
 
     def _collected(self, now_ns: int) -> list[Effect]:
-        """Begin to replay once everybody downstream has answered (D5)."""
-        if self.recovery.state is not State.COLLECTING:
+        """Begin to replay once everybody downstream has answered (D5), unless something is lost (D9)."""
+        if self.recovery.state is not State.COLLECTING or self.inquiry.asked is not None:
             return []
         answered = [o.welcomed for o in self.channels.downstream.values()]
         if not all(answered + [s.opened for s in self.channels.sinks.values()]):
             return []
-        self.holdings.lost()
+        missing = self.holdings.missing()
+        if missing:
+            news, self.lost = missing != self.lost, missing
+            return [Phase("lost")] if news else []
         self.exchange.collect = False
         self.recovery.step(Step.COLLECTED, now_ns)
         return [Phase("collected"), *self.exchange.answer_held()]
 
+    # -- lost determinants (D9) ----------------------------------------------------------------------
+
+    def _inquired(self, event: Inquired, now_ns: int) -> list[Effect]:
+        self.inquiry.ask(event)
+        return self._answered_inquiry()
+
+    def _answered_inquiry(self) -> list[Effect]:
+        return self.inquiry.answer(self.recovery.state, self.holdings, self.channels)
+
+    def _kept(self, event: Kept, now_ns: int) -> list[Effect]:
+        if not self.inquiry.decided(event.rollback):
+            return []
+        self.execution.rollback = event.rollback.number
+        retreats = event.rollback.retreats
+        self.holdings.cut(retreats)
+        for channel in self.channels.network:
+            if channel.source in retreats:
+                channel.give_back()
+                channel.introduce(max(channel.peer_incarnation, retreats[channel.source].incarnation))
+        for output in self.channels.downstream.values():
+            output.seen.cut(retreats)
+        return self._pump(now_ns)
+
+    def retained(self, retreat: Retreat, rollback: Rollback) -> list[LogDelta]:
+        """What the incarnation that follows this one in its process keeps of what it held."""
+        self.holdings.cut(rollback.retreats)
+        self.holdings.own.cut(retreat.stands)
+        return self.holdings.everything()
+
+    # -- checkpoints and the disk --------------------------------------------------------------------
+
     def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
-        self._asked_epoch = max(self._asked_epoch, event.epoch)
+        self.execution.asked_epoch = max(self.execution.asked_epoch, event.epoch)
         return []
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        cut = self._checkpointing.completed(event.epoch)
+        cut = self.execution.checkpointing.completed(event.epoch)
         self.holdings.truncate(event.epoch)
         gone: set[int] = set()
         for output in self.channels.downstream.values():
             gone |= output.truncate(event.epoch)
         if gone:
             effects.append(RemoveSegments(sorted(gone)))
-        effects += [TruncateSink(channel, event.epoch) for channel in self.channels.sinks]
+        for sink in self.channels.sinks.values():
+            sink.truncate(event.epoch)
+            effects.append(TruncateSink(sink.id, event.epoch))
         if cut is not None:
             effects += [
                 SourceCompleted(c.id, cut.inputs[c.id][0]) for c in self.channels.partitions if c.id in cut.inputs
@@ -193,7 +256,7 @@ class TaskProtocol:
         return effects
 
     def _snapshot_written(self, event: SnapshotWritten, now_ns: int) -> list[Effect]:
-        return self._checkpointing.written(event.epoch, event.file)
+        return self.execution.checkpointing.written(event.epoch, event.file)
 
     def _segment_written(self, event: SegmentWritten, now_ns: int) -> list[Effect]:
         return self._spilling.written(event)
@@ -205,157 +268,34 @@ class TaskProtocol:
     def _segment_read(self, event: SegmentRead, now_ns: int) -> list[Effect]:
         self.exchange.loaded(event.segment)
         self.channels.downstream[event.channel].loaded(event.segment, dict(event.payloads))
-        return self.exchange.pump(now_ns)
+        return self._pump(now_ns)
 
     def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
         self._reading.answered(event)
         return []
 
-    # -- one event of the schedule ------------------------------------------------------------------
+    # -- a turn --------------------------------------------------------------------------------------
 
     def _turn(self, event: Turn, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
+        execution = self.execution
         self.idle = True
         if self.recovery.state in PERFORMS:
-            performed = not self._full() and self._perform_next(effects, now_ns)
-            self.idle = not performed and not self._checkpointing.encoding
-            if self._checkpointing.encoding:
-                effects += self._checkpointing.step()
-            self._flush_sinks(effects, force=not performed)
+            performed = not self._full() and execution.perform_next(effects, now_ns)
+            self.idle = not performed and not execution.checkpointing.encoding
+            if execution.checkpointing.encoding:
+                effects += execution.checkpointing.step()
+            execution.flush_sinks(effects, force=not performed)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
         for channel in self.channels.network:
             if channel.uncredited_bytes:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
-        if self.exchange.first_output and not self._first_output_told:
+        if not self._first_output_told and (self.exchange.first_output or execution.wrote):
             self._first_output_told = True
             effects.append(Phase("first_output"))
         return effects
-
-    def _perform_next(self, effects: list[Effect], now_ns: int) -> bool:
-        schedule = self.schedule
-        if self.recovery.state is State.REPLAYING:
-            if schedule.replaying:
-                return self._replay_next(effects)
-            if not schedule.exhausted():
-                raise ReplayDivergence(
-                    f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not"
-                )
-            self._go_live(effects, now_ns)
-        return self._perform_live(effects)
-
-    def _replay_next(self, effects: list[Effect]) -> bool:
-        told = self.schedule.peek()
-        if type(told) is Order:
-            if told.input >= len(self.inputs):
-                raise ReplayDivergence(f"{self.name}: its log names input {told.input}, it has {len(self.inputs)}")
-            channel = self.inputs[told.input]
-            if channel.queued < told.count:
-                return False
-            self.schedule.take(Order)
-            self._replayed_elements += told.count
-            self._perform_order(channel, told.count, effects)
-        elif type(told) is Timer:
-            self.schedule.take(Timer)
-            self._emit(self._chain.fire(told.due_ns, self._services), effects)
-        elif type(told) is Barrier:
-            self.schedule.take(Barrier)
-            self._perform_barrier(told.epoch, effects)
-        else:
-            raise ReplayDivergence(
-                f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay "
-                "did not ask for; user code took another path than before: use ctx for clock, random numbers and calls"
-            )
-        return True
-
-    def _go_live(self, effects: list[Effect], now_ns: int) -> None:
-        for output in self._outputs:
-            output.replayed()
-        self.recovery.step(Step.REPLAYED, now_ns)
-        effects.append(Phase("replayed", self._replayed_elements))
-        effects.append(Phase("running"))
-
-    def _perform_live(self, effects: list[Effect]) -> bool:
-        due_ns = None if self.finished else self._chain.next_timer_ns()
-        if due_ns is not None and due_ns <= self._live.wall_ns():
-            reading = self._services.reading_ns()
-            self.schedule.record(Timer(reading))
-            self._emit(self._chain.fire(reading, self._services), effects)
-            return True
-        if self.channels.partitions and self._asked_epoch > self.schedule.epoch and not self._checkpointing.encoding:
-            epoch = self.schedule.epoch + 1
-            self.schedule.record(Barrier(epoch))
-            self._perform_barrier(epoch, effects)
-            return True
-        inputs = self.inputs
-        for step in range(len(inputs)):
-            channel = inputs[(self._next_input + step) % len(inputs)]
-            count = channel.head_count(self._config.batch_elements_max, self._config.credit_bytes // 2)
-            if count:
-                self._next_input = (channel.ordinal + 1) % len(inputs)
-                self.schedule.record_order(channel.ordinal, count)
-                self._perform_order(channel, count, effects)
-                return True
-        return False
-
-    def _perform_order(self, channel: InputChannel, count: int, effects: list[Effect]) -> None:
-        first = channel.delivered
-        try:
-            chunks = channel.take(count)
-        except PeerViolation as problem:
-            raise ReplayDivergence(
-                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
-            ) from problem
-        if self.holdings.partial:
-            self.holdings.depend(channel.delivered_depends())
-        kind = chunks[0].kind
-        if kind == batch.BARRIER:
-            epoch = batch.stamp_of(chunks[0])
-            if self._checkpointing.deliver(channel, epoch, self.channels.network, self.schedule.epoch):
-                self._perform_barrier(epoch, effects)
-        elif kind == batch.END:
-            self._perform_end(effects)
-        else:
-            self._emit(self._chain.deliver(channel.ordinal, chunks, first, self._services), effects)
-
-    def _perform_end(self, effects: list[Effect]) -> None:
-        if not all(channel.ended for channel in self.inputs):
-            return
-        self._emit(self._chain.finish(self._services), effects)
-        self.finished = True
-        for output in self._outputs:
-            output.put(batch.end())
-
-    def _perform_barrier(self, epoch: int, effects: list[Effect]) -> None:
-        """All inputs have come to barrier `epoch`: pass it on, then freeze the state."""
-        invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
-        self._flush_sinks(effects, force=True)
-        effects += self._checkpointing.finish_encoding()
-        for output in self._outputs:
-            output.put(batch.barrier(epoch))
-        self.schedule.advance(epoch)
-        inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self.inputs}
-        outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
-        cut = Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished)
-        self._checkpointing.freeze(cut)
-
-    def _emit(self, outputs: list[Output], effects: list[Effect]) -> None:
-        for ordinal, chunk in outputs:
-            self._outputs[ordinal].put(chunk)
-
-    # -- around it ----------------------------------------------------------------------------------
-
-    def _flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        for sink in self.channels.sinks.values():
-            if sink.waiting and (force or sink.full):
-                bundle, origins = sink.bundle(self.holdings if self._recording else None, self.incarnation)
-                effects.append(WriteBundle(sink.id, bundle, origins))
-                self.exchange.first_output = True
-        if self.finished and not self.reported_finished and self.recovery.state is State.RUNNING:
-            if not any(sink.waiting for sink in self.channels.sinks.values()):
-                self.reported_finished = True
-                effects.append(Phase("finished"))
 
     def _full(self) -> bool:
         """Whether the task must wait: a connected peer does not keep up, or the in-flight log is over its bounds."""
@@ -363,9 +303,11 @@ class TaskProtocol:
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """The monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
+        if self.inquiry.asked is not None:
+            return None
         due = self.exchange.next_deadline_ns()
         live = self.recovery.state is State.RUNNING and not self.finished and not self._full()
-        timer_ns = self._chain.next_timer_ns() if live else None
+        timer_ns = self.execution.chain.next_timer_ns() if live else None
         if timer_ns is not None:
             at = now_ns + max(0, timer_ns - self._live.wall_ns())
             due = at if due is None else min(due, at)
@@ -378,7 +320,7 @@ class TaskProtocol:
             "determinant_bytes": dict(self.schedule.bytes_by_kind),
             "delta_bytes": self.exchange.delta_bytes,
             "log_bytes": self.holdings.size,
-            "replayed_elements": self._replayed_elements,
+            "replayed_elements": self.execution.replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
         }
 
@@ -392,6 +334,8 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     SourceRead: TaskProtocol._source_read,
     CheckpointAsked: TaskProtocol._checkpoint_asked,
     CheckpointCompleted: TaskProtocol._checkpoint_completed,
+    Inquired: TaskProtocol._inquired,
+    Kept: TaskProtocol._kept,
     SnapshotWritten: TaskProtocol._snapshot_written,
     SegmentWritten: TaskProtocol._segment_written,
     SegmentFailed: TaskProtocol._segment_failed,

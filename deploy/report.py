@@ -93,6 +93,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "checkpoints": view["checkpoint"]["count"],
         "determinant_bytes": determinant_bytes(view),
         "recoveries": view["recoveries"],
+        "withdrawn": sum(recovery["withdrawn"] for recovery in view["recoveries"]),
         "sent_bytes": total(view, "sent_bytes"),
         "received_bytes": total(view, "received_bytes"),
         "checkpoint_ms": view["checkpoint"]["took_ms"],
@@ -143,8 +144,10 @@ def summary(told: Mapping[str, Any]) -> str:
         replayed = recovery["replayed_elements"]
         lines.append(
             f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
-            f" replayed {_number(replayed)} elements"
+            f" replayed {_number(replayed)} elements" + (f"; {recovery['why']}" if recovery["why"] else "")
         )
+    if told["withdrawn"]:
+        lines.append(f"withdrawn {told['withdrawn']:,} rows that depended on lost determinants")
     return "\n".join(lines)
 
 

@@ -2,7 +2,8 @@
 
     python -m operators.worker JOB_DIRECTORY SLOT
 
-It speaks the control plane of `docs/design/0001-foundation.md` with the supervisor and goes on without it.
+Sockets, files and the clock around `operators.membership`, which decides, and `causal.shell.driver`, which
+runs the task.  It goes on without a supervisor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,8 @@ from causal.errors import (
     ReplayDivergence,
     invariant,
 )  # fmt: skip
-from causal.events import CheckpointAsked, CheckpointCompleted, PeerAt, PeerDown
 from causal.ids import OUTSIDE, TaskIndex
+from causal.log import LogDelta
 from causal.ports import SinkStore
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
@@ -42,6 +44,22 @@ from causal.task import TaskProtocol
 from causal.values import decode, encode
 from operators.image import Image
 from operators.loading import load
+from operators.membership import (
+    Begin,
+    Dial,
+    Due,
+    End,
+    Feed,
+    Input,
+    Load,
+    Loaded,
+    Membership,
+    Reported,
+    Start,
+    Tell,
+    Told,
+    Vitals,
+)
 from operators.plan import plan
 
 DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation)
@@ -74,71 +92,56 @@ class Worker:
         self.control.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
         self.control.connect(f"ipc://{runtime}/supervisor")
         self.poller.register(self.control, zmq.POLLIN)
+        self.membership = Membership(
+            slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
+        )
         self.following: Image | None = None
         self.driver: TaskDriver | None = None
         self.disk: Disk | None = None
-        self.task: int | None = None
-        self.incarnation = 0
-        self.acked: list[Any] | None = None
-        self.peers: dict[str, tuple[str, int]] = {}
-        self.beat_due_ns = 0
         self.root_check_due_ns = 0
         self.root_missing = 0
         self.stopping = False
 
     # -- control plane -------------------------------------------------------------------------------
 
-    def tell(self, kind: str, facts: dict[str, Any]) -> None:
-        message = {"kind": kind, "slot": self.slot, **facts}
+    def handle(self, event: Input) -> None:
+        """Have the membership take a step, and do what it says."""
+        for act in self.membership.handle(event, monotonic_ns()):
+            _ACTS[type(act)](self, act)
+
+    def tell(self, act: Tell) -> None:
+        message = {"kind": act.kind, "slot": self.slot, **act.facts}
         try:
             self.control.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
             return  # level-triggered: the next beat says it again
 
-    def beat(self) -> None:
-        """Say all that a supervisor needs to know that has just started."""
-        self.beat_due_ns = monotonic_ns() + self.config.heartbeat_ms * 1_000_000
-        task = None if self.task is None else self.plan.topology.tasks[self.task].name
-        facts: dict[str, Any] = {
-            "pid": os.getpid(),
-            "endpoint": self.transport.endpoint,
-            "task": task if self.driver is not None else None,
-            "incarnation": self.incarnation,
-            "state": "standby",
-            "epoch": 0,
-            "acked": self.acked,
-            "followed": self.following.cut.epoch if self.following is not None else None,
-            "counters": {},
-            "first_record_ns": None,
-            "last_output_ns": None,
-        }
-        if self.driver is not None:
-            protocol = self.driver.task
-            facts["state"] = "finished" if protocol.reported_finished else protocol.recovery.state.value
-            facts["epoch"] = protocol.schedule.epoch
-            facts["counters"] = self.driver.counters()
-            facts["first_record_ns"] = self.driver.first_record_ns or None
-            facts["last_output_ns"] = self.driver.last_output_ns or None
-        self.tell("beat", facts)
+    def vitals(self) -> Vitals:
+        """For a beat."""
+        if self.driver is None:
+            return Vitals()
+        protocol = self.driver.task
+        return Vitals(
+            "finished" if protocol.reported_finished else protocol.recovery.state.value,
+            protocol.schedule.epoch,
+            self.driver.counters(),
+            self.driver.first_record_ns or None,
+            self.driver.last_output_ns or None,
+            protocol.inquiry.rollback.number,
+            [list(each) for each in protocol.lost],
+        )
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the driver has to say: a phase, a snapshot, or that it waits for the outside."""
-        if kind == "waiting":
-            if facts["tried"] == 1:
-                print(f"trying again: {facts['problem']}", file=sys.stderr, flush=True)
-            if monotonic_ns() >= self.beat_due_ns:
-                self.beat()
+        """What the driver has to say, or that it waits for the outside."""
+        if kind != "waiting":
+            self.handle(Reported(kind, facts))
             return
-        invariant(self.task is not None, "a driver runs a task")
-        name = self.plan.topology.tasks[self.task].name  # type: ignore[index]
-        if kind == "snapshot":
-            self.acked = [facts["epoch"], facts["files"]]
-        self.tell(kind, {"task": name, "incarnation": self.incarnation, **facts})
-        if kind == "phase":
-            self.beat_due_ns = 0
+        if facts["tried"] == 1:
+            print(f"trying again: {facts['problem']}", file=sys.stderr, flush=True)
+        self.handle(Due())
 
     def obey(self) -> None:
-        """Take what the supervisor says; what makes no sense here is ignored, for it may be said twice."""
+        """Take what the supervisor says."""
         while True:
             try:
                 told = decode(self.control.recv(zmq.NOBLOCK))
@@ -147,50 +150,42 @@ class Worker:
             except PeerViolation as problem:
                 print(f"dropped a control message: {problem}", file=sys.stderr, flush=True)
                 continue
-            verb = _VERBS.get(str(told.get("kind"))) if type(told) is dict else None
-            if verb is not None:
-                verb(self, told)
+            if type(told) is dict:
+                self.handle(Told(told))
 
-    def _follow(self, told: dict[str, Any]) -> None:
-        if self.driver is not None:
-            return
-        task = self._index(told["task"])
-        if self.following is None or self.following.task != task:
-            self.following = Image(self.plan, task, self.directory)
-        self.task = task
-        self.following.load([tuple(file) for file in told["files"]])
+    def load(self, act: Load) -> None:
+        if self.following is None or self.following.task != act.task:
+            self.following = Image(self.plan, act.task, self.directory)
+        self.following.load(act.files)
         gc.freeze()
-        self.beat()
+        self.handle(Loaded(self.following.cut.epoch))
 
-    def _promote(self, told: dict[str, Any]) -> None:
-        if self.driver is not None:
-            return
-        task = self._index(told["task"])
-        image = self.following if self.following is not None and self.following.task == task else None
-        # From here on it speaks as that task: what keeps it from being it is what keeps the task from going on.
-        self.task, self.incarnation = task, told["incarnation"]
-        image = image or Image(self.plan, task, self.directory)
-        image.load([tuple(file) for file in told["files"]])
-        invariant(image.cut.epoch == told["epoch"], "the files hold the epoch that was told", told=told["epoch"])
+    def begin(self, act: Begin) -> None:
+        """Become the task, or go back in place."""
+        image = self.following if self.following is not None and self.following.task == act.task else None
+        image = image or Image(self.plan, act.task, self.directory)
+        image.load(act.files)
+        invariant(image.cut.epoch == act.epoch, "the files hold the epoch that was told", told=act.epoch)
         self.following = None
-        if image.files:
-            self.acked = [image.cut.epoch, [list(file) for file in image.files]]
-        self.driver = self._drive(image)
-        for name, (endpoint, incarnation) in told["peers"].items():
-            self._peer({"task": name, "endpoint": endpoint, "incarnation": incarnation})
-        self.report("phase", {"phase": "promoted", "at_ns": monotonic_ns(), "detail": 0})
-        self.driver.start()
-        self.beat()
+        retained: list[LogDelta] = []
+        if self.driver is not None:
+            retreat = act.rollback.retreats.get(act.task)
+            if retreat is not None:
+                retained = self.driver.task.retained(retreat, act.rollback)
+            self.driver.close()
+        self.driver = self._drive(image, act, retained)
 
-    def _drive(self, image: Image) -> TaskDriver:
-        topology, task = self.plan.topology, TaskIndex(image.task)
+    def _drive(self, image: Image, act: Begin, retained: list[LogDelta]) -> TaskDriver:
+        topology, task = self.plan.topology, TaskIndex(act.task)
         protocol = TaskProtocol(
-            topology, task, self.incarnation, self.config, image.chain, RealLive(), image.cut, image.files,
-            lambda line: print(line, file=sys.stderr, flush=True),
+            topology, task, act.incarnation, self.config, image.chain, RealLive(), image.cut, image.files,
+            lambda line: print(line, file=sys.stderr, flush=True), act.rollback, retained,
         )  # fmt: skip
         name = topology.tasks[task].name
-        spill = self.directory / "spill" / f"{name}-{self.incarnation}"
-        self.disk = Disk(self.directory, name, self.incarnation, spill)
+        spill = self.directory / "spill" / f"{name}-{act.incarnation}"
+        if self.disk is not None:
+            self.poller.unregister(self.disk.wake)
+        self.disk = Disk(self.directory, name, act.incarnation, spill)
         self.poller.register(self.disk.wake, zmq.POLLIN)
         stores: dict[int, SinkStore] = {
             c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
@@ -216,45 +211,29 @@ class Worker:
             time.sleep(0.001)
         return monotonic_ns()
 
-    def _peer(self, told: dict[str, Any]) -> None:
-        name, where = told["task"], (told["endpoint"], told["incarnation"])
-        if self.driver is None or self.peers.get(name) == where:
-            return
-        self.peers[name] = where
-        index = self._index(name)
-        if index in self.plan.topology.downstream(TaskIndex(self.task or 0)):
-            self.transport.dial(index, told["endpoint"])
-        self.driver.feed(PeerAt(index, told["incarnation"], told["endpoint"].startswith("tcp")))
+    def start(self, act: Start) -> None:
+        invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
+        self.driver.start()  # type: ignore[union-attr]
+        self.handle(Due())
 
-    def _peer_down(self, told: dict[str, Any]) -> None:
+    def dial(self, act: Dial) -> None:
+        self.transport.dial(act.task, act.endpoint)
+
+    def feed(self, act: Feed) -> None:
         if self.driver is not None:
-            self.driver.feed(PeerDown(self._index(told["task"]), told["incarnation"]))
+            self.driver.feed(act.event)
 
-    def _checkpoint(self, told: dict[str, Any]) -> None:
-        if self.driver is not None:
-            self.driver.feed(CheckpointAsked(told["epoch"]))
-
-    def _completed(self, told: dict[str, Any]) -> None:
-        if self.driver is not None:
-            self.driver.feed(CheckpointCompleted(told["epoch"]))
-
-    def _stop(self, told: dict[str, Any]) -> None:
+    def end(self, act: End) -> None:
         self.stopping = True
-
-    def _index(self, name: str) -> int:
-        task = self.plan.topology.named(name)
-        if task is None:
-            raise PipelineError(f"the supervisor speaks of task {name!r}, which this pipeline does not have")
-        return task.index
 
     # -- the loop ------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until told to stop, or until nobody is left to tell."""
-        self.beat()
         while not self.stopping:
+            self.handle(Due())
             wait_ms = self.driver.wait_ms() if self.driver is not None else 1000
-            until_beat_ms = max(0, (self.beat_due_ns - monotonic_ns()) // 1_000_000)
+            until_beat_ms = max(0, (self.membership.beat_due_ns - monotonic_ns()) // 1_000_000)
             ready = dict(self.poller.poll(min(wait_ms, until_beat_ms)))
             if self.control in ready:
                 self.obey()
@@ -264,8 +243,6 @@ class Worker:
                 for _ in self.transport.receive(ready):
                     pass  # nobody is promoted here: upstream says HELLO again
             now_ns = monotonic_ns()
-            if now_ns >= self.beat_due_ns:
-                self.beat()
             if now_ns >= self.root_check_due_ns:
                 self._check_root(now_ns)
 
@@ -293,14 +270,14 @@ class Worker:
         self.context.term()
 
 
-_VERBS = {
-    "follow": Worker._follow,
-    "promote": Worker._promote,
-    "peer": Worker._peer,
-    "peer_down": Worker._peer_down,
-    "checkpoint": Worker._checkpoint,
-    "completed": Worker._completed,
-    "stop": Worker._stop,
+_ACTS: dict[type, Callable[[Worker, Any], None]] = {
+    Tell: Worker.tell,
+    Load: Worker.load,
+    Begin: Worker.begin,
+    Start: Worker.start,
+    Dial: Worker.dial,
+    Feed: Worker.feed,
+    End: Worker.end,
 }
 
 
@@ -317,11 +294,10 @@ def main() -> int:
         print(f"fenced: {problem}", file=sys.stderr, flush=True)
     except CausalError as problem:
         definite = isinstance(problem, DEFINITE)
-        name = "standby" if worker.task is None else worker.plan.topology.tasks[worker.task].name
-        print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-        task = None if worker.task is None else name
-        facts = {"task": task, "incarnation": worker.incarnation, "error": type(problem).__name__}
-        worker.tell("failed", {**facts, "message": str(problem), "definite": definite})
+        task = worker.membership.name
+        print(f"{task or 'standby'}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+        facts = {"task": task, "incarnation": worker.membership.incarnation, "error": type(problem).__name__}
+        worker.tell(Tell("failed", {**facts, "message": str(problem), "definite": definite}))
         return 1
     finally:
         worker.close()

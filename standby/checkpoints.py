@@ -51,6 +51,9 @@ class Coordinator:
             self.under_way, self.writing, self._acks = 0, False, {}
         elif record["kind"] == "promoted":
             self._acks.pop(record["task"], None)
+        elif record["kind"] == "rolled_back":
+            for task in record["tasks"]:
+                self._acks.pop(task, None)
         elif record["kind"] == "resumed":
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
 

@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 
 from causal.errors import PeerViolation
+from causal.rollback import Extent, Finding
 from causal.values import decode, encode
 from standby import events
 from standby.effects import Files
@@ -23,6 +24,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 """Longest control message; a snapshot of 10,000 files fits."""
 
 FILES_MAX = 10_000
+EXTENTS_MAX = 100_000
 COMPLAINTS_MAX = 200
 """Different complaints logged; later ones are only counted."""
 
@@ -77,6 +79,24 @@ def _acked(value: Any) -> tuple[int, Files]:
     return value[0], as_files(value[1])
 
 
+def _extents(value: Any) -> tuple[Extent, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > EXTENTS_MAX:
+        raise PeerViolation("extents are not a list, or too many")
+    extents: list[Extent] = []
+    for item in value:
+        if not isinstance(item, (list, tuple)) or [type(part) for part in item] != [int] * 3 or min(item) < 0:
+            raise PeerViolation("an extent is not [task, epoch, bytes]")
+        extents.append((item[0], item[1], item[2]))
+    return tuple(extents)
+
+
+def _finding(value: Any) -> Finding:
+    if type(value) is not dict or set(value) != {"settled", "orphan", "stands"} or type(value["settled"]) is not bool:
+        raise PeerViolation("a finding with other fields")
+    orphan = value["orphan"]
+    return Finding(value["settled"], None if orphan is None else _extents([orphan])[0], _extents(value["stands"]))
+
+
 def _counters(value: Any) -> dict[str, Any]:
     problem = "counters are not a map" if type(value) is not dict else reason_invalid(value)
     if problem is not None:
@@ -125,6 +145,8 @@ FROM_WORKER: dict[str, _Spec] = {
             "counters": _counters,
             "first_record_ns": _NUMBER,
             "last_output_ns": _NUMBER,
+            "rollback": _NUMBER,
+            "lost": _extents,
         },
     ),
     "phase": (
@@ -135,6 +157,11 @@ FROM_WORKER: dict[str, _Spec] = {
     "snapshot": (
         events.Snapshot,
         {"task": _TEXT, "incarnation": _NUMBER, "epoch": _NUMBER, "files": as_files},
+        {},
+    ),
+    "finding": (
+        events.Found,
+        {"task": _TEXT, "incarnation": _NUMBER, "number": _NUMBER, "finding": _finding},
         {},
     ),
     "failed": (

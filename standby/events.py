@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from causal.rollback import Extent, Finding
 from standby.effects import Files, Record
 
 
@@ -29,6 +30,10 @@ class Beat:
     counters: Mapping[str, Any] = field(default_factory=dict)
     first_record_ns: int | None = None
     last_output_ns: int | None = None
+    rollback: int = 0
+    """Number of the last decision about lost determinants that it has acted on."""
+    lost: tuple[Extent, ...] = ()
+    """How far it could collect those of its own logs of which others depend on more; it waits for a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,17 @@ class Snapshot:
     incarnation: int
     epoch: int
     files: Files
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task's answer to an inquiry about lost determinants."""
+
+    slot: str
+    task: str
+    incarnation: int
+    number: int
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +155,7 @@ class Tick:
     """Time has passed."""
 
 
-FromProcess = Beat | Phase | Snapshot | Failed | Started | Exited | AgentBeat | Admin
+FromProcess = Beat | Phase | Snapshot | Found | Failed | Started | Exited | AgentBeat | Admin
 """What arrives as a control message."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from standby.checkpoints import Coordinator
 from standby.effects import KillProcess, Note, Outbox, StartProcess
+from standby.inquiries import Inquiries
 from standby.recoveries import Timeline
 from standby.roster import Roster, Seat, SeatState, Slot, SlotState
 
@@ -29,7 +30,13 @@ class Promotion:
     """Keeps every task served and every standby ready."""
 
     def __init__(
-        self, roster: Roster, coordinator: Coordinator, timeline: Timeline, standbys: str, together: bool = False
+        self,
+        roster: Roster,
+        coordinator: Coordinator,
+        timeline: Timeline,
+        inquiries: Inquiries,
+        standbys: str,
+        together: bool = False,
     ) -> None:
         """
         Args:
@@ -38,6 +45,7 @@ class Promotion:
         self._roster = roster
         self._coordinator = coordinator
         self._timeline = timeline
+        self._inquiries = inquiries
         self._together = together
         self._pool = None if standbys == PER_TASK else int(standbys)
         self._stillborn: dict[str, int] = {}
@@ -115,6 +123,7 @@ class Promotion:
             epoch=self._coordinator.complete,
             files=[list(file) for file in self._coordinator.files.get(seat.name, ())],
             peers={name: [endpoint, incarnation] for name, (endpoint, incarnation) in known.items() if endpoint},
+            rollback=self._inquiries.rollback.told(),
         )
 
     def _whereabouts(self, seat: Seat) -> dict[str, tuple[str, int]]:

@@ -43,6 +43,10 @@ class Recovery:
     replayed_elements: int | None = None
     first_output_ns: int | None = None
     live_ns: int | None = None
+    why: str = ""
+    """Of a rollback: what it was that could not be recovered."""
+    withdrawn: int = 0
+    """Rows that were visible and were taken back."""
 
     def shown(self) -> dict[str, Any]:
         """As the report has it."""
@@ -59,6 +63,8 @@ class Recovery:
             "replayed_elements": self.replayed_elements,
             "first_output_ms": after(self.first_output_ns),
             "live_ms": after(self.live_ns),
+            "why": self.why,
+            "withdrawn": self.withdrawn,
         }
 
 
@@ -80,8 +86,23 @@ class Timeline:
             recovery = self.of(record["task"], record["incarnation"])
             if recovery is not None:
                 recovery.mode = record["mode"]
+        elif kind == "rolled_back":
+            self._rolled_back(record)
         elif kind == "phase":
             self._phase(record)
+
+    def _rolled_back(self, record: Record) -> None:
+        """A recovery under way begins again and counts from its own failure; who was well until now counts from now."""
+        for task, incarnation in record["tasks"].items():
+            recovery = self.of(task, incarnation - 1)
+            if recovery is None or recovery.live_ns is not None:
+                recovery = Recovery(task, incarnation, record["at_ns"], record["at_ns"])
+                self._recoveries.append(recovery)
+                del self._recoveries[:-KEPT]
+            recovery.incarnation = incarnation
+            recovery.collected_ns = recovery.replayed_elements = None
+            if task in record["why"]:
+                recovery.mode, recovery.why = "rollback", record["why"][task]
 
     def _phase(self, record: Record) -> None:
         recovery = self.of(record["task"], record["incarnation"])
@@ -89,6 +110,8 @@ class Timeline:
             return
         if record["phase"] == "replayed":
             recovery.replayed_elements = record["detail"]
+        elif record["phase"] == "withdrawn":
+            recovery.withdrawn += record["detail"]
         elif record["phase"] in _PHASES and getattr(recovery, _PHASES[record["phase"]]) is None:
             setattr(recovery, _PHASES[record["phase"]], record["at_ns"])
 

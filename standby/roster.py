@@ -41,6 +41,8 @@ SLOT_TABLE: dict[tuple[SlotState, str], SlotState] = {
     (_S.ASSIGNED, "exit"): _S.GONE,
     (_S.SERVING, "beat without task"): _S.ASSIGNED,
     (_S.SERVING, "beat with task"): _S.SERVING,
+    (_S.SERVING, "roll back"): _S.ASSIGNED,
+    (_S.ASSIGNED, "roll back"): _S.ASSIGNED,  # only from the journal: the beats that confirmed it are not in it
     (_S.SERVING, "kill"): _S.LEAVING,
     (_S.SERVING, "exit"): _S.GONE,
     (_S.LEAVING, "beat without task"): _S.LEAVING,
@@ -65,6 +67,8 @@ SEAT_TABLE: dict[tuple[SeatState, str], SeatState] = {
     (_T.SERVED, "confirm"): _T.SERVED,
     (_T.SERVED, "doubt"): _T.PROMOTED,
     (_T.PROMOTED, "doubt"): _T.PROMOTED,
+    (_T.SERVED, "roll back"): _T.PROMOTED,
+    (_T.PROMOTED, "roll back"): _T.PROMOTED,
     (_T.PROMOTED, "lose"): _T.WAITING,
     (_T.SERVED, "lose"): _T.WAITING,
 }
@@ -102,6 +106,11 @@ class Slot:
     """(task, epoch) of the last `follow` sent."""
     triggered: tuple[int, int] = (0, 0)
     """(epoch, when) of the last `checkpoint` sent."""
+    rollback: int = 0
+    """Number of the last decision about lost determinants that it has acted on, as it says itself."""
+    asked_about: tuple[int, int] = (0, 0)
+    """(decision, question) that it was last told of, and when."""
+    asked_about_ns: int = 0
     peers_told: dict[str, tuple[str, int]] = field(default_factory=dict)
     """What it was last told of each neighbour; an empty endpoint means `peer_down`."""
 
@@ -164,6 +173,7 @@ class Roster:
         act = {
             "process": self._process,
             "promoted": self._promoted,
+            "rolled_back": self._rolled_back,
             "killing": self._killing,
             "gone": self._gone,
             "checkpoint": self._checkpoint,
@@ -187,6 +197,17 @@ class Roster:
         slot.peers_told.clear()
         seat.slot, seat.incarnation = slot.name, record["incarnation"]
         self.up = self.up or all(s.incarnation > 0 for s in self.seats.values())
+
+    def _rolled_back(self, record: Record) -> None:
+        for name, incarnation in record["tasks"].items():
+            seat = self.seats[name]
+            slot = self.slots[seat.slot]
+            slot.step("roll back")
+            seat.step("roll back")
+            slot.incarnation = seat.incarnation = incarnation
+            slot.commanded_ns = 0
+            slot.peers_told.clear()
+            seat.finished = False
 
     def _killing(self, record: Record) -> None:
         self.slots[record["slot"]].step("kill")

@@ -16,11 +16,13 @@ from causal.errors import invariant
 from standby import events
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
+from standby.companions import Companions
 from standby.detector import Detector
-from standby.effects import Answer, Effect, EndJob, KillProcess, Note, Outbox, Record, StartProcess
+from standby.effects import Answer, Effect, EndJob, KillProcess, Note, Outbox, Record
 from standby.failures import Failures
 from standby.figures import Figures
 from standby.injection import Injection
+from standby.inquiries import Inquiries
 from standby.promotion import Promotion
 from standby.recoveries import Timeline
 from standby.roster import Roster, Seat, Slot, SlotState
@@ -38,8 +40,6 @@ WAKE_NS_MIN = 5_000_000
 LOST_NS = 1_000_000_000
 """How long after a restart a process may be unknown to the agent and silent before it counts as gone."""
 
-COMPANION_PREFIX = "companion-"
-
 
 class Supervision:
     """The state and the rules of one job's supervisor."""
@@ -54,12 +54,14 @@ class Supervision:
         self.coordinator = Coordinator(self.roster, interval_ns, enabled=config.guarantee != "none")
         self.injection = Injection(blueprint.kills)
         together = config.guarantee == "at-least-once"
-        self._promotion = Promotion(self.roster, self.coordinator, self.timeline, config.standbys, together)
+        self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
+        self._promotion = Promotion(
+            self.roster, self.coordinator, self.timeline, self.inquiries, config.standbys, together
+        )
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
         self._detector = Detector(config.suspect_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
-        self._companions = {COMPANION_PREFIX + c.name: c for c in blueprint.companions}
-        self._companions_asked: dict[str, int] = {}
+        self._companions = Companions(blueprint.companions)
         self._now_ns = 0
         self._restored_ns = 0
         self._alive_ns = 0
@@ -105,6 +107,7 @@ class Supervision:
             self.figures.apply(record)
         self.roster.apply(record)
         self.coordinator.apply(record)
+        self.inquiries.apply(record)
         self.timeline.apply(record)
         if record["kind"] != "resumed":
             self.figures.apply(record)
@@ -158,6 +161,8 @@ class Supervision:
             self._dirty = self._dirty or slot.state is SlotState.ASSIGNED
 
     def _beat_with_task(self, slot: Slot, event: events.Beat, first: bool) -> None:
+        if slot.state is SlotState.ASSIGNED and slot.task == event.task and event.incarnation < slot.incarnation:
+            return  # it has been told to go back, and has not done so yet
         if (slot.task, slot.incarnation) != (event.task, event.incarnation):
             if slot.state is not SlotState.LEAVING:
                 self._outbox.add(Note(f"{slot.name} claims {event.task} incarnation {event.incarnation}: killed"))
@@ -171,6 +176,10 @@ class Supervision:
             if slot.state is SlotState.ASSIGNED:
                 seat.step("confirm")
         slot.step("beat with task")
+        self._dirty = self._dirty or slot.rollback != event.rollback
+        slot.rollback = event.rollback
+        if event.lost:
+            self.inquiries.told_lost(seat, event.lost, self._outbox)
         if first:
             self.coordinator.remind(slot, self._outbox)
         if event.acked is not None:
@@ -207,6 +216,12 @@ class Supervision:
         if seat is not None:
             self.coordinator.acknowledged(seat.name, event.epoch, event.files, self._now_ns, self._outbox)
 
+    def _found(self, event: events.Found) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is not None:
+            self.inquiries.found(seat, event.number, event.finding)
+            self._dirty = True
+
     def _failed(self, event: events.Failed) -> None:
         slot = self.roster.slots.get(event.slot)
         if slot is None or slot.state is SlotState.LEAVING or self.stopping is not None:
@@ -230,10 +245,9 @@ class Supervision:
 
     def _exited(self, event: events.Exited) -> None:
         if event.slot in self._companions:
-            if not event.restarting and event.status != 0 and self.stopping is None:
-                name = self._companions[event.slot].name
-                told = event.last_line or f"it exited with status {event.status}"
-                self._stop(1, f"{name}: {told} (log: logs/{event.slot}.log)")
+            failure = self._companions.failure(event)
+            if failure is not None and self.stopping is None:
+                self._stop(1, failure)
             return
         slot = self.roster.slots.get(event.slot)
         if slot is not None:
@@ -264,11 +278,8 @@ class Supervision:
         for name in event.slots:
             if name not in self.roster.slots and name not in self._companions:
                 self._outbox.add(KillProcess(name))
-        for name in self._companions:
-            asked_ns = self._companions_asked.get(name, 0)
-            unknown = name not in event.slots and name not in event.dead
-            if unknown and self.stopping is None and (not asked_ns or self._now_ns - asked_ns >= LOST_NS):
-                self._start_companion(name)
+        if self.stopping is None:
+            self._companions.settle({**event.slots, **event.dead}, self._now_ns, self._outbox)
 
     def _kill_again(self, slot: Slot) -> None:
         if slot.state is SlotState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
@@ -281,10 +292,6 @@ class Supervision:
             self._promotion.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
             self._gone(slot, None)
-
-    def _start_companion(self, name: str) -> None:
-        self._companions_asked[name] = self._now_ns
-        self._outbox.add(StartProcess(name, f"companion:{self._companions[name].name}"))
 
     def _manifest_written(self, event: events.ManifestWritten) -> None:
         self.coordinator.written(event.epoch, self._now_ns, self._outbox)
@@ -342,6 +349,7 @@ class Supervision:
                 self._inject(holder)
         if self._dirty:
             self._dirty = False
+            self.inquiries.settle(self._now_ns, self._outbox)
             self._promotion.settle(self._now_ns, self._outbox)
             self.coordinator.settle(self._now_ns, self._outbox)
             self._dirty = False  # what these decided is already acted upon
@@ -380,6 +388,7 @@ class Supervision:
         events.Beat: _beat,
         events.Phase: _phase,
         events.Snapshot: _snapshot,
+        events.Found: _found,
         events.Failed: _failed,
         events.Started: _started,
         events.Exited: _exited,

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from causal.effects import (
     Effect,
+    Found,
     OpenSink,
     Phase,
     ReadSegment,
@@ -25,10 +26,11 @@ from causal.effects import (
     SourceCompleted,
     SpillSegment,
     TruncateSink,
+    WithdrawRows,
     WriteBundle,
     WriteSnapshot,
 )
-from causal.errors import Unavailable
+from causal.errors import Lost, Unavailable
 from causal.events import Event, FrameReceived, SinkOpened, SourceRead, Started, Turn
 from causal.ports import SinkStore
 from causal.shell.clock import monotonic_ns
@@ -69,8 +71,8 @@ class TaskDriver:
     """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
 
     Args:
-        report: called with (kind, facts) for the control plane: `phase` and `snapshot`; and `waiting` between two
-            tries, because a task that waits for the outside is not a task that hangs.
+        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and `waiting` between
+            two tries, because a task that waits for the outside is not a task that hangs.
     """
 
     def __init__(
@@ -194,6 +196,22 @@ class TaskDriver:
     def _truncate_sink(self, effect: TruncateSink) -> None:
         self._trying(lambda: self._stores[effect.channel].truncate(effect.epoch))
 
+    def _withdraw_rows(self, effect: WithdrawRows) -> None:
+        store = self._stores[effect.channel]
+        if not hasattr(store, "withdraw"):
+            raise Lost(
+                f"{self.task.name}: visible rows depend on determinants that are lost, and {type(store).__name__} "
+                "cannot take rows back; restore the store and start the job anew, and use --sharing-depth full"
+            )
+        held = self._trying(lambda: store.withdraw(effect.mark))
+        self._answers.append(SinkOpened(effect.channel, held))
+
+    def _found(self, effect: Found) -> None:
+        finding = effect.finding
+        orphan = None if finding.orphan is None else list(finding.orphan)
+        told = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+        self._report("finding", {"number": effect.number, "finding": told})
+
     def _read_source(self, effect: ReadSource) -> None:
         self._read(effect.channel, effect.position, effect.count_max)
 
@@ -244,6 +262,8 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     OpenSink: TaskDriver._open_sink,
     WriteBundle: TaskDriver._write_bundle,
     TruncateSink: TaskDriver._truncate_sink,
+    WithdrawRows: TaskDriver._withdraw_rows,
+    Found: TaskDriver._found,
     ReadSource: TaskDriver._read_source,
     SourceCompleted: TaskDriver._source_completed,
     WriteSnapshot: TaskDriver._write_snapshot,

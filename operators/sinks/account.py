@@ -14,7 +14,8 @@ from xxhash import xxh3_128
 
 from causal.errors import Fenced, PipelineError, invariant
 from causal.log import DeterminantLog, LogDelta
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, Held, Mark
+from causal.sink_channel import depended, truncated
 from causal.values import encode
 
 
@@ -22,6 +23,8 @@ def fingerprint(bundle: Bundle) -> bytes:
     """16 bytes that differ when anything in the bundle differs; recognises a bundle whose acknowledgement was lost."""
     logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     told = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
+    if bundle.depends is not None:
+        told += [[list(extent) for extent in bundle.depends], bundle.rollback]
     hashed = xxh3_128(encode(told))
     hashed.update(bundle.rows)
     return hashed.digest()
@@ -42,8 +45,14 @@ class Account:
     """Determinants of epochs below this one are forgotten for good."""
     ended: bool = False
     epochs: dict[int, int] = field(default_factory=dict)
-    """Position of the first row of each epoch that no complete checkpoint covers: what a rollback would withdraw."""
+    """Position of the first row of each epoch that no complete checkpoint covers."""
     logs: dict[int, DeterminantLog] = field(default_factory=dict)
+    row_bytes: int = 0
+    """Of all rows taken."""
+    marks: list[Mark] = field(default_factory=list)
+    """Where rows can be taken back to; empty where bundles come without dependencies."""
+    mark_bytes: list[int] = field(default_factory=list)
+    """`row_bytes` at each mark."""
 
     def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
         """Account for `bundle`; answers the log bytes that are new, or None if it is the last bundle once more.
@@ -65,9 +74,29 @@ class Account:
         fresh = self.merge(bundle.logs)
         if bundle.epoch >= self.kept_from:
             self.epochs.setdefault(bundle.epoch, bundle.first)
+        if bundle.depends is not None and not self.marks:
+            self.marks.append(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, ()))
+            self.mark_bytes.append(self.row_bytes)
         self.next += bundle.count
+        self.row_bytes += len(bundle.rows)
         self.digest, self.last, self.ended = bundle.digest, mark, self.ended or bundle.ended
+        if bundle.depends is not None:
+            self.marks.append(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, bundle.depends))
+            self.mark_bytes.append(self.row_bytes)
         return fresh
+
+    def withdraw(self, mark: Mark) -> None:
+        """Take back every bundle after `mark`, and the determinants that came with them."""
+        invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)
+        while self.marks[-1] != mark:
+            self.marks.pop()
+            self.mark_bytes.pop()
+        self.next, self.digest, self.row_bytes = mark.next, mark.digest, self.mark_bytes[-1]
+        self.last, self.ended = b"", False
+        self.epochs = {e: first for e, first in self.epochs.items() if first < mark.next}
+        stands = depended(self.marks)
+        for log in self.logs.values():
+            log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
 
     def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
         """Take determinants; answers only what was new, each delta beginning where its log ended."""
@@ -90,12 +119,14 @@ class Account:
         self.epochs = {e: first for e, first in self.epochs.items() if e >= epoch}
         for log in self.logs.values():
             log.truncate(epoch)
+        self.marks = truncated(self.marks, epoch)
+        self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
         return True
 
     def held(self) -> Held:
         """What `SinkStore.open` gives back: whole logs, by task and epoch."""
         whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].deltas({}))
-        return Held(self.next, self.digest, whole)
+        return Held(self.next, self.digest, whole, tuple(self.marks))
 
     def fence(self, run: str, incarnation: int) -> None:
         """Raise `Fenced` unless this account still belongs to that incarnation of that run."""

@@ -32,7 +32,7 @@ from operators.sinks.base import Sink
 
 EPOCH_ROWS = 40
 """Rows of each epoch of the kit."""
-_OWNERS = {0: 2, 3: 1}
+OWNERS = {0: 2, 3: 1}
 """Task whose determinants are stored: bytes that it logs per row."""
 _FENCED_STATUS, _FAILED_STATUS = 3, 4
 
@@ -64,7 +64,7 @@ class Subject:
     def expect_rows(self, count: int, promise: str, task: str = "out/0") -> None:
         """A user must see exactly the first `count` rows."""
         expected = self.seen([record_at(task, position) for position in range(count)])
-        _expect(self.read(task) == expected, promise, f"of {task}, {count} rows should be there")
+        expect(self.read(task) == expected, promise, f"of {task}, {count} rows should be there")
 
 
 def record_at(task: str, position: int) -> Any:
@@ -74,7 +74,7 @@ def record_at(task: str, position: int) -> Any:
 
 def log_at(owner: int, epoch: int, rows: int) -> bytes:
     """The determinants that `owner` has logged in `epoch` when `rows` of its rows are out."""
-    return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * _OWNERS[owner]))
+    return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
 
 
 def bundle_at(subject: Subject, held: Held, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
@@ -87,7 +87,7 @@ def bundle_at(subject: Subject, held: Held, count: int, incarnation: int = 1, ta
         row = subject.sink.encode([record_at(task, position)])
         rows, digest = rows + row, xxh3_64_intdigest(row, digest)
     logs = []
-    for owner in _OWNERS:
+    for owner in OWNERS:
         start = len(log_at(owner, epoch, offset))
         logs.append(LogDelta(owner, epoch, start, log_at(owner, epoch, offset + count)[start:]))
     return Bundle(first, count, rows, digest, epoch, incarnation, tuple(logs))
@@ -112,24 +112,26 @@ def expect_held(subject: Subject, held: Held, promise: str, task: str = "out/0",
     digest = 0
     for position in range(held.next):
         digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
-    _expect(held.digest == digest, promise, f"digest at {held.next}")
+    expect(held.digest == digest, promise, f"digest at {held.next}")
     found = {(delta.task, delta.epoch): delta for delta in held.logs}
-    _expect(len(found) == len(held.logs), promise, "one whole log per task and epoch")
+    expect(len(found) == len(held.logs), promise, "one whole log per task and epoch")
     last = -(-held.next // EPOCH_ROWS)
     lowest = min((epoch for _, epoch in found), default=last) if kept_from is None else kept_from
-    expected = {(owner, epoch) for owner in _OWNERS for epoch in range(lowest, last)}
-    _expect(found.keys() == expected, promise, f"logs of {sorted(found)}, expected {sorted(expected)}")
+    expected = {(owner, epoch) for owner in OWNERS for epoch in range(lowest, last)}
+    expect(found.keys() == expected, promise, f"logs of {sorted(found)}, expected {sorted(expected)}")
     for (owner, epoch), delta in found.items():
         whole = log_at(owner, epoch, min(EPOCH_ROWS, held.next - epoch * EPOCH_ROWS))
-        _expect((delta.offset, delta.bytes) == (0, whole), promise, f"log of task {owner}, epoch {epoch}")
+        expect((delta.offset, delta.bytes) == (0, whole), promise, f"log of task {owner}, epoch {epoch}")
 
 
-def _expect(holds: bool, promise: str, detail: str) -> None:
+def expect(holds: bool, promise: str, detail: str) -> None:
+    """Raise `NotConforming` unless it holds."""
     if not holds:
         raise NotConforming(f"{promise}: not so ({detail})")
 
 
-def _expect_error(kind: type[CausalError], promise: str, step: Callable[[], object]) -> None:
+def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object]) -> None:
+    """Raise `NotConforming` unless `step` raises just that."""
     try:
         step()
     except kind:
@@ -144,13 +146,13 @@ def _expect_error(kind: type[CausalError], promise: str, step: Callable[[], obje
 def holds_what_was_written(subject: Subject) -> None:
     """An empty store holds nothing; rows are visible at once; a new store gives everything back."""
     store, held = subject.opened()
-    _expect(held == Held(0, 0, ()), "an empty store holds nothing", repr(held))
+    expect(held == Held(0, 0, ()), "an empty store holds nothing", repr(held))
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):
         held = fill(subject, store, held, rows)
         subject.expect_rows(rows, "rows are visible as soon as write returns")
     store.close()
     again, found = subject.opened()
-    _expect(found.next == held.next, "a closed store gives its position back", f"{found.next}, not {held.next}")
+    expect(found.next == held.next, "a closed store gives its position back", f"{found.next}, not {held.next}")
     expect_held(subject, found, "a closed store gives everything back")
     again.close()
     subject.expect_rows(held.next, "opening changes no rows")
@@ -181,7 +183,7 @@ def refuses_gaps(subject: Subject) -> None:
         "a count without rows": replace(good, rows=b""),
     }
     for name, bundle in wrong.items():
-        _expect_error(InvariantViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]
+        expect_error(InvariantViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]
         subject.expect_rows(10, f"{name} changes nothing")
     store.write(good)
     subject.expect_rows(14, "a good bundle is taken after refused ones")
@@ -197,7 +199,7 @@ def refuses_broken_logs(subject: Subject) -> None:
     gap = replace(good, logs=(replace(delta, offset=delta.offset + 1),))
     other = replace(good, logs=(*good.logs[1:], LogDelta(delta.task, delta.epoch, 0, b"\xff" * (delta.offset + 8))))
     for name, bundle in (("a gap in a log", gap), ("a contradiction in a log", other)):
-        _expect_error(PeerViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]
+        expect_error(PeerViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]
         subject.expect_rows(10, f"{name} changes nothing")
     store.close()
     store, held = subject.opened()
@@ -219,11 +221,11 @@ def takes_a_lost_acknowledgement(subject: Subject) -> None:
         store.write(bundle)
         subject.expect_rows(17, "the last bundle written again changes nothing")
     differing = replace(bundle, rows=bundle.rows[::-1])
-    _expect_error(InvariantViolation, "other rows in its place are refused", lambda: store.write(differing))
+    expect_error(InvariantViolation, "other rows in its place are refused", lambda: store.write(differing))
     store.write(bundle)
     held = fill(subject, store, after(held, bundle), 30)
     subject.expect_rows(30, "bundles go on behind a repeated one")
-    _expect_error(InvariantViolation, "a bundle before the last one is refused", lambda: store.write(bundle))
+    expect_error(InvariantViolation, "a bundle before the last one is refused", lambda: store.write(bundle))
     store.close()
     again, held = subject.opened()
     expect_held(subject, held, "repeated bundles leave no trace")
@@ -233,19 +235,19 @@ def takes_a_lost_acknowledgement(subject: Subject) -> None:
 def takes_bundles_without_rows(subject: Subject) -> None:
     """A bundle may carry determinants only, and the end."""
     store, held = subject.opened()
-    ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in _OWNERS)
+    ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in OWNERS)
     empty = Bundle(0, 0, b"", 0, 0, 1, ahead)
     store.write(empty)
     store.write(empty)
     store.close()
     store, held = subject.opened()
     found = {delta.task: delta.bytes for delta in held.logs}
-    _expect(held.next == 0 and found == {o: log_at(o, 0, 3) for o in _OWNERS}, "determinants come alone", repr(held))
+    expect(held.next == 0 and found == {o: log_at(o, 0, 3) for o in OWNERS}, "determinants come alone", repr(held))
     bundle = replace(bundle_at(subject, held, 5), ended=True)
     store.write(bundle)
     subject.expect_rows(5, "rows follow a bundle without rows")
     late = bundle_at(subject, after(held, bundle), 1)
-    _expect_error(InvariantViolation, "no rows follow the end", lambda: store.write(late))
+    expect_error(InvariantViolation, "no rows follow the end", lambda: store.write(late))
     store.close()
 
 
@@ -275,14 +277,14 @@ def fences_zombies(subject: Subject) -> None:
     old, held = subject.opened(1)
     held = fill(subject, old, held, 9, 1)
     young, found = subject.opened(3)
-    _expect(found.next == 9, "a successor finds the position", repr(found.next))
+    expect(found.next == 9, "a successor finds the position", repr(found.next))
     own = bundle_at(subject, held, 5, 1)
     repeated = bundle_at(subject, Held(7, 0, ()), 2, 1)
     for bundle in (own, repeated, own):
-        _expect_error(Fenced, "a zombie's bundle is refused", lambda bundle=bundle: old.write(bundle))  # type: ignore[misc]
-    _expect_error(Fenced, "a zombie cannot truncate", lambda: old.truncate(1))
+        expect_error(Fenced, "a zombie's bundle is refused", lambda bundle=bundle: old.write(bundle))  # type: ignore[misc]
+    expect_error(Fenced, "a zombie cannot truncate", lambda: old.truncate(1))
     subject.expect_rows(9, "a zombie changes nothing")
-    _expect_error(Fenced, "an older incarnation cannot open", lambda: subject.opened(2))
+    expect_error(Fenced, "an older incarnation cannot open", lambda: subject.opened(2))
     fill(subject, young, found, 20, 3)
     subject.expect_rows(20, "an attempt to open does not disturb the writer")
     young.close()
@@ -302,7 +304,7 @@ def keeps_tasks_and_runs_apart(subject: Subject) -> None:
     subject.expect_rows(30, "tasks do not mix", "out/1")
     one.close()
     two.close()
-    _expect_error(PipelineError, "rows of another run are refused", lambda: subject.opened(9, run="run-2"))
+    expect_error(PipelineError, "rows of another run are refused", lambda: subject.opened(9, run="run-2"))
     again, held = subject.opened(5, task="out/1")
     expect_held(subject, held, "a refused run changes nothing", "out/1")
     again.close()
@@ -315,7 +317,7 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
         pid = _writer(subject, incarnation)
         time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, signal.SIGKILL)
-        _expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
         store, held = subject.opened(incarnation)
         subject.expect_rows(held.next, "after a kill, rows and position agree")
         expect_held(subject, held, "after a kill, determinants and position agree", kept_from=None)
@@ -338,7 +340,7 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
         held = fill(subject, store, held, held.next + 10, incarnation + 1)
         os.kill(pid, signal.SIGCONT)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _expect(status == _FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
+        expect(status == _FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
         subject.expect_rows(held.next, "a zombie that wakes up changes nothing")
         fill(subject, store, held, held.next + 10, incarnation + 1)
         subject.expect_rows(held.next + 10, "a zombie does not disturb its successor")

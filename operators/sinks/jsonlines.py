@@ -1,6 +1,7 @@
 """Rows in one `.jsonl` file per sink task, each line exactly once.
 
-A line counts when its newline is there; a line that counts never changes and never goes away.  Beside `out-0.jsonl`
+A line counts when its newline is there; a line that counts never changes, and goes away only where determinants were
+lost (below full sharing depth) on which it depends.  Beside `out-0.jsonl`
 lie `.out-0.journal` and `.out-0.lock`.  A bundle is first appended to the journal, rows, determinants, position, digest
 and all, with one write: that is the atomic step.  Then its rows go to their place in the `.jsonl`, which is known and
 so can be done again.  Whoever opens the store next completes the last bundle and cuts off a torn one.
@@ -22,7 +23,7 @@ from typing import Any
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.log import LogDelta
-from causal.ports import Bundle, Held, SinkStore
+from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink
@@ -134,7 +135,8 @@ class JsonLinesStore:
             invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", task=self._task, first=bundle.first)
             deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
             told = [bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation, deltas]
-            record = framed(encode([*told, bundle.ended]))
+            depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
+            record = framed(encode([*told, bundle.ended, depends, bundle.rollback]))
             write_whole(self._journal, record)
             if self._sink.durability == "os":
                 os.fdatasync(self._journal)
@@ -150,6 +152,16 @@ class JsonLinesStore:
             account = self._current()
             if account.truncate(epoch):
                 self._renew(account)
+
+    def withdraw(self, mark: Mark) -> Held:
+        """See `causal.ports.SinkStore.withdraw`; a new journal is the step, the rows are cut off behind it."""
+        with self._holding(self._lock), self._all_or_nothing():
+            account = self._current()
+            account.withdraw(mark)
+            reach, self._end = self._end, account.row_bytes
+            self._renew(account, reach)
+            os.ftruncate(self._rows, self._end)
+            return account.held()
 
     def close(self) -> None:
         """Let go of the files; what was written stays."""
@@ -204,7 +216,8 @@ class JsonLinesStore:
         self._journal = os.open(self._journal_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         stored = self._journal_path.read_bytes()
         records, sound = bodies(stored, self._journal_path)
-        account, start = _state(records, self._journal_path)
+        account, reach = _state(records, self._journal_path)
+        start = account.row_bytes
         if account.task != self._task:
             raise PipelineError(f"{self._path} belongs to sink task {account.task}; give the sinks different names")
         if account.run != self._run or account.incarnation > self._incarnation:
@@ -218,23 +231,32 @@ class JsonLinesStore:
             invariant(account.take(bundle) is not None, "bundles of a journal differ", journal=self._journal_path)
             rows.append(bundle.rows)
         due = b"".join(rows)
-        if os.fstat(self._rows).st_size > start + len(due):
+        if os.fstat(self._rows).st_size > max(start + len(due), reach):
             raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
         os.ftruncate(self._journal, sound)
         pwrite_whole(self._rows, due, start)
         self._end = start + len(due)
+        os.ftruncate(self._rows, self._end)  # rows may have been taken back and not cut off yet
         self._journal_end, self._journal_start = sound, len(records[0])
         return account
 
-    def _renew(self, account: Account) -> None:
-        """Put a journal with nothing but the state in the place of the one that is there."""
+    def _renew(self, account: Account, reach: int = 0) -> None:
+        """Put a journal with nothing but the state in the place of the one that is there.
+
+        Args:
+            reach: how long the `.jsonl` may be all the same, because rows that were taken back are still in it.
+        """
         sync = self._sink.durability == "os"
         if sync:
             os.fdatasync(self._rows)
         logs = [(delta.task, delta.epoch, delta.bytes) for delta in account.held().logs]
         state = (
             (account.task, account.run, account.incarnation, account.next, account.digest, account.last),
-            (account.kept_from, account.ended, sorted(account.epochs.items()), logs, self._end),
+            (account.kept_from, account.ended, sorted(account.epochs.items()), logs, self._end, reach),
+            [
+                [m.next, m.digest, m.epoch, m.rollback, m.depends, at]
+                for m, at in zip(account.marks, account.mark_bytes)
+            ],
         )
         record = framed(encode(state))
         fresh = replace_file(self._journal_path, record, sync)
@@ -274,21 +296,26 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _state(records: list[bytes], where: Path) -> tuple[Account, int]:
-    """What the first record of a journal says, and how long the `.jsonl` was then."""
+    """What the first record of a journal says, and how long the `.jsonl` may be beyond its rows."""
     try:
-        (task, run, incarnation, next_, digest, last), (kept_from, ended, epochs, logs, end) = decode(records[0])
-        account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs))
+        (task, run, incarnation, next_, digest, last), counts, marks = decode(records[0])
+        kept_from, ended, epochs, logs, end, size = counts
+        account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs), row_bytes=end)
         account.merge(LogDelta(owner, epoch, 0, held) for owner, epoch, held in logs)
-        size: int = end
+        for next_, digest, epoch, rollback, depends, at in marks:
+            account.marks.append(Mark(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
+            account.mark_bytes.append(at)
     except (CausalError, IndexError, TypeError, ValueError) as problem:
         raise CorruptData(f"{where} does not begin with a state ({problem}); restore the file") from None
-    return account, size
+    return account, int(size)
 
 
 def _bundle(body: bytes, where: Path) -> Bundle:
     try:
-        first, count, rows, digest, epoch, incarnation, deltas, ended = decode(body)
+        first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback = decode(body)
         logs: Any = tuple(LogDelta(*delta) for delta in deltas)
+        if depends is not None:
+            depends = tuple((owner, at, extent) for owner, at, extent in depends)
     except (CausalError, TypeError, ValueError) as problem:
         raise CorruptData(f"{where} holds a record that is not a bundle ({problem}); restore the file") from None
-    return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended)
+    return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, depends, rollback)

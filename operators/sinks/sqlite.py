@@ -8,6 +8,7 @@ Several sink tasks share one file; each has its own positions.
     causal_task                      one row per sink task: run, incarnation, next position, digest
     causal_log                       determinants of epochs that no complete checkpoint covers yet
     causal_epoch                     where in `output` each of these epochs begins
+    causal_mark                      below full sharing depth: where rows can be taken back to, and what they depend on
 
 `output` is ordered by its primary key instead of a rowid: a bundle of 1000 rows takes 2.2 ms, against 2.8 ms with
 a separate index; without any index it would take 1.4 ms, and nothing would refuse a doubled position.
@@ -30,15 +31,16 @@ from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.log import LogDelta
-from causal.ports import Bundle, Held, SinkStore
+from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink
+from operators.sinks.sqlite_errors import code_of, translated
 
 EXISTING = ("refuse", "replace")
 DURABILITY = {"process": "NORMAL", "os": "FULL"}
 
-_VERSION = 1
+_VERSION = 2
 _OUTPUT = """CREATE TABLE IF NOT EXISTS output(
     task TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY(task, position)) WITHOUT ROWID"""
 _SCHEMA = (
@@ -50,8 +52,13 @@ _SCHEMA = (
         PRIMARY KEY(task, epoch, sequence)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS causal_epoch(
         task TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY(task, epoch)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS causal_mark(
+        task TEXT NOT NULL, sequence INTEGER NOT NULL, next INTEGER NOT NULL, digest BLOB NOT NULL,
+        epoch INTEGER NOT NULL, rollback INTEGER NOT NULL, depends BLOB NOT NULL,
+        PRIMARY KEY(task, sequence)) WITHOUT ROWID""",
 )
-_OURS = ("output", "causal_task", "causal_log", "causal_epoch")
+_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark")
+_MARK = "INSERT INTO causal_mark VALUES(?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = """UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ?
     WHERE task = ? AND run = ? AND incarnation = ?"""
 
@@ -165,6 +172,7 @@ class SqliteStore:
         self._check_file()
         with self._atomic() as db:
             account = self._current(db)
+            marks = len(account.marks)
             fresh = account.take(bundle)
             digest = account.digest.to_bytes(8, "big")
             claim = (account.next, digest, account.last, account.ended, self._task, self._run, self._incarnation)
@@ -183,6 +191,7 @@ class SqliteStore:
                     "INSERT OR IGNORE INTO causal_epoch VALUES(?, ?, ?)", (self._task, bundle.epoch, bundle.first)
                 )
             self._store_deltas(db, fresh)
+            self._store_marks(db, account, marks)
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`."""
@@ -197,6 +206,28 @@ class SqliteStore:
                 db.execute("UPDATE causal_task SET kept_from = ? WHERE task = ?", (epoch, self._task))
                 db.execute("DELETE FROM causal_log WHERE task = ? AND epoch < ?", (self._task, epoch))
                 db.execute("DELETE FROM causal_epoch WHERE task = ? AND epoch < ?", (self._task, epoch))
+                if account.marks:
+                    db.execute("DELETE FROM causal_mark WHERE task = ?", (self._task,))
+                    self._store_marks(db, account, 0)
+
+    def withdraw(self, mark: Mark) -> Held:
+        """See `causal.ports.SinkStore.withdraw`."""
+        self._check_file()
+        with self._atomic() as db:
+            account = self._current(db)
+            account.withdraw(mark)
+            claim = (mark.next, mark.digest.to_bytes(8, "big"), b"", 0, self._task, self._run, self._incarnation)
+            if db.execute(_ADVANCE, claim).rowcount != 1:
+                raise fenced(self._task, self._incarnation)
+            if self._sink.keeps_rows:
+                db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (self._task, mark.next))
+            for table in ("causal_log", "causal_epoch", "causal_mark"):
+                db.execute(f"DELETE FROM {table} WHERE task = ?", (self._task,))
+            epochs = [(self._task, epoch, first) for epoch, first in account.epochs.items()]
+            db.executemany("INSERT INTO causal_epoch VALUES(?, ?, ?)", epochs)
+            self._store_deltas(db, account.held().logs)
+            self._store_marks(db, account, 0)
+            return account.held()
 
     def close(self) -> None:
         """Let go of the file; what was written stays."""
@@ -223,8 +254,8 @@ class SqliteStore:
             except sqlite3.Error as problem:
                 if db is not None:
                     db.close()
-                if _code(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
-                    raise _translated(problem, self._sink.path) from problem
+                if code_of(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                    raise translated(problem, self._sink.path) from problem
                 time.sleep(0.01)
 
     @contextmanager
@@ -242,7 +273,7 @@ class SqliteStore:
             if db.in_transaction:
                 self._roll_back(db)
             if isinstance(problem, sqlite3.Error):
-                raise _translated(problem, self._sink.path) from problem
+                raise translated(problem, self._sink.path) from problem
             raise
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
@@ -251,7 +282,7 @@ class SqliteStore:
         except sqlite3.Error as problem:
             # A connection that cannot roll back is of no more use; closing it rolls back.
             self.close()
-            raise _translated(problem, self._sink.path) from problem
+            raise translated(problem, self._sink.path) from problem
 
     def _check_file(self) -> None:
         """SQLite would go on writing into a file that nobody can see any more."""
@@ -271,6 +302,10 @@ class SqliteStore:
         if "causal_task" in there:
             if self._sink.keeps_rows != ("output" in there):
                 raise PipelineError(f"{self._sink.path} was written by another kind of sink; give another path")
+            if version < _VERSION:
+                for statement in _SCHEMA:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {_VERSION}")
             return
         if there.intersection((*_OURS, "tally")):
             raise PipelineError(f"{self._sink.path} has a table output that no sink made; give another path")
@@ -326,8 +361,10 @@ class SqliteStore:
             ):
                 self._sequence = max(self._sequence, sequence + 1)
                 account.merge(LogDelta(owner, epoch, start, held) for owner, start, held in decode(deltas))
+            self._load_marks(db, account)
         except (CausalError, TypeError, ValueError) as problem:
-            raise CorruptData(f"{self._sink.path}: table causal_log of task {self._task}: {problem}") from None
+            where = "tables causal_log and causal_mark"
+            raise CorruptData(f"{self._sink.path}: {where} of task {self._task}: {problem}") from None
         return account
 
     def _store_deltas(self, db: sqlite3.Connection, fresh: tuple[LogDelta, ...]) -> None:
@@ -339,25 +376,21 @@ class SqliteStore:
             db.execute("INSERT INTO causal_log VALUES(?, ?, ?, ?)", (self._task, epoch, self._sequence, encode(deltas)))
             self._sequence += 1
 
+    def _store_marks(self, db: sqlite3.Connection, account: Account, start: int) -> None:
+        """Add those from `start` on."""
+        rows = [
+            (self._task, mark.next, mark.digest.to_bytes(8, "big"), mark.epoch, mark.rollback, encode(mark.depends))
+            for mark in account.marks[start:]
+        ]
+        db.executemany(_MARK, [(task, self._sequence + place, *rest) for place, (task, *rest) in enumerate(rows)])
+        self._sequence += len(rows)
 
-def _code(problem: sqlite3.Error) -> int:
-    """SQLite's primary result code; 0 where the driver itself raised."""
-    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
-
-
-def _translated(problem: sqlite3.Error, path: Path) -> CausalError:
-    """The error of ours that says what to do about one of SQLite's."""
-    code = _code(problem)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Unavailable(f"{path} is locked by another process for too long; close what writes to it")
-    if code == sqlite3.SQLITE_FULL:
-        return Unavailable(f"{path}: no space is left; nothing was written; make room")
-    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM):
-        return Unavailable(f"{path}: {problem}; nothing was written; check the disk, its space and the directory")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return PipelineError(f"{path} cannot be written: {problem}; give it and its directory write permission")
-    if code == sqlite3.SQLITE_NOTADB:
-        return PipelineError(f"{path} is not a SQLite file; give another path")
-    if code == sqlite3.SQLITE_CORRUPT:
-        return CorruptData(f"{path}: {problem}; it is not used any further: restore it or give another path")
-    return Unavailable(f"{path}: {type(problem).__name__}: {problem}")
+    def _load_marks(self, db: sqlite3.Connection, account: Account) -> None:
+        for sequence, next_, digest, epoch, rollback, depends in db.execute(
+            "SELECT sequence, next, digest, epoch, rollback, depends FROM causal_mark WHERE task = ? ORDER BY sequence",
+            (self._task,),
+        ):
+            self._sequence = max(self._sequence, sequence + 1)
+            extents = tuple((owner, at, extent) for owner, at, extent in decode(depends))
+            account.marks.append(Mark(next_, int.from_bytes(digest, "big"), epoch, rollback, extents))
+            account.mark_bytes.append(0)

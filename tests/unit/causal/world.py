@@ -17,12 +17,14 @@ from causal.batch import Chunk, decode_records, encode_records
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.effects import (
+    Found,
     OpenSink,
     ReadSource,
     Reply,
     Send,
     SnapshotReady,
     TruncateSink,
+    WithdrawRows,
     WriteBundle,
     WriteSnapshot,
 )  # fmt: skip
@@ -31,6 +33,8 @@ from causal.events import (
     CheckpointAsked,
     CheckpointCompleted,
     FrameReceived,
+    Inquired,
+    Kept,
     PeerAt,
     PeerDown,
     SinkOpened,
@@ -40,9 +44,11 @@ from causal.events import (
     Turn,
 )  # fmt: skip
 from causal.ids import OUTSIDE
-from causal.log import DeterminantLog
-from causal.ports import Bundle, Held, Output, Services
+from causal.log import DeterminantLog, LogDelta
+from causal.ports import Bundle, Held, Mark, Output, Services
 from causal.recovery import State
+from causal.rollback import Finding, Retreat, Rollback, decide
+from causal.sink_channel import depended, truncated
 from causal.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from causal.values import decode, encode
@@ -156,21 +162,53 @@ class Store:
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
+        self.counts: list[int] = []
         self.count = 0
         self.digest = 0
         self.incarnation = 0
         self.logs: dict[int, DeterminantLog] = {}
+        self.marks: list[Mark] = []
+        self.withdrawn = 0
 
     def open(self, incarnation: int) -> Held:
         assert incarnation > self.incarnation
         self.incarnation = incarnation
-        return Held(self.count, self.digest, tuple(d for log in self.logs.values() for d in log.deltas({})))
+        return self.held()
+
+    def held(self) -> Held:
+        logs = tuple(d for log in self.logs.values() for d in log.deltas({}))
+        return Held(self.count, self.digest, logs, tuple(self.marks))
+
+    def truncate(self, epoch: int) -> None:
+        for log in self.logs.values():
+            log.truncate(epoch)
+        self.marks = truncated(self.marks, epoch)
+
+    def withdraw(self, mark: Mark) -> Held:
+        place = self.marks.index(mark)
+        del self.marks[place + 1 :]
+        self.withdrawn += self.count - mark.next
+        while self.count > mark.next:
+            self.rows.pop()
+            self.count -= self.counts.pop()
+        assert self.count == mark.next, "a mark is where a bundle ends"
+        self.digest = mark.digest
+        stands = depended(self.marks)
+        for log in self.logs.values():
+            log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
+        return self.held()
 
     def write(self, bundle: Bundle) -> None:
         if bundle.incarnation < self.incarnation:
             raise Fenced("a zombie")
         assert bundle.first == self.count, (bundle.first, self.count)
+        if bundle.depends is not None:
+            if not self.marks:
+                self.marks.append(Mark(self.count, self.digest, bundle.epoch, bundle.rollback, ()))
+            end = bundle.first + bundle.count
+            self.marks.append(Mark(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
         self.count += bundle.count
+        self.counts.append(bundle.count)
         self.rows.append(bundle.rows)
         self.digest = bundle.digest
         for delta in bundle.logs:
@@ -199,6 +237,11 @@ class World:
         self.dead: set[int] = set()
         self.phases: list[tuple[str, str]] = []
         self.faults: list[str] = []
+        self.rollback = Rollback()
+        self.rollbacks: list[set[int]] = []
+        self.inquiry = 0
+        self.lost: list[tuple[int, int, int]] = []
+        self.findings: dict[int, tuple[int, Finding]] = {}
         for task in range(len(topology.tasks)):
             self.promote(task)
 
@@ -209,7 +252,7 @@ class World:
     def entropy(self) -> bytes:
         return self.rng.randbytes(16)
 
-    def promote(self, index: int) -> None:
+    def promote(self, index: int, retained: Sequence[LogDelta] = ()) -> None:
         self.dead.discard(index)
         self.incarnations[index] += 1
         chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng)  # type: ignore[arg-type]
@@ -220,7 +263,7 @@ class World:
             chain.restore(parts[1:])
         task = TaskProtocol(
             self.topology, index, self.incarnations[index], self.config, chain, self, cut, [("f", 1, "d")],  # type: ignore[arg-type]
-            self.faults.append,
+            self.faults.append, self.rollback, retained,
         )  # fmt: skip
         self.tasks[index] = task
         for other in self.topology.upstream(index):  # type: ignore[arg-type]
@@ -232,6 +275,37 @@ class World:
                 self.handle(index, PeerAt(other, self.incarnations[other]))
                 self.handle(other, PeerAt(index, self.incarnations[index]))
         self.handle(index, Started())
+        if self.lost:
+            self.handle(index, Inquired(self.inquiry, self.lost))
+
+    # What the supervisor does about lost determinants (D9).
+
+    def escalate(self) -> None:
+        """Ask everybody when somebody has found something lost; decide when everybody has answered."""
+        lost = sorted({each for task in self.tasks.values() for each in task.lost})
+        if lost and lost != self.lost:
+            self.inquiry, self.lost, self.findings = self.inquiry + 1, lost, {}
+            for index in sorted(self.tasks):
+                self.handle(index, Inquired(self.inquiry, self.lost))
+        answered = all(self.findings.get(i, (0,))[0] == self.incarnations[i] for i in self.incarnations)
+        if not self.lost or self.dead or not answered:
+            return
+        stands = decide({index: finding for index, (_, finding) in self.findings.items()})
+        retreats = {index: Retreat(self.incarnations[index] + 1, stands[index]) for index in stands}
+        lost_before = tuple(each for each in self.rollback.lost if each[2] >= self.complete)
+        now_lost = tuple((self.inquiry, *each) for each in self.lost)
+        self.rollback = Rollback(self.inquiry, (*lost_before, *now_lost), retreats)
+        self.rollbacks.append({i for i, (_, finding) in self.findings.items() if finding.orphan is not None})
+        self.lost, self.findings = [], {}
+        for index in sorted(self.tasks):
+            if index not in retreats:
+                self.handle(index, Kept(self.rollback))
+        for index in sorted(retreats):
+            retained = self.tasks[index].retained(retreats[index], self.rollback)
+            self.finished.discard(index)
+            for acks in self.acked.values():
+                acks.discard(index)
+            self.promote(index, retained)
 
     def kill(self, index: int) -> None:
         del self.tasks[index]
@@ -271,8 +345,11 @@ class World:
         elif isinstance(effect, SnapshotReady):
             self.acked.setdefault(effect.epoch, set()).add(index)
         elif isinstance(effect, TruncateSink):
-            for log in self.stores[effect.channel].logs.values():
-                log.truncate(effect.epoch)
+            self.stores[effect.channel].truncate(effect.epoch)
+        elif isinstance(effect, WithdrawRows):
+            self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].withdraw(effect.mark)))
+        elif isinstance(effect, Found):
+            self.findings[index] = (self.incarnations[index], effect.finding)
         elif type(effect).__name__ == "Phase":
             self.phases.append((self.topology.tasks[index].name, effect.name))
             if effect.name == "finished":
@@ -292,6 +369,7 @@ class World:
 
     def step(self) -> None:
         """Let one thing happen."""
+        self.escalate()
         self.now_ns += self.rng.randint(1, 40_000)
         busy = [wire for wire, frames in self.wires.items() if frames]
         if busy and self.rng.random() < 0.6:

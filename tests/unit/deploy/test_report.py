@@ -10,7 +10,7 @@ from standby.figures import merged
 
 RECOVERY = {
     "task": "count/0", "mode": "standby", "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
-    "replayed_elements": 40, "first_output_ms": None, "live_ms": None,
+    "replayed_elements": 40, "first_output_ms": None, "live_ms": None, "why": "", "withdrawn": 0,
 }  # fmt: skip
 
 

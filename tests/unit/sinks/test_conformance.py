@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance
+from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance, conformance_withdrawal
 from operators.sinks.conformance import Subject
 
 
@@ -63,7 +63,7 @@ def lines_on_disk(directory: Path) -> Subject:
 
 
 @pytest.mark.parametrize("make", [sqlite, sqlite_on_disk, lines, lines_on_disk, tally])
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", conformance.CHECKS + conformance_withdrawal.CHECKS, ids=lambda check: check.__name__)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from causal.ports import Bundle
 from causal.values import NotCarried
 from operators.sinks import SqliteSink, TallySink
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill, record_at
-from operators.sinks.sqlite import _translated
+from operators.sinks.sqlite_errors import translated
 from tests.unit.sinks.test_conformance import rows_in_sqlite, sqlite, tally
 
 
@@ -205,7 +205,7 @@ def test_damaged_determinants_are_never_used(tmp_path: Path) -> None:
     db.execute("UPDATE causal_log SET deltas = x'c1'")
     db.commit()
     db.close()
-    with pytest.raises(CorruptData, match=r"out\.db: table causal_log of task out/0"):
+    with pytest.raises(CorruptData, match=r"out\.db: tables causal_log and causal_mark of task out/0"):
         subject.opened(2)
 
 
@@ -238,7 +238,7 @@ def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.Error) as caught:
         db.execute("DELETE FROM output")
     db.close()
-    told = _translated(caught.value, tmp_path / "out.db")
+    told = translated(caught.value, tmp_path / "out.db")
     assert type(told) is PipelineError
     assert "cannot be written" in str(told)
     assert "write permission" in str(told)

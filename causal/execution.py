@@ -1,0 +1,192 @@
+"""Events of the schedule, one at a time: from the log while it has any, then from what has arrived (D1).
+
+`perform_next` asks "what comes next?" and the schedule answers; `_perform_*` serves a replay and the
+live task alike.
+"""
+
+from __future__ import annotations
+
+from causal import batch
+from causal.channels import Channels
+from causal.checkpointing import Checkpointing, Cut, SnapshotFile
+from causal.config import JobConfig
+from causal.determinants import Barrier, Order, Timer
+from causal.dissemination import Holdings
+from causal.effects import Effect, Phase, WriteBundle
+from causal.errors import PeerViolation, ReplayDivergence, invariant
+from causal.input_channel import InputChannel
+from causal.ports import Chain, Live, Output
+from causal.recovery import Recovery, State, Step
+from causal.schedule import Schedule
+from causal.services import CausalServices
+
+
+class Execution:
+    """Runs one task's chain.
+
+    Args:
+        cut: where the task stood at the checkpoint that `chain` was restored from.
+        files: the files of that checkpoint.
+
+    Attributes:
+        finished: all inputs have ended and the chain has given what it still owed.
+        wrote: a bundle of this incarnation has gone out.
+    """
+
+    def __init__(
+        self, recovery: Recovery, config: JobConfig, chain: Chain, live: Live, channels: Channels, holdings: Holdings,
+        schedule: Schedule, cut: Cut, files: list[SnapshotFile], incarnation: int,
+    ) -> None:  # fmt: skip
+        self.name = recovery.task_name
+        self.chain = chain
+        self.schedule = schedule
+        self.checkpointing = Checkpointing(chain, cut, files)
+        self.finished = cut.finished
+        self.reported_finished = False
+        self.replayed_elements = 0
+        self.asked_epoch = 0
+        self.wrote = False
+        self.rollback = 0
+        """Number of the last decision about lost determinants that is known here; bundles are marked with it."""
+        self._recovery = recovery
+        self._elements_max = config.batch_elements_max
+        self._bytes_max = config.credit_bytes // 2
+        self._recording = config.guarantee == "causal"
+        self._live = live
+        self._channels = channels
+        self._inputs = channels.inputs
+        self._outputs = channels.outputs
+        self._holdings = holdings
+        self._services = CausalServices(schedule, live)
+        self._incarnation = incarnation
+        self._next_input = 0
+
+    def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
+        """Perform one event; false if none can be performed now.
+
+        Raises:
+            ReplayDivergence: the log tells of something that cannot happen here.
+            OperatorFailed: user code raised.
+        """
+        schedule = self.schedule
+        if self._recovery.state is State.REPLAYING:
+            if schedule.replaying:
+                return self._replay_next(effects)
+            if not schedule.exhausted():
+                raise ReplayDivergence(
+                    f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not"
+                )
+            self._go_live(effects, now_ns)
+        return self._perform_live(effects)
+
+    def _replay_next(self, effects: list[Effect]) -> bool:
+        told = self.schedule.peek()
+        if type(told) is Order:
+            if told.input >= len(self._inputs):
+                raise ReplayDivergence(f"{self.name}: its log names input {told.input}, it has {len(self._inputs)}")
+            channel = self._inputs[told.input]
+            if channel.queued < told.count:
+                return False
+            self.schedule.take(Order)
+            self.replayed_elements += told.count
+            self._perform_order(channel, told.count, effects)
+        elif type(told) is Timer:
+            self.schedule.take(Timer)
+            self._emit(self.chain.fire(told.due_ns, self._services))
+        elif type(told) is Barrier:
+            self.schedule.take(Barrier)
+            self._perform_barrier(told.epoch, effects)
+        else:
+            raise ReplayDivergence(
+                f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay "
+                "did not ask for; user code took another path than before: use ctx for clock, random numbers and calls"
+            )
+        return True
+
+    def _go_live(self, effects: list[Effect], now_ns: int) -> None:
+        for output in self._outputs:
+            output.replayed()
+        self._recovery.step(Step.REPLAYED, now_ns)
+        effects.append(Phase("replayed", self.replayed_elements))
+        effects.append(Phase("running"))
+
+    def _perform_live(self, effects: list[Effect]) -> bool:
+        due_ns = None if self.finished else self.chain.next_timer_ns()
+        if due_ns is not None and due_ns <= self._live.wall_ns():
+            reading = self._services.reading_ns()
+            self.schedule.record(Timer(reading))
+            self._emit(self.chain.fire(reading, self._services))
+            return True
+        partitions = self._channels.partitions
+        if partitions and self.asked_epoch > self.schedule.epoch and not self.checkpointing.encoding:
+            epoch = self.schedule.epoch + 1
+            self.schedule.record(Barrier(epoch))
+            self._perform_barrier(epoch, effects)
+            return True
+        inputs = self._inputs
+        for step in range(len(inputs)):
+            channel = inputs[(self._next_input + step) % len(inputs)]
+            count = channel.head_count(self._elements_max, self._bytes_max)
+            if count:
+                self._next_input = (channel.ordinal + 1) % len(inputs)
+                self.schedule.record_order(channel.ordinal, count)
+                self._perform_order(channel, count, effects)
+                return True
+        return False
+
+    def _perform_order(self, channel: InputChannel, count: int, effects: list[Effect]) -> None:
+        first = channel.delivered
+        try:
+            chunks = channel.take(count)
+        except PeerViolation as problem:
+            raise ReplayDivergence(
+                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
+            ) from problem
+        if self._holdings.partial:
+            self._holdings.depend(channel.delivered_depends())
+        kind = chunks[0].kind
+        if kind == batch.BARRIER:
+            epoch = batch.stamp_of(chunks[0])
+            if self.checkpointing.deliver(channel, epoch, self._channels.network, self.schedule.epoch):
+                self._perform_barrier(epoch, effects)
+        elif kind == batch.END:
+            self._perform_end()
+        else:
+            self._emit(self.chain.deliver(channel.ordinal, chunks, first, self._services))
+
+    def _perform_end(self) -> None:
+        if not all(channel.ended for channel in self._inputs):
+            return
+        self._emit(self.chain.finish(self._services))
+        self.finished = True
+        for output in self._outputs:
+            output.put(batch.end())
+
+    def _perform_barrier(self, epoch: int, effects: list[Effect]) -> None:
+        """All inputs have come to barrier `epoch`: pass it on, then freeze the state."""
+        invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
+        self.flush_sinks(effects, force=True)
+        effects += self.checkpointing.finish_encoding()
+        for output in self._outputs:
+            output.put(batch.barrier(epoch))
+        self.schedule.advance(epoch)
+        inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
+        outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
+        self.checkpointing.freeze(Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished))
+
+    def _emit(self, outputs: list[Output]) -> None:
+        for ordinal, chunk in outputs:
+            self._outputs[ordinal].put(chunk)
+
+    def flush_sinks(self, effects: list[Effect], force: bool) -> None:
+        """Write what rows wait, if they are many, or if `force`; then say so if that was the last of the task."""
+        for sink in self._channels.sinks.values():
+            if sink.waiting and (force or sink.full):
+                holdings = self._holdings if self._recording else None
+                bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
+                effects.append(WriteBundle(sink.id, bundle, origins))
+                self.wrote = True
+        if self.finished and not self.reported_finished and self._recovery.state is State.RUNNING:
+            if not any(sink.waiting for sink in self._channels.sinks.values()):
+                self.reported_finished = True
+                effects.append(Phase("finished"))

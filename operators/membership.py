@@ -1,0 +1,280 @@
+"""A worker's side of the control plane: what it is told, what it does about it, what it tells.
+
+Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed
+in order.  The same object runs in a worker process and in the simulator.  Everything may be told twice;
+what makes no sense here is ignored.  All that a supervisor needs that has just started is in each beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from causal.checkpointing import SnapshotFile
+from causal.errors import PipelineError, invariant
+from causal.events import CheckpointAsked, CheckpointCompleted, Event, Inquired, Kept, PeerAt, PeerDown
+from causal.rollback import Rollback, read_rollback
+from causal.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A message of the supervisor, decoded."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the running task has to say: a phase, a snapshot, a verdict."""
+
+    kind: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The state that `Load` asked for is in memory."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Time has passed."""
+
+
+Input = Told | Reported | Loaded | Due
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send the supervisor a message; one that is lost is made up for by the next beat."""
+
+    kind: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Hold the state of `task` that these files restore; answered by `Loaded`, or the process fails."""
+
+    task: int
+    files: tuple[SnapshotFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Be `task` in that incarnation, from the state that `files` restore, which is that of `epoch`.
+
+    Where the process runs the task already, in a lower incarnation, it ends that one and goes back in place;
+    what is known of determinants goes over to the new one as far as `rollback` lets it stand.
+    """
+
+    task: int
+    incarnation: int
+    epoch: int
+    files: tuple[SnapshotFile, ...]
+    rollback: Rollback
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Everybody who is known has been introduced: give the task its first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Connect to a neighbour downstream, anew if there was a connection."""
+
+    task: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Hand an event to the running task."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the process in good order, after a last beat."""
+
+
+Act = Tell | Load | Begin | Start | Dial | Feed | End
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What a beat tells of the running task; of a standby nothing but the defaults."""
+
+    state: str = "standby"
+    epoch: int = 0
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    first_record_ns: int | None = None
+    last_output_ns: int | None = None
+    rollback: int = 0
+    lost: list[list[int]] = field(default_factory=list)
+
+
+class Membership:
+    """One process of a job: a standby, and the task once it is promoted.
+
+    Args:
+        vitals: asked when a beat is due.
+
+    State: `task` is None until it follows or is promoted; `serving` from the promotion on.
+    """
+
+    def __init__(
+        self, slot: str, pid: int, endpoint: str, topology: Topology, heartbeat_ms: int, vitals: Callable[[], Vitals]
+    ) -> None:
+        self.slot = slot
+        self.task: int | None = None
+        self.incarnation = 0
+        self.serving = False
+        self.beat_due_ns = 0
+        self._pid = pid
+        self._endpoint = endpoint
+        self._topology = topology
+        self._heartbeat_ns = heartbeat_ms * 1_000_000
+        self._vitals = vitals
+        self._followed: int | None = None
+        self._acked: list[Any] | None = None
+        self._peers: dict[str, tuple[str, int]] = {}
+
+    @property
+    def name(self) -> str | None:
+        """Of the task that it is, or is a standby of."""
+        return None if self.task is None else self._topology.tasks[self.task].name
+
+    def handle(self, event: Input, now_ns: int) -> list[Act]:
+        """Take one step.
+
+        Raises:
+            PipelineError: the supervisor speaks of a task that is not in the graph.
+        """
+        if isinstance(event, Told):
+            verb = _VERBS.get(str(event.message.get("kind")))
+            return verb(self, event.message, now_ns) if verb is not None else []
+        if isinstance(event, Reported):
+            return self._reported(event)
+        if isinstance(event, Loaded):
+            self._followed = event.epoch
+            return self._beat(now_ns)
+        return self._beat(now_ns) if now_ns >= self.beat_due_ns else []
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    def _beat(self, now_ns: int) -> list[Act]:
+        """All that a supervisor needs to know that has just started."""
+        self.beat_due_ns = now_ns + self._heartbeat_ns
+        vitals = self._vitals()
+        facts: dict[str, Any] = {
+            "pid": self._pid,
+            "endpoint": self._endpoint,
+            "task": self.name if self.serving else None,
+            "incarnation": self.incarnation,
+            "state": vitals.state,
+            "epoch": vitals.epoch,
+            "acked": self._acked,
+            "followed": self._followed,
+            "counters": vitals.counters,
+            "first_record_ns": vitals.first_record_ns,
+            "last_output_ns": vitals.last_output_ns,
+            "rollback": vitals.rollback,
+            "lost": vitals.lost,
+        }
+        return [Tell("beat", facts)]
+
+    def _reported(self, event: Reported) -> list[Act]:
+        invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)
+        if event.kind == "snapshot":
+            self._acked = [event.facts["epoch"], event.facts["files"]]
+        self.beat_due_ns = 0 if event.kind == "phase" else self.beat_due_ns
+        return [Tell(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def _follow(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            return []
+        self.task = self._index(told["task"])
+        return [Load(self.task, _files(told))]
+
+    def _promote(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        task = self._index(told["task"])
+        if self.serving and (task != self.task or told["incarnation"] <= self.incarnation):
+            return []
+        # From here on it speaks as that task: what keeps it from being it is what keeps the task from going on.
+        self.task, self.incarnation, self.serving = task, told["incarnation"], True
+        files = _files(told)
+        self._followed = None
+        self._acked = [told["epoch"], [list(file) for file in files]] if files else None
+        self._peers = {}
+        acts: list[Act] = [
+            Begin(task, self.incarnation, told["epoch"], files, read_rollback(told.get("rollback"))),
+        ]
+        for name, (endpoint, incarnation) in told["peers"].items():
+            acts += self._peer({"task": name, "endpoint": endpoint, "incarnation": incarnation}, now_ns)
+        acts += self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
+        return [*acts, Start()]
+
+    def _peer(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        name, where = told["task"], (told["endpoint"], told["incarnation"])
+        if not self.serving or self._peers.get(name) == where:
+            return []
+        self._peers[name] = where
+        index = self._index(name)
+        introduced = Feed(PeerAt(index, told["incarnation"], told["endpoint"].startswith("tcp")))
+        if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
+            return [Dial(index, told["endpoint"]), introduced]
+        return [introduced]
+
+    def _peer_down(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(PeerDown(self._index(told["task"]), told["incarnation"]))
+
+    def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(CheckpointAsked(told["epoch"]))
+
+    def _completed(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(CheckpointCompleted(told["epoch"]))
+
+    def _inquire(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(Inquired(told["number"], [tuple(each) for each in told["lost"]]))
+
+    def _keep(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        self.beat_due_ns = 0
+        return self._feed(Kept(read_rollback(told["rollback"])))
+
+    def _stop(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return [*self._beat(now_ns), End()]
+
+    def _feed(self, event: Event) -> list[Act]:
+        return [Feed(event)] if self.serving else []
+
+    def _index(self, name: str) -> int:
+        task = self._topology.named(name)
+        if task is None:
+            raise PipelineError(f"the supervisor speaks of task {name!r}, which this pipeline does not have")
+        return task.index
+
+
+def _files(told: Mapping[str, Any]) -> tuple[SnapshotFile, ...]:
+    return tuple((path, size, digest) for path, size, digest in told["files"])
+
+
+_VERBS: dict[str, Callable[[Membership, Mapping[str, Any], int], list[Act]]] = {
+    "follow": Membership._follow,
+    "promote": Membership._promote,
+    "peer": Membership._peer,
+    "peer_down": Membership._peer_down,
+    "checkpoint": Membership._checkpoint,
+    "completed": Membership._completed,
+    "inquire": Membership._inquire,
+    "keep": Membership._keep,
+    "stop": Membership._stop,
+}

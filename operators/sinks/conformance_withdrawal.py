@@ -1,0 +1,153 @@
+"""Can a sink take rows back?  Checks beside `operators.sinks.conformance`, for stores that have `withdraw`.
+
+Below full sharing depth more failures at once than it covers may lose determinants on which visible rows depend (D9).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from causal.errors import Fenced, InvariantViolation
+from causal.ports import Bundle, Held, Mark, SinkStore
+from operators.sinks.conformance import (
+    EPOCH_ROWS,
+    OWNERS,
+    Subject,
+    after,
+    bundle_at,
+    expect,
+    expect_error,
+    expect_held,
+    log_at,
+)
+
+
+def marked(bundle: Bundle) -> Bundle:
+    """The same, with what its rows depend on, as below full sharing depth."""
+    epoch, rows = bundle.epoch, bundle.first + bundle.count - bundle.epoch * EPOCH_ROWS
+    return replace(bundle, depends=tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS))
+
+
+def fill_marked(subject: Subject, store: SinkStore, held: Held, rows: int, incarnation: int = 1) -> Held:
+    """Write marked bundles of up to 7 rows until `rows` rows are there."""
+    while held.next < rows:
+        bundle = marked(bundle_at(subject, held, min(7, rows - held.next), incarnation))
+        store.write(bundle)
+        held = after(held, bundle)
+    return held
+
+
+def _mark_at(held: Held, position: int) -> Mark:
+    """The last mark at or before `position`."""
+    return [mark for mark in held.marks if mark.next <= position][-1]
+
+
+def remembers_where_bundles_ended(subject: Subject) -> None:
+    """Marks and dependencies come back; a complete checkpoint leaves the last of what it covers."""
+    store, held = subject.opened()
+    fill_marked(subject, store, held, EPOCH_ROWS + 14)
+    store.close()
+    store, held = subject.opened(2)
+    ends = [mark.next for mark in held.marks]
+    expect(ends == [0, 7, 14, 21, 28, 35, 40, 47, 54], "every bundle's end is marked", repr(ends))
+    expect(held.marks[1].depends == marked_depends(0, 7), "a mark keeps its dependencies", repr(held.marks[1]))
+    store.truncate(1)
+    store.close()
+    store, held = subject.opened(3)
+    expect(
+        [m.next for m in held.marks] == [40, 47, 54], "a checkpoint leaves what rows can go back to", repr(held.marks)
+    )
+    store.close()
+
+
+def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
+    """What the first `rows` rows of an epoch of the kit depend on."""
+    return tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS)
+
+
+def takes_rows_back(subject: Subject) -> None:
+    """Rows and determinants after a mark are gone at once and for good; others may take their place."""
+    store, held = subject.opened()
+    fill_marked(subject, store, held, 30)
+    store.close()
+    store, held = subject.opened(2)
+    told = store.withdraw(_mark_at(held, 21))
+    expect(told.next == 21, "the answer says what is left", repr(told.next))
+    subject.expect_rows(21, "rows after the mark are gone")
+    expect_held(subject, told, "determinants after the mark are gone with their rows")
+    fill_marked(subject, store, told, 33, 2)
+    subject.expect_rows(33, "rows follow those that were left")
+    store.close()
+    store, held = subject.opened(3)
+    expect_held(subject, held, "what was taken back leaves no trace")
+    store.withdraw(_mark_at(held, 0))
+    store.close()
+    subject.expect_rows(0, "all rows can be taken back")
+    store, held = subject.opened(4)
+    expect(
+        (held.next, held.digest, held.logs) == (0, 0, ()), "a store taken back to its beginning is empty", repr(held)
+    )
+    store.close()
+
+
+def takes_back_only_to_a_mark(subject: Subject) -> None:
+    """Another place, or a zombie, changes nothing."""
+    store, held = subject.opened()
+    held = fill_marked(subject, store, held, 20)
+    wrong = Mark(5, 0, 0, 0, ())
+    expect_error(InvariantViolation, "a place that is no mark is refused", lambda: store.withdraw(wrong))
+    young, found = subject.opened(2)
+    back = _mark_at(found, 7)
+    expect_error(Fenced, "a zombie takes nothing back", lambda: store.withdraw(back))
+    subject.expect_rows(20, "refused withdrawals change nothing")
+    young.close()
+    store.close()
+
+
+def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
+    """A process that writes and takes back is killed at random moments: rows, position and determinants agree."""
+    chance = Random(seed)
+    for incarnation in range(1, kills + 1):
+        pid = _writer(subject, incarnation)
+        time.sleep(chance.uniform(0.0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+        store, held = subject.opened(incarnation)
+        subject.expect_rows(held.next, "after a kill, rows and position agree")
+        expect_held(subject, held, "after a kill, determinants and position agree")
+        store.close()
+
+
+def _writer(subject: Subject, incarnation: int) -> int:
+    """Fork a process that writes and takes back until it is killed; returns once it has begun."""
+    began, beginning = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(beginning)
+        os.read(began, 1)
+        os.close(began)
+        return pid
+    try:
+        store, held = subject.opened(incarnation)
+        os.write(beginning, b"!")
+        while True:
+            held = fill_marked(subject, store, held, held.next + 15, incarnation)
+            store.close()
+            store, held = subject.opened(incarnation)
+            held = store.withdraw(_mark_at(held, held.next - 8 if held.next < 3 * EPOCH_ROWS else 0))
+    finally:
+        os._exit(4)
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    remembers_where_bundles_ended,
+    takes_rows_back,
+    takes_back_only_to_a_mark,
+    withdraws_all_or_nothing,
+)
+"""Every check; each takes a fresh subject."""
