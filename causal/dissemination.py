@@ -7,6 +7,7 @@ farther ancestors had come travels too, as dependencies, so that *lost* can be t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from causal.errors import PeerViolation
 from causal.ids import TaskIndex
@@ -47,6 +48,17 @@ class Seen:
             held = self.extents.get(task, {})
             self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in held.items()}
             self.grown.pop(task, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Determinants, and what else depends on how many of them."""
+
+    logs: tuple[LogDelta, ...] = ()
+    depends: tuple[Extent, ...] = ()
+
+
+NO_KNOWLEDGE = Knowledge()
 
 
 class Holdings:
@@ -192,10 +204,28 @@ class Holdings:
         for task, retreat in retreats.items():
             if task in self.logs:
                 self.logs[task].cut(retreat.stands)
+            for owner, epoch in [log for log in self._depends if log[0] == task]:
+                stands = min(retreat.stands.get(epoch, 0), self._depends[owner, epoch])
+                if stands:
+                    self._depends[owner, epoch] = stands
+                else:
+                    del self._depends[owner, epoch]
+        self._depends_version += 1
 
-    def everything(self) -> list[LogDelta]:
-        """All bytes held of all logs: what a task keeps when it goes back."""
-        return [delta for log in self.logs.values() for delta in log.deltas({})]
+    def forget_beyond(self, depends: Iterable[Extent]) -> None:
+        """Forget what is held of others' logs beyond `depends`: it came with elements that were given back."""
+        vector = vector_of(depends)
+        for task, log in self.logs.items():
+            if task != self.task:
+                log.cut({epoch: extent for (owner, epoch), extent in vector.items() if owner == task})
+
+    def knowledge(self) -> Knowledge:
+        """What a task keeps when it goes back: the logs it holds, as far as its dependencies reach, and these.
+
+        Bytes that only came with elements that were never delivered go with their elements.
+        """
+        depends = tuple(self.dependencies())
+        return Knowledge(tuple(self.logs_for(self.logs, depends)), depends)
 
     def truncate(self, epoch: int) -> None:
         """Checkpoint `epoch` is complete: nobody will replay what came before it."""

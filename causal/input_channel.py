@@ -214,9 +214,7 @@ class InputChannel:
         """The sender goes back and may not send the same again: forget the frames of which nothing was delivered."""
         self.staged.clear()
         self.held_hello = None
-        if not self._frames:
-            return
-        position, digest = self._frames[0]
+        position, digest = self._frames[0] if self._frames else (self.next, self._digest)
         while self.next > position:
             chunk = self._queue.pop()
             self.next -= chunk.count

@@ -181,6 +181,8 @@ class SinkStore(Protocol):
     def withdraw(self, mark: Mark) -> Held:
         """Take back, all or nothing, the rows and determinants of every bundle after `mark`, one of `Held.marks`.
 
+        Back to the first of them, nothing is depended on any more: its own dependencies and all determinants go too.
+
         They depend on determinants that are lost, which can happen below full sharing depth only (D9).  A store
         that cannot take rows back leaves this out, and the job stops instead.
 

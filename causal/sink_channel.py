@@ -24,7 +24,7 @@ def truncated(marks: Sequence[Mark], epoch: int) -> list[Mark]:
     """Without those of earlier epochs, but for the last of these: there what follows begins.
 
     Its rows are covered by the checkpoint and depend on nothing later; what it was told of later epochs, because its
-    writer's neighbours were ahead, counts for the rows behind it.
+    writer's neighbours were ahead, counts for the rows behind it, and for the logs that came with it.
     """
     earlier = [mark for mark in marks if mark.epoch < epoch]
     if len(earlier) < 2:
@@ -36,7 +36,7 @@ def truncated(marks: Sequence[Mark], epoch: int) -> list[Mark]:
 
 def depended(marks: Sequence[Mark]) -> dict[tuple[int, int], int]:
     """All that the rows up to the last mark depend on, of what no complete checkpoint covers."""
-    return vector_of(extent for mark in marks for extent in mark.depends) if len(marks) > 1 else {}
+    return vector_of(extent for mark in marks for extent in mark.depends)
 
 
 class SinkChannel:
@@ -64,29 +64,29 @@ class SinkChannel:
         Raises:
             Lost: rows that a complete checkpoint covers would have to go.
         """
-        marks = truncated(held.marks, self.epoch)
         depends: dict[tuple[int, int], int] = {}
-        for place, mark in enumerate(marks):
+        for place, mark in enumerate(held.marks):
             depends |= vector_of(mark.depends)
-            if place and beyond(depends, rollback.lost_since(mark.rollback)) is not None:
-                back = marks[place - 1]
+            if beyond(depends, rollback.lost_since(mark.rollback)) is not None:
+                back = held.marks[max(0, place - 1)]
                 if back.next < self.position:
-                    raise Lost(
-                        f"{self.name}: rows from {back.next} on depend on what was lost; a checkpoint covers them"
-                    )
+                    raise Lost(f"{self.name}: rows from {back.next} on depend on what was lost, under a checkpoint")
                 return back
         return None
 
     def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
         """What the visible rows depend on that may stay, if these logs are lost."""
-        depends: dict[tuple[int, int], int] = {}
         stands: dict[tuple[int, int], int] = {}
-        for place, mark in enumerate(self._marks):
-            depends |= vector_of(mark.depends)
-            if place and beyond(depends, lost) is not None:
+        for mark in self._marks:
+            depends = stands | vector_of(mark.depends)
+            if beyond(depends, lost) is not None:
                 break
-            stands = dict(depends) if place else {}
+            stands = depends
         return stands
+
+    def untruncated(self, held: Held) -> bool:
+        """Whether the store has not heard yet of the checkpoint that this task was restored from."""
+        return sum(mark.epoch < self.epoch for mark in held.marks) > 1
 
     def open(self, held: Held, aligned: bool) -> None:
         """The store says what it has.
@@ -95,7 +95,7 @@ class SinkChannel:
             aligned: false for guarantees without determinants: go on behind what is there.
         """
         self.opened = True
-        self._marks = truncated(held.marks, self.epoch)
+        self._marks = list(held.marks)
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in held.logs)
         if not aligned:
             self.position = self._first = held.next

@@ -6,13 +6,13 @@ waits until that can be performed (`causal.execution`): there is no second code 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from causal.channels import Channels
 from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
-from causal.dissemination import Holdings
+from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import (
     Effect,
     OpenSink,
@@ -44,11 +44,10 @@ from causal.exchange import Exchange
 from causal.execution import Execution
 from causal.ids import TaskIndex
 from causal.inquiry import Inquiry
-from causal.log import LogDelta
 from causal.ports import Chain, Live
 from causal.reading import Reading
 from causal.recovery import ANSWERS_UPSTREAM, PERFORMS, Recovery, State, Step
-from causal.rollback import NO_ROLLBACK, Extent, Retreat, Rollback
+from causal.rollback import NO_ROLLBACK, Extent, Rollback
 from causal.schedule import Schedule
 from causal.sink_channel import depended
 from causal.spilling import Spilling
@@ -84,7 +83,7 @@ class TaskProtocol:
         files: list[SnapshotFile],
         tell: Callable[[str], None],
         rollback: Rollback = NO_ROLLBACK,
-        retained: Sequence[LogDelta] = (),
+        retained: Knowledge = NO_KNOWLEDGE,
     ) -> None:
         self.name = topology.tasks[task].name
         self.incarnation = incarnation
@@ -93,7 +92,8 @@ class TaskProtocol:
         self._tell = tell
         self.recovery = Recovery(self.name)
         self.holdings = Holdings(topology, task, config.sharing_depth if self._recording else 0, cut.epoch)
-        self.holdings.merge(retained)
+        self.holdings.merge(retained.logs)
+        self.holdings.depend(retained.depends)
         self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._recording)
         self.schedule.last_ns = cut.last_ns
         self.channels = channels = Channels(topology, task, config, cut)
@@ -176,6 +176,8 @@ class TaskProtocol:
         sink, held = self.channels.sinks[event.channel], event.held
         if self._recording:
             visible = self._rows_visible.setdefault(event.channel, held.next)
+            if sink.untruncated(held):
+                return [TruncateSink(sink.id, sink.epoch), OpenSink(sink.id)]
             mark = sink.orphaned(held, self.inquiry.rollback)
             if mark is not None:
                 return [WithdrawRows(event.channel, mark)]
@@ -221,15 +223,16 @@ class TaskProtocol:
             if channel.source in retreats:
                 channel.give_back()
                 channel.introduce(max(channel.peer_incarnation, retreats[channel.source].incarnation))
+        queued = [extent for channel in self.channels.network for extent in channel.queued_depends()]
+        self.holdings.forget_beyond([*self.holdings.dependencies(), *queued])
         for output in self.channels.downstream.values():
             output.seen.cut(retreats)
         return self._pump(now_ns)
 
-    def retained(self, retreat: Retreat, rollback: Rollback) -> list[LogDelta]:
-        """What the incarnation that follows this one in its process keeps of what it held."""
+    def retained(self, rollback: Rollback) -> Knowledge:
+        """What the incarnation that follows this one in its process keeps of what it knows."""
         self.holdings.cut(rollback.retreats)
-        self.holdings.own.cut(retreat.stands)
-        return self.holdings.everything()
+        return self.holdings.knowledge()
 
     # -- checkpoints and the disk --------------------------------------------------------------------
 

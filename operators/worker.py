@@ -21,6 +21,7 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.errors import (
     CausalError,
     CorruptData,
@@ -34,7 +35,6 @@ from causal.errors import (
     invariant,
 )  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
-from causal.log import LogDelta
 from causal.ports import SinkStore
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
@@ -167,15 +167,13 @@ class Worker:
         image.load(act.files)
         invariant(image.cut.epoch == act.epoch, "the files hold the epoch that was told", told=act.epoch)
         self.following = None
-        retained: list[LogDelta] = []
+        retained = NO_KNOWLEDGE
         if self.driver is not None:
-            retreat = act.rollback.retreats.get(act.task)
-            if retreat is not None:
-                retained = self.driver.task.retained(retreat, act.rollback)
+            retained = self.driver.task.retained(act.rollback)
             self.driver.close()
         self.driver = self._drive(image, act, retained)
 
-    def _drive(self, image: Image, act: Begin, retained: list[LogDelta]) -> TaskDriver:
+    def _drive(self, image: Image, act: Begin, retained: Knowledge) -> TaskDriver:
         topology, task = self.plan.topology, TaskIndex(act.task)
         protocol = TaskProtocol(
             topology, task, act.incarnation, self.config, image.chain, RealLive(), image.cut, image.files,

@@ -8,7 +8,7 @@ what is in memory never runs ahead of what is stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xxhash import xxh3_128
 
@@ -91,6 +91,8 @@ class Account:
         while self.marks[-1] != mark:
             self.marks.pop()
             self.mark_bytes.pop()
+        if len(self.marks) == 1:
+            self.marks = [replace(mark, depends=())]
         self.next, self.digest, self.row_bytes = mark.next, mark.digest, self.mark_bytes[-1]
         self.last, self.ended = b"", False
         self.epochs = {e: first for e, first in self.epochs.items() if first < mark.next}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -16,6 +17,7 @@ from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
 from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     Found,
     OpenSink,
@@ -44,7 +46,7 @@ from causal.events import (
     Turn,
 )  # fmt: skip
 from causal.ids import OUTSIDE
-from causal.log import DeterminantLog, LogDelta
+from causal.log import DeterminantLog
 from causal.ports import Bundle, Held, Mark, Output, Services
 from causal.recovery import State
 from causal.rollback import Finding, Retreat, Rollback, decide
@@ -187,6 +189,8 @@ class Store:
     def withdraw(self, mark: Mark) -> Held:
         place = self.marks.index(mark)
         del self.marks[place + 1 :]
+        if not place:
+            self.marks = [replace(mark, depends=())]
         self.withdrawn += self.count - mark.next
         while self.count > mark.next:
             self.rows.pop()
@@ -252,7 +256,7 @@ class World:
     def entropy(self) -> bytes:
         return self.rng.randbytes(16)
 
-    def promote(self, index: int, retained: Sequence[LogDelta] = ()) -> None:
+    def promote(self, index: int, retained: Knowledge = NO_KNOWLEDGE) -> None:
         self.dead.discard(index)
         self.incarnations[index] += 1
         chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng)  # type: ignore[arg-type]
@@ -301,7 +305,7 @@ class World:
             if index not in retreats:
                 self.handle(index, Kept(self.rollback))
         for index in sorted(retreats):
-            retained = self.tasks[index].retained(retreats[index], self.rollback)
+            retained = self.tasks[index].retained(self.rollback)
             self.finished.discard(index)
             for acks in self.acked.values():
                 acks.discard(index)
