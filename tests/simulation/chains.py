@@ -1,0 +1,130 @@
+"""Operators that cannot be faked: they ask for every kind of determinant and hash all they are told into every output.
+
+Any difference in what a task is given, in its order, or in an answer, shows in everything that follows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from causal import batch
+from causal.batch import Chunk, decode_records, encode_records
+from causal.determinants import register_kind, registered
+from causal.ports import Output, Services
+from causal.values import decode, encode
+
+USER_KIND = "simulated"
+if not registered(USER_KIND):
+    register_kind(USER_KIND, 99)
+
+
+def hash_of(value: object) -> int:
+    """The same in every process."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
+
+
+class HashingChain:
+    """Passes each record on, with the hash of everything that this task has been told so far.
+
+    Args:
+        outputs: how many channels to spread over, or to copy to.
+        ask: a live answer of the outside world.
+    """
+
+    def __init__(
+        self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes]
+    ) -> None:
+        self._outputs = outputs
+        self._sink = sink
+        self._fan_out = fan_out
+        self._kinds = kinds
+        self._ask = ask
+        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0}
+
+    def _link(self, *facts: object) -> str:
+        self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
+        self.state["n"] += 1
+        return str(self.state["chain"].hex())
+
+    def _facts(self, services: Services) -> list[object]:
+        kinds, n, facts = self._kinds, self.state["n"], []
+        if "clock" in kinds and n % 3 == 0:
+            facts.append(services.now_ns())
+        if "random" in kinds and n % 4 == 0:
+            facts.append(services.seed())
+        if "call" in kinds and n % 5 == 0:
+            facts.append(services.call(self._ask))
+        if "user" in kinds and n % 6 == 0:
+            facts.append(services.user(USER_KIND, self._ask))
+        if "timer" in kinds and not self.state["timer"]:
+            self.state["timer"] = services.now_ns() + 3_000_000
+        return facts
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        records: list[Any] = []
+        for chunk in chunks:
+            records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
+        told = [(self._link(input, record, *self._facts(services)), record) for record in records]
+        return self._out(told, chunks[0].origin_ns)
+
+    def _out(self, told: list[tuple[str, Any]], origin_ns: int) -> list[Output]:
+        if self._sink:
+            rows = "".join(json.dumps([link, identity_of(record)]) + "\n" for link, record in told).encode()
+            return [(0, Chunk(batch.ROWS, len(told), rows, origin_ns))] if told else []
+        split: dict[int, list[Any]] = {}
+        for link, record in told:
+            identity = identity_of(record)
+            for output in range(self._outputs) if self._fan_out else [hash_of(identity) % self._outputs]:
+                split.setdefault(output, []).append((link, identity))
+        return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs), origin_ns)) for o, rs in sorted(split.items())]
+
+    def next_timer_ns(self) -> int | None:
+        return self.state["timer"] or None
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        self.state["timer"] = 0
+        if "window" in self._kinds:
+            services.window(0, due_ns, [(self.state["n"], 1 + self.state["n"] % 3)])
+        return self._out([(self._link("timer", due_ns), ("t", due_ns))], 0)
+
+    def finish(self, services: Services) -> list[Output]:
+        return self._out([(self._link("end"), ("e", self.state["n"]))], 0)
+
+    def snapshot(self, full: bool) -> Any:
+        return _Whole(encode(self.state))
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            self.state = decode(part)
+
+
+def identity_of(record: Any) -> Any:
+    """What a record is about, wherever it has been: (kind, …) as its source, timer or end made it."""
+    return record if isinstance(record[0], str) and len(record[0]) == 1 else tuple(record[1])
+
+
+def identities(rows: bytes) -> set[tuple[int, int]]:
+    """(partition, position) of every record of a source that these rows stem from."""
+    found: set[tuple[int, int]] = set()
+    for line in rows.splitlines():
+        row = json.loads(line)
+        kind, *where = row[1] if isinstance(row, list) else ("p" if isinstance(row["from"], int) else "", row["from"], row["i"])
+        if kind == "p":
+            found.add((where[0], where[1]))
+    return found
+
+
+class _Whole:
+    full = True
+
+    def __init__(self, part: bytes) -> None:
+        self._part = part
+
+    def step(self, keys_max: int) -> bool:
+        return True
+
+    def parts(self) -> list[bytes]:
+        return [self._part]

@@ -1,0 +1,335 @@
+"""The promises of the protocol, checked from outside after every step.
+
+The observer keeps its own account of what truly depends on what: for every element that was put out, how far each
+task's log had come when it was.  It never asks the code under test what it thinks it depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from causal.checkpointing import Cut
+from causal.events import CheckpointCompleted, Event
+from causal.ids import OUTSIDE
+from causal.ports import Bundle
+from causal.recovery import PERFORMS
+from causal.sink_channel import depended
+from causal.task import TaskProtocol
+from tests.simulation.chains import identities
+from tests.simulation.peers import Store, Violated
+from tests.simulation.twin import rows_of_twin
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import Simulation
+
+Vector = dict[tuple[int, int], int]
+"""(task, epoch) → bytes of that log that something truly depends on."""
+
+Told = tuple[Vector, Vector]
+"""What an element depends on, and how much of that its sender must have handed on before it could be delivered."""
+
+Life = tuple[int, int]
+"""(task, incarnation)."""
+
+Places = tuple[list[int], list[int], int]
+"""Elements delivered per input, put out per output, and the epoch."""
+
+
+def _life(task: TaskProtocol) -> Life:
+    return task.holdings.task, task.incarnation
+
+
+def _join(vector: Vector, more: Vector, from_epoch: int) -> None:
+    for log, extent in more.items():
+        if log[1] >= from_epoch and vector.get(log, 0) < extent:
+            vector[log] = extent
+
+
+class Observer:
+    """Everything that is checked about one run."""
+
+    def __init__(self, world: Simulation) -> None:
+        self._world = world
+        self._topology = world.topology
+        self._causal = world.scenario.guarantee == "causal"
+        self._partial = world.scenario.depth < world.topology.depth
+        self._held_by = [frozenset(world.topology.held_by(t.index, world.scenario.depth)) for t in world.topology.tasks]
+        self._incarnations = [0] * len(world.topology.tasks)
+        self._current: dict[int, tuple[Process, TaskProtocol]] = {}
+        self._shared_by = [world.topology.shared_by(t.index, world.scenario.depth) for t in world.topology.tasks]
+        self._truth: dict[Life, Vector] = {}
+        self._owed: dict[Life, Vector] = {}
+        """What must be held: below full depth less than what is depended on, else the same."""
+        self._emitted: dict[int, dict[int, Told]] = {c.id: {} for c in world.topology.channels}
+        self._emitter = dict.fromkeys(self._emitted, 0)
+        self._passed: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._complete: dict[tuple[int, int], bytes] = {}
+        self._finished: dict[int, tuple[int, dict[int, bytes]]] = {}
+        self._cuts: dict[int, Cut] = {}
+        self.durable = 0
+        """The last complete checkpoint: its manifest is on disk."""
+        self.steps = 0
+        """How often something was checked."""
+
+    # -- what happens --------------------------------------------------------------------------------
+
+    def began(self, process: Process, task: TaskProtocol, index: int) -> None:
+        """An incarnation of a task begins."""
+        if task.incarnation <= self._incarnations[index]:
+            raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
+        self._incarnations[index] = task.incarnation
+        before = self._current.get(index)
+        if before is not None:
+            self._keep_if_finished(index, before[1])
+        self._current[index] = (process, task)
+        self._truth[_life(task)], self._owed[_life(task)] = {}, {}
+
+    def before(self, task: TaskProtocol) -> Places:
+        """Where the task stands; to be given to `after`."""
+        outputs = task.execution._outputs
+        return [c.delivered for c in task.inputs], [o.position for o in outputs], task.schedule.epoch
+
+    def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
+        """A task has handled an event."""
+        if not self._causal:
+            return
+        if isinstance(event, CheckpointCompleted):
+            self._check_kept(task)
+            return
+        delivered, positions, epoch = before
+        outputs = task.execution._outputs
+        if task.schedule.epoch == epoch and all(o.position == p for o, p in zip(outputs, positions, strict=True)):
+            if all(c.delivered == d for c, d in zip(task.inputs, delivered, strict=True)):
+                return
+        self.steps += 1
+        index = task.holdings.task
+        truth = dict(self._truth[_life(task)])
+        owed = dict(self._owed[_life(task)]) if self._partial else truth
+        for channel, first in zip(task.inputs, delivered, strict=True):
+            if channel.source != OUTSIDE:
+                self._learn(task, truth, owed, channel.id, first, channel.delivered)
+        if task.schedule.epoch != epoch:
+            whole = task.holdings.own.bytes_of(epoch)
+            truth[index, epoch] = owed[index, epoch] = len(whole)
+            if task.incarnation >= self._passed.get((index, epoch), (0, b""))[0]:
+                self._passed[index, epoch] = (task.incarnation, whole)
+        if task.schedule._place:
+            here = (index, task.schedule.epoch)
+            truth[here] = owed[here] = task.schedule._place
+        self._truth[_life(task)], self._owed[_life(task)] = truth, owed
+        self._check_orphan(task, index, truth, owed)
+        for output, first in zip(outputs, positions, strict=True):
+            if output.position > first and task.incarnation >= self._emitter[output.id]:
+                self._emitter[output.id] = task.incarnation
+                told = (truth, self._handed_on(task, truth, output.id) if self._partial else truth)
+                emitted = self._emitted[output.id]
+                for position in range(first, output.position):
+                    emitted[position] = told
+
+    def _handed_on(self, task: TaskProtocol, truth: Vector, channel: int) -> Vector:
+        index, logs = task.holdings.task, task.holdings.logs
+        store = self._topology.channels[channel].target == OUTSIDE
+        owners = self._held_by[index] if store else self._shared_by[index]
+        return {log: min(extent, logs[log[0]].extent(log[1])) for log, extent in truth.items() if log[0] in owners}
+
+    def _learn(self, task: TaskProtocol, truth: Vector, owed: Vector, channel: int, first: int, last: int) -> None:
+        emitted, seen, from_epoch = self._emitted[channel], None, task.holdings.own.first_epoch
+        for position in range(first, last):
+            told = emitted.get(position)
+            if told is None:
+                raise Violated(f"delivery: {task.name} delivers position {position} of channel {channel}, never put out")
+            if told is not seen:
+                seen = told
+                _join(truth, told[0], from_epoch)
+                if owed is not truth:
+                    _join(owed, told[1], from_epoch)
+
+    def wrote(self, process: Process, store: Store, channel: int, bundle: Bundle) -> None:
+        """Rows have become visible: what they depend on must outlive their writer."""
+        if not self._causal:
+            return
+        account = store.account
+        marked = depended(account.marks) if self._partial else {}
+        for position in range(bundle.first, bundle.first + bundle.count):
+            truth, owed = self._emitted[channel][position]
+            for (owner, epoch), extent in owed.items():
+                held = account.logs[owner].extent(epoch) if owner in account.logs else 0
+                if epoch >= account.kept_from and held < extent:
+                    raise Violated(self._short("store", store.task, owner, epoch, extent, held))
+            for (owner, epoch), extent in truth.items() if self._partial else ():
+                told = marked.get((owner, epoch), 0)
+                if epoch >= account.kept_from and told < extent:
+                    raise Violated(self._short("marks", store.task, owner, epoch, extent, told))
+
+    def completed(self, epoch: int) -> None:
+        """The manifest of a checkpoint is on disk."""
+        self.durable = epoch
+        self._cuts = {}
+        for task in self._topology.tasks:
+            files = self._world.disk.manifests[epoch].get(task.name)
+            if not files:
+                raise Violated(f"checkpoint: the manifest of epoch {epoch} has no files of {task.name}")
+            cut = Cut.unpack(self._world.disk.read(files[-1])[0])
+            if cut.epoch != epoch:
+                raise Violated(f"checkpoint: the files of {task.name} in manifest {epoch} are of epoch {cut.epoch}")
+            self._cuts[task.index] = cut
+        if not self._causal:
+            return
+        for channel in self._topology.channels:
+            if OUTSIDE not in (channel.source, channel.target):
+                sent = self._cuts[channel.source].outputs[channel.id]
+                taken = self._cuts[channel.target].inputs[channel.id]
+                if sent != tuple(taken[:2]):
+                    raise Violated(f"checkpoint: channel {channel.id} was cut at {sent} and at {taken} in epoch {epoch}")
+        for (index, past), (_, whole) in self._passed.items():
+            if past < epoch:
+                self._complete.setdefault((index, past), whole)
+        self._passed = {log: told for log, told in self._passed.items() if log[1] >= epoch}
+        self._check_replicas()
+
+    def decided(self, record: Mapping[str, Any]) -> None:
+        """The supervisor has journaled a decision."""
+        if record["kind"] == "rolled_back" and not self._partial:
+            raise Violated("rollback: with full sharing depth nothing can be lost")
+
+    def died(self, process: Process) -> None:
+        """A process has ended, or everybody is told that it has."""
+        if process.task is None:
+            return
+        index = process.task.holdings.task
+        self._keep_if_finished(index, process.task)
+        self._check_replicas()
+        if self._current.get(index, (None,))[0] is process:
+            del self._current[index]
+
+    def _keep_if_finished(self, index: int, task: TaskProtocol) -> None:
+        if self._causal and task.finished and task.incarnation >= self._finished.get(index, (0, {}))[0]:
+            own = task.holdings.own
+            self._finished[index] = (task.incarnation, {epoch: own.bytes_of(epoch) for epoch in own.extents()})
+
+    # -- what must hold ------------------------------------------------------------------------------
+
+    def _check_orphan(self, task: TaskProtocol, index: int, truth: Vector, owed: Vector) -> None:
+        """Depend ⊆ Log: whoever depends on a determinant holds it, or says that it depends on it (D4, D9)."""
+        holdings = task.holdings
+        first, held_by = holdings.own.first_epoch, self._held_by[index]
+        for (owner, epoch), extent in owed.items():
+            if epoch >= first and owner in held_by:
+                held = holdings.logs[owner].extent(epoch)
+                if held < extent:
+                    raise Violated(self._short("log", task.name, owner, epoch, extent, held))
+        for (owner, epoch), extent in truth.items() if self._partial else ():
+            if epoch >= first and owner != index:
+                told = holdings._depends.get((owner, epoch), 0)
+                if told < extent:
+                    raise Violated(self._short("dependencies", task.name, owner, epoch, extent, told))
+
+    def _short(self, what: str, who: str, owner: int, epoch: int, extent: int, held: int) -> str:
+        name = self._topology.tasks[owner].name
+        return f"always-no-orphans: {what} of {who} reach byte {held} of {name}'s epoch {epoch}; it depends on {extent}"
+
+    def _check_kept(self, task: TaskProtocol) -> None:
+        """Nothing is truncated that a task restored from the last complete checkpoint may ask for."""
+        first = task.holdings.own.first_epoch
+        for account in (self._truth, self._owed):
+            account[_life(task)] = {log: extent for log, extent in account[_life(task)].items() if log[1] >= first}
+        if task.holdings.own.first_epoch > self.durable:
+            raise Violated(f"truncation: {task.name} has dropped determinants up to {task.holdings.own.first_epoch}, "
+                           f"checkpoint {self.durable} is the last complete one")  # fmt: skip
+        for output in task.channels.downstream.values():
+            cut = self._cuts.get(output.target)
+            wanted = 0 if cut is None else cut.inputs[output.id][0]
+            if output.log.start > wanted:
+                raise Violated(f"in-flight: {output.name} holds from {output.log.start}, {wanted} may be asked for")
+
+    def _check_replicas(self) -> None:
+        """Each replica of a log is a prefix of its owner's, once the owner has collected; skipped in an inquiry."""
+        if not self._causal or (self._partial and self._unsettled()):
+            return
+        stores = [(f"the store of {s.task}", s.account.logs) for s in self._world.stores.values()]
+        for index, (_, owner) in sorted(self._current.items()):
+            if owner.recovery.state not in PERFORMS:
+                continue
+            holders = [(task.name, task.holdings.logs) for _, task in self._current.values()]
+            for name, logs in holders + stores:
+                replica = logs.get(index)
+                if replica is None or replica is owner.holdings.own:
+                    continue
+                for epoch, extent in replica.extents().items():
+                    if epoch >= owner.holdings.own.first_epoch:
+                        mine = owner.holdings.own.bytes_of(epoch)
+                        if bytes(replica.bytes_of(epoch)) != mine[:extent]:
+                            raise Violated(
+                                f"replicas: {name} holds {extent} bytes of {owner.name}'s epoch {epoch}, "
+                                f"no prefix of its {len(mine)}"
+                            )
+
+    def _unsettled(self) -> bool:
+        supervisor = self._world.supervisor
+        if supervisor is None or supervisor.supervision.inquiries.lost:
+            return True
+        number = supervisor.supervision.inquiries.rollback.number
+        return any(task.inquiry.rollback.number != number for _, task in self._current.values())
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def end(self, status: int, reason: str) -> None:
+        """The job is over: the verdict on what users saw."""
+        world = self._world
+        if status:
+            raise Violated(f"the job fails: {reason}")
+        for store in world.stores.values():
+            store.check()
+        withdrawn = sum(store.withdrawn for store in world.stores.values())
+        if withdrawn and not self._partial:
+            raise Violated(f"withdrawn: {withdrawn} rows with full sharing depth")
+        if self._causal:
+            for index, (_, task) in self._current.items():
+                self._keep_if_finished(index, task)
+            self._check_twin()
+        elif world.scenario.guarantee == "at-least-once" or not world.faults_done:
+            self._check_nothing_lost()
+
+    def final_logs(self) -> dict[tuple[int, int], bytes]:
+        """Every determinant that happened, once."""
+        logs = dict(self._complete)
+        for task in self._topology.tasks:
+            if task.index not in self._finished:
+                raise Violated(f"end: all sinks have finished, {task.name} never did")
+            for epoch, whole in self._finished[task.index][1].items():
+                logs.setdefault((task.index, epoch), whole)
+        return logs
+
+    def _check_twin(self) -> None:
+        world = self._world
+
+        def never() -> bytes:
+            raise Violated("twin: asks the outside world")
+
+        expected = rows_of_twin(
+            self._topology,
+            self.final_logs(),
+            lambda task: world.job.chain(task, never),
+            lambda channel: [
+                world.job.make(world.partitions[channel].number, i) for i in range(world.partitions[channel].records)
+            ],
+        )
+        for channel, store in world.stores.items():
+            if b"".join(expected[channel]) != b"".join(store.rows):
+                raise Violated(
+                    f"twin: {store.task} shows {store.account.next} rows, {len(b''.join(store.rows))} bytes; the twin "
+                    f"has {len(b''.join(expected[channel]))} bytes, or other ones"
+                )
+
+    def _check_nothing_lost(self) -> None:
+        """Every record of every source is in the output at least once."""
+        found: set[tuple[int, int]] = set()
+        for store in self._world.stores.values():
+            for rows in store.rows:
+                found |= identities(rows)
+        for partition in self._world.partitions.values():
+            lost = [i for i in range(partition.records) if (partition.number, i) not in found]
+            if lost:
+                raise Violated(f"lost: {len(lost)} records of partition {partition.number}, the first is {lost[0]}")

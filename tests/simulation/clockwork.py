@@ -1,0 +1,34 @@
+"""Virtual time: actions happen in order of their time, and in the order they were asked for where that is equal."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+class Clockwork:
+    """The one clock of a simulation; nothing else makes anything happen."""
+
+    def __init__(self) -> None:
+        self.now_ns = SECOND
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._asked = 0
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Have `action` happen in `delay_ns` from now, or at once if that is not positive."""
+        self.at(self.now_ns + delay_ns, action)
+
+    def at(self, time_ns: int, action: Callable[[], None]) -> None:
+        self._asked += 1
+        heapq.heappush(self._queue, (max(time_ns, self.now_ns), self._asked, action))
+
+    def step(self) -> bool:
+        """Let the next action happen; false if there is none."""
+        if not self._queue:
+            return False
+        self.now_ns, _, action = heapq.heappop(self._queue)
+        action()
+        return True

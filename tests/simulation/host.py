@@ -1,0 +1,176 @@
+"""The supervisor and the agent on virtual time, and what restarts them.
+
+The supervisor is `standby.supervision` with its journal; only sockets, clock and disk around it are simulated.  The
+agent is simulated as a whole: its promises are those of `standby.agent`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import Unavailable
+from causal.values import decode, encode
+from standby import effects as fx
+from standby import events
+from standby.control import AGENT, Inbox, pack
+from standby.supervision import Supervision
+from tests.simulation.clockwork import MS
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.world import Simulation
+
+
+class Supervisor:
+    """One supervisor's life."""
+
+    def __init__(self, world: Simulation) -> None:
+        self.world = world
+        self.living = True
+        self.dies_after: int | None = None
+        """Effects left to perform before SIGKILL comes."""
+        self.supervision = Supervision(world.config, world.blueprint)
+        self._inbox = Inbox()
+        self._known: set[str] = set()
+        self._due_ns = -1
+        records = tuple(decode(body) for body in world.journal)
+        newest = max(world.disk.manifests, default=0)
+        manifest = (newest, world.disk.manifests[newest]) if newest else None
+        self._step(events.Restored(records, manifest))
+
+    def receive(self, sender: str, data: bytes) -> None:
+        """A message has arrived on its socket; whoever sends is known from then on."""
+        if not self.living:
+            return
+        event = self._inbox.receive(sender.encode(), data)
+        self._known.add(sender)
+        if sender == AGENT:
+            self.world.deliver_orders()
+        if event is not None:
+            self._step(event)
+
+    def _step(self, event: events.Event) -> None:
+        effects = self.supervision.handle(event, self.world.clock.now_ns)
+        self.world.trace_control(event, effects)
+        for effect in effects:
+            if isinstance(effect, fx.Journal):
+                self.world.journal.append(encode(dict(effect.record)))
+                self.world.observer.decided(effect.record)
+        for effect in effects:
+            if self.dies_after is not None and not isinstance(effect, fx.Journal):
+                self.dies_after -= 1
+                if self.dies_after < 0:
+                    self.world.kill_supervisor()
+                    return
+            self._perform(effect)
+            if not self.living:
+                return
+        self._schedule()
+
+    def _schedule(self) -> None:
+        at_ns = self.supervision.next_deadline()
+        if at_ns != self._due_ns and self.living:
+            self._due_ns = at_ns
+            self.world.clock.at(at_ns, lambda: self._tick(at_ns))
+
+    def _tick(self, at_ns: int) -> None:
+        if self.living and at_ns == self._due_ns and self.world.ended is None:
+            self._due_ns = -1
+            self._step(events.Tick())
+
+    def _perform(self, effect: fx.Effect) -> None:
+        world = self.world
+        match effect:
+            case fx.Send(slot, message):
+                process = world.processes.get(slot)
+                if slot in self._known and process is not None and process.living:
+                    told = decode(encode(dict(message)))
+                    world.clock.after(world.control_delay_ns(), lambda: process.living and process.hear(told))
+            case fx.StartProcess(slot, _):
+                world.order("start", slot)
+            case fx.KillProcess(slot):
+                world.order("kill", slot)
+            case fx.WriteManifest(epoch, files):
+                self._write_manifest(epoch, files)
+            case fx.RemoveFiles():
+                self._sweep(effect)
+            case fx.EndJob(status, reason):
+                world.ended = (status, reason)
+            case fx.Note(line):
+                world.note("supervisor", line)
+
+    def _write_manifest(self, epoch: int, files: Mapping[str, fx.Files]) -> None:
+        if self.world.clock.now_ns < self.world.disk.full_until_ns:
+            self._step(events.ManifestFailed(epoch, str(Unavailable("no space is left"))))
+            return
+        self.world.disk.manifests[epoch] = {task: tuple(told) for task, told in files.items()}
+        self.world.observer.completed(epoch)
+        self._step(events.ManifestWritten(epoch))
+
+    def _sweep(self, order: fx.RemoveFiles) -> None:
+        disk = self.world.disk
+        for epoch in [e for e in disk.manifests if e < order.manifests_from]:
+            del disk.manifests[epoch]
+        for name in list(disk.files):
+            if int(name.rsplit("/e", 1)[1][:8]) <= order.through_epoch and name not in order.keep:
+                del disk.files[name]
+
+
+class Agent:
+    """Starts, kills and reaps; what it knows is on disk, so the next one adopts what lives."""
+
+    def __init__(self, world: Simulation) -> None:
+        self.world = world
+        self.living = True
+        for slot in [s for s in world.table if not world.processes[s].living or world.processes[s].zombie]:
+            self.reap(slot, None)
+        self._beat()
+
+    def _beat(self) -> None:
+        if not self.living or self.world.ended is not None:
+            return
+        table, dead = self.world.table, dict(self.world.dead)
+        living = {slot: self.world.processes[slot].pid for slot in table}
+        self._tell("agent_beat", slots=living, dead=dead, killed=dict(self.world.killed))
+        self.world.clock.after(self.world.config.heartbeat_ms * MS, self._beat)
+
+    def _tell(self, kind: str, **keys: Any) -> None:
+        self.world.to_supervisor(AGENT, pack(kind, **keys))
+
+    def obey(self, kind: str, slot: str) -> None:
+        """An order of the supervisor; a repeated one is no second process."""
+        world = self.world
+        if kind == "kill":
+            process = world.processes.get(slot)
+            if slot in world.table and process is not None:
+                world.killed.setdefault(slot, world.clock.now_ns)
+                world.end(process, None)
+        elif slot not in world.table and slot not in world.dead:
+            process = world.spawn(slot)
+            world.table.append(slot)
+            self._tell("started", slot=slot, pid=process.pid, at_ns=world.clock.now_ns)
+
+    def reap(self, slot: str, status: int | None) -> None:
+        """A process of ours has ended."""
+        world = self.world
+        if not self.living or slot not in world.table:
+            return
+        world.table.remove(slot)
+        world.dead[slot] = status
+        told = {"status": status, "killed_ns": world.killed.get(slot)}
+        given = {name: value for name, value in told.items() if value is not None}
+        self._tell("exited", slot=slot, pid=world.processes[slot].pid, at_ns=world.clock.now_ns, **given)
+
+
+class Orders:
+    """What the supervisor wants of the agent, kept until there is one."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[str, str]] = deque()
+
+
+def living_slots(processes: Mapping[str, Process]) -> list[Process]:
+    """Those that run, zombies among them."""
+    return [process for process in processes.values() if process.living]

@@ -1,0 +1,138 @@
+"""The jobs that are simulated: a graph, a chain per task, a record per position.
+
+Two sorts: hashing chains on graphs of any shape, and pipelines written with the operator API, run by the chains,
+states, timers and windows that ship.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.ports import Chain
+from causal.topology import Channel, Task, Topology
+from operators import Operator, Pipeline
+from operators.plan import Plan, plan
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from tests.simulation.chains import HashingChain
+from tests.simulation.scenario import Scenario
+
+Ask = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a scenario runs.
+
+    Attributes:
+        chain: a fresh chain of a task; `ask` is the outside world it may call.
+        make: the record at (partition, position).
+    """
+
+    topology: Topology
+    chain: Callable[[int, Ask], Chain]
+    make: Callable[[int, int], Any]
+
+
+def job_of(scenario: Scenario, config: JobConfig) -> Job:
+    """The job of a scenario."""
+    return _pipeline_job(scenario, config) if scenario.production else _hashing_job(scenario)
+
+
+def graph(layers: tuple[int, ...], partitions: int, shortcut: bool) -> Topology:
+    """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one."""
+    tasks: list[Task] = []
+    groups: list[list[int]] = []
+    for depth, width in enumerate(layers):
+        groups.append([len(tasks) + i for i in range(width)])
+        tasks += [Task(TaskIndex(len(tasks) + i), TaskName(f"l{depth}/{i}")) for i in range(width)]
+    ends = [(OUTSIDE, task, place) for task in groups[0] for place in range(partitions)]
+    ends += [(a, b, 0) for above, below in zip(groups, groups[1:], strict=False) for a in above for b in below]
+    if shortcut:
+        target = groups[-2] if len(groups) > 3 else groups[-1]
+        ends += [(a, b, 0) for a in groups[0] for b in target]
+    ends += [(task, OUTSIDE, 0) for task in groups[-1]]
+    numbered = [(a, b, place) for place, (a, b, _) in enumerate(e for e in ends if e[0] == OUTSIDE)]
+    whole = numbered + [end for end in ends if end[0] != OUTSIDE]
+    return Topology(
+        tuple(tasks),
+        tuple(Channel(ChannelId(i), TaskIndex(a), TaskIndex(b), place) for i, (a, b, place) in enumerate(whole)),
+    )
+
+
+def _hashing_job(scenario: Scenario) -> Job:
+    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut)
+
+    def chain(task: int, ask: Ask) -> Chain:
+        outputs = len(topology.outputs(TaskIndex(task)))
+        sink = topology.is_sink(TaskIndex(task))
+        return HashingChain(outputs, sink, scenario.fan_out, scenario.kinds, ask)
+
+    return Job(topology, chain, lambda partition, position: ("p", partition, position))
+
+
+# -- with the operator API ---------------------------------------------------------------------------
+
+
+class Chained(Operator):
+    """Per key: everything nondeterministic there is, chained by hash to the key's previous output."""
+
+    def __init__(self, kinds: tuple[str, ...], ask: Ask) -> None:
+        self._kinds = kinds
+        self._ask = ask
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        n = ctx.state.get("n", 0) + 1
+        ctx.state["n"] = n
+        facts: list[Any] = [record["from"], record["i"], n]
+        if "clock" in self._kinds and n % 2:
+            facts.append(ctx.now_ns())
+        if "random" in self._kinds:
+            facts.append(ctx.random.randrange(1 << 30))
+        if "call" in self._kinds and n % 3 == 0:
+            facts.append(ctx.call(lambda: self._ask().hex()))
+        if "timer" in self._kinds and not ctx.state.get("waiting"):
+            ctx.state["waiting"] = True
+            ctx.set_timer(ctx.now() + 0.004, "again")
+        yield self._linked(ctx, record, facts)
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        ctx.state["waiting"] = False
+        yield self._linked(ctx, {"from": "t", "i": ctx.state["n"], "k": ctx.key}, [ctx.now_ns()])
+
+    @staticmethod
+    def _linked(ctx: Any, record: Any, facts: list[Any]) -> dict[str, Any]:
+        before = ctx.state.get("hash", "")
+        ctx.state["hash"] = blake2b((before + repr(facts)).encode(), digest_size=8).hexdigest()
+        return {"from": record["from"], "i": record["i"], "k": record["k"], "hash": ctx.state["hash"]}
+
+
+def _summed(key: Any, records: list[Any], window: Any) -> Iterator[Any]:
+    yield {"from": "w", "i": len(records), "k": key, "hash": ",".join(record.get("hash", "") for record in records)}
+
+
+def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
+    def planned(ask: Ask) -> Plan:
+        pipeline = Pipeline("simulated")
+        widths = scenario.layers
+        count, partitions = scenario.records, widths[0] * scenario.partitions
+        stream = pipeline.source("read", GeneratedSource(_record, count=count, partitions=partitions), widths[0])
+        for depth, width in enumerate(widths[1:-1]):
+            keyed = stream.map(f"pass{depth}", dict).key_by(lambda r: r["k"])
+            stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask), parallelism=width)
+        if "window" in scenario.kinds:
+            stream = stream.union(stream.key_by(lambda r: r["k"]).window("sum", 0.01, _summed))
+        stream.sink("out", JsonLinesSink(Path("/nowhere")), parallelism=widths[-1])
+        return plan(pipeline, config)
+
+    return Job(planned(bytes).topology, lambda task, ask: planned(ask).chain(task), _record)
+
+
+def _record(partition: int, position: int) -> dict[str, Any]:
+    return {"from": partition, "i": position, "k": (partition * 7 + position) % 5}

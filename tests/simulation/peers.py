@@ -1,0 +1,130 @@
+"""What lies outside the job and outlives its processes: sinks' stores, the disk, the ingest log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xxhash import xxh3_128_hexdigest
+
+from causal.errors import Unavailable
+from causal.ports import Bundle, Held, Mark
+from operators.sinks.account import Account, fenced
+
+
+class Violated(AssertionError):
+    """A promise of the protocol was broken; the message names the checker and the facts."""
+
+
+class Store:
+    """A sink's store: the rules that ship (`operators.sinks.account`), in memory that survives every crash.
+
+    `written` and `withdrawn` are the observer's own record of what users could see.
+    """
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self.account = Account(task, "run", 0)
+        self.away_until_ns = 0
+        self.rows: list[bytes] = []
+        self.spans: list[tuple[int, int, int]] = []
+        """(first, count, incarnation) of each bundle whose rows are visible."""
+        self.withdrawn = 0
+        self.opened_by = 0
+
+    def reachable(self, now_ns: int) -> bool:
+        return now_ns >= self.away_until_ns
+
+    def open(self, incarnation: int) -> Held:
+        if incarnation < self.account.incarnation:
+            raise fenced(self.task, incarnation)
+        self.account.incarnation = incarnation
+        self.opened_by = max(self.opened_by, incarnation)
+        return self.account.held()
+
+    def write(self, bundle: Bundle) -> None:
+        self.account.fence("run", bundle.incarnation)
+        if bundle.incarnation != self.opened_by:
+            raise Violated(f"one writer: incarnation {bundle.incarnation} writes, {self.opened_by} has opened {self.task}")
+        if self.account.take(bundle) is not None:
+            self.spans.append((bundle.first, bundle.count, bundle.incarnation))
+            self.rows.append(bundle.rows)
+
+    def truncate(self, epoch: int, incarnation: int) -> None:
+        self.account.fence("run", incarnation)
+        self.account.truncate(epoch)
+
+    def withdraw(self, mark: Mark, incarnation: int) -> Held:
+        self.account.fence("run", incarnation)
+        before = self.account.next
+        self.account.withdraw(mark)
+        while self.spans and self.spans[-1][0] >= mark.next:
+            self.spans.pop()
+            self.rows.pop()
+        self.withdrawn += before - mark.next
+        return self.account.held()
+
+    def check(self) -> None:
+        """Rows are numbered without gaps, and the account counts what is there."""
+        place = 0
+        for first, count, _ in self.spans:
+            if first != place:
+                raise Violated(f"rows of {self.task}: a bundle begins at {first}, {place} rows are visible")
+            place += count
+        if place != self.account.next:
+            raise Violated(f"rows of {self.task}: {place} are visible, its account says {self.account.next}")
+
+
+@dataclass(slots=True)
+class Disk:
+    """Files of the job: written aside and renamed, so they are there completely or not at all."""
+
+    files: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    manifests: dict[int, dict[str, tuple[tuple[str, int, str], ...]]] = field(default_factory=dict)
+    slow_until_ns: int = 0
+    full_until_ns: int = 0
+
+    def write(self, name: str, parts: Sequence[bytes], now_ns: int) -> tuple[str, int, str]:
+        if now_ns < self.full_until_ns:
+            raise Unavailable(f"{name}: no space is left")
+        self.files[name] = tuple(parts)
+        return self._described(name)
+
+    def _described(self, name: str) -> tuple[str, int, str]:
+        parts = self.files[name]
+        return name, sum(map(len, parts)), xxh3_128_hexdigest(b"\0".join(parts))
+
+    def read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
+        """The parts of a file that a manifest or a message names; it must be just that one."""
+        if file[0] not in self.files or self._described(file[0]) != tuple(file):
+            raise Violated(f"files: {file[0]} is named as a state to restore, and is not there as it was written")
+        return self.files[file[0]]
+
+
+class Partition:
+    """One partition of the ingest log: micro-batches appear one after the other and go when they are covered.
+
+    Args:
+        make: the record at a position, a pure function.
+    """
+
+    def __init__(self, number: int, records: int, batch: int, every_ns: int, make: Callable[[int, int], object]) -> None:
+        self.number = number
+        self.records = records
+        self._batch = batch
+        self._every_ns = every_ns
+        self._make = make
+        self.low = 0
+        """Below it nothing is left: a complete checkpoint covers it."""
+
+    def available(self, now_ns: int, began_ns: int) -> int:
+        batches = max(0, now_ns - began_ns) // self._every_ns
+        return min(self.records, batches * self._batch)
+
+    def read(self, position: int, count: int) -> list[object]:
+        if position < self.low:
+            raise Violated(f"ingest log: position {position} of partition {self.number} is asked for, {self.low} is left")
+        return [self._make(self.number, i) for i in range(position, position + count)]
+
+    def completed(self, position: int) -> None:
+        self.low = max(self.low, min(position, self.records) // self._batch * self._batch)

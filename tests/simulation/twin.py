@@ -1,0 +1,199 @@
+"""The failure-free twin: an independent reading of the tasks' final determinant logs.
+
+It is no task protocol: no network, no epochs under way, no recovery.  Task by task, upstream first, it reads the
+log ("next n of channel c", "timers fire now", an answer), pulls the elements from what the twin of the sender put
+out, runs a fresh chain, and so says which rows the sinks must hold if every determinant happened exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from causal import batch
+from causal.batch import Chunk
+from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, User, Window
+from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import Chain
+from causal.topology import Topology
+from tests.simulation.peers import Violated
+
+Logs = Mapping[tuple[int, int], bytes]
+"""(task, epoch) → its final log."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One task's log of one epoch, determinant by determinant."""
+
+    task: str
+    epoch: int
+    log: bytes
+    place: int = 0
+    codec: DeterminantCodec = field(default_factory=DeterminantCodec)
+
+    def next(self) -> Determinant | None:
+        if self.place == len(self.log):
+            return None
+        told, self.place = self.codec.decode(self.log, self.place)
+        return told
+
+
+class _Answers:
+    """Services that read."""
+
+    def __init__(self, twin: _TaskTwin) -> None:
+        self._twin = twin
+        self._seeds: dict[int, bytes] = {}
+
+    def now_ns(self) -> int:
+        return self._twin.answer(Clock).time_ns  # type: ignore[attr-defined, no-any-return]
+
+    def seed(self) -> bytes:
+        epoch = self._twin.epoch
+        if epoch not in self._seeds:
+            self._seeds[epoch] = self._twin.answer(Random).seed  # type: ignore[attr-defined]
+        return self._seeds[epoch]
+
+    def epoch(self) -> int:
+        return self._twin.epoch
+
+    def replaying(self) -> bool:
+        return True
+
+    def call(self, ask: Callable[[], bytes]) -> bytes:
+        return self._twin.answer(Call).answer  # type: ignore[attr-defined, no-any-return]
+
+    def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
+        return self._twin.answer(User).value  # type: ignore[attr-defined, no-any-return]
+
+    def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
+        told = self._twin.answer(Window)
+        if told != Window(operator, end_ns, tuple(intervals)):
+            raise Violated(f"twin: {self._twin.name} fires another window than its log says")
+
+
+class _TaskTwin:
+    """One task, read from its log."""
+
+    def __init__(self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int) -> None:
+        self.name = name
+        self.epoch = 0
+        self._chain = chain
+        self._logs = logs
+        self._inputs = [list(chunks) for chunks in inputs]
+        self._places = [0] * len(inputs)
+        self._blocked = [False] * len(inputs)
+        self._ended = [False] * len(inputs)
+        self.made: list[list[Chunk]] = [[] for _ in range(outputs)]
+        self._reader = _Reader(name, 0, logs.get(0, b""))
+        self._services = _Answers(self)
+
+    def answer(self, kind: type[Determinant]) -> Determinant:
+        told = self._reader.next()
+        if type(told) is not kind:
+            raise Violated(f"twin: {self.name}, epoch {self.epoch}: {kind.__name__} is asked for, the log has {told}")
+        return told
+
+    def run(self, sources: bool) -> None:
+        while True:
+            told = self._reader.next()
+            if told is None:
+                if self.epoch + 1 not in self._logs and not any(e > self.epoch for e in self._logs):
+                    break
+                raise Violated(f"twin: {self.name}: epoch {self.epoch} has no barrier at its end, and later ones exist")
+            if isinstance(told, Order):
+                self._order(told, sources)
+            elif isinstance(told, Timer):
+                self._emit(self._chain.fire(told.due_ns, self._services))
+            elif isinstance(told, Barrier):
+                self._barrier(told.epoch)
+            else:
+                raise Violated(f"twin: {self.name}: nobody asked for {told}")
+        left = [self._left(place) for place in range(len(self._inputs))]
+        if any(left):
+            raise Violated(f"twin: {self.name} never consumed {left} elements of its inputs")
+
+    def _left(self, input: int) -> int:
+        rest = self._inputs[input][self._places[input] :]
+        return sum(chunk.count for chunk in rest if chunk.kind != batch.BARRIER)
+
+    def _order(self, told: Order, sources: bool) -> None:
+        taken = self._take(told.input, told.count)
+        kind = taken[0].kind
+        if kind == batch.BARRIER:
+            self._blocked[told.input] = True
+            if all(self._blocked):
+                self._barrier(batch.stamp_of(taken[0]))
+        elif kind == batch.END:
+            self._ended[told.input] = True
+            if all(self._ended):
+                self._emit(self._chain.finish(self._services))
+                for output in self.made:
+                    output.append(batch.end())
+        else:
+            self._emit(self._chain.deliver(told.input, taken, 0, self._services))
+
+    def _take(self, input: int, count: int) -> list[Chunk]:
+        if self._blocked[input]:
+            raise Violated(f"twin: {self.name} delivered from input {input} past a barrier that was not aligned")
+        taken: list[Chunk] = []
+        queue = self._inputs[input]
+        while count:
+            if self._places[input] == len(queue):
+                raise Violated(f"twin: {self.name}: its log tells of more elements of input {input} than were made")
+            chunk = queue[self._places[input]]
+            if chunk.count > count:
+                if chunk.kind != batch.LISTED:
+                    raise Violated(f"twin: {self.name}: {count} elements end inside a chunk of {chunk.count}")
+                queue[self._places[input]] = Chunk(batch.LISTED, chunk.count - count, chunk.body[count:])
+                taken.append(Chunk(batch.LISTED, count, chunk.body[:count]))
+                return taken
+            self._places[input] += 1
+            taken.append(chunk)
+            count -= chunk.count
+        return taken
+
+    def _barrier(self, epoch: int) -> None:
+        if self._reader.next() is not None or epoch != self.epoch + 1:
+            raise Violated(f"twin: {self.name}: barrier {epoch} in epoch {self.epoch}, whose log goes on")
+        for output in self.made:
+            output.append(batch.barrier(epoch))
+        self._blocked = [False] * len(self._blocked)
+        self.epoch = epoch
+        self._reader = _Reader(self.name, epoch, self._logs.get(epoch, b""))
+
+    def _emit(self, outputs: Sequence[tuple[int, Chunk]]) -> None:
+        for ordinal, chunk in outputs:
+            self.made[ordinal].append(chunk)
+
+
+def rows_of_twin(
+    topology: Topology, logs: Logs, chain: Callable[[int], Chain], source: Callable[[int], list[object]]
+) -> dict[int, list[bytes]]:
+    """The rows that each sink's channel must hold, bundle by bundle of the twin's own.
+
+    Args:
+        source: all records of a partition's channel.
+
+    Raises:
+        Violated: the logs do not describe an execution.
+    """
+    made: dict[int, list[Chunk]] = {}
+    for channel in topology.channels:
+        if channel.source == OUTSIDE:
+            records = source(channel.id)
+            made[channel.id] = [Chunk(batch.LISTED, len(records), records)] * bool(records) + [batch.end()]
+    for task in topology.tasks:
+        inputs = [made[channel.id] for channel in topology.inputs(TaskIndex(task.index))]
+        outputs = topology.outputs(TaskIndex(task.index))
+        own = {epoch: log for (owner, epoch), log in logs.items() if owner == task.index}
+        twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs))
+        twin.run(topology.is_source(TaskIndex(task.index)))
+        for channel, chunks in zip(outputs, twin.made, strict=True):
+            made[channel.id] = chunks
+    return {
+        channel.id: [chunk.body for chunk in made[channel.id] if chunk.kind == batch.ROWS]
+        for channel in topology.channels
+        if channel.target == OUTSIDE
+    }

@@ -1,0 +1,360 @@
+"""One simulated run: a job of the production core, its supervisor, and everything around them that can fail.
+
+Same scenario, same run: chance is one generator seeded by the scenario, time is virtual, and `digest` is taken over
+everything that happened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from causal.config import JobConfig
+from causal.ids import OUTSIDE
+from causal.values import encode
+from standby.blueprint import Blueprint
+from tests.simulation.checkers import Observer
+from tests.simulation.clockwork import MS, SECOND, Clockwork
+from tests.simulation.host import Agent, Supervisor
+from tests.simulation.jobs import job_of
+from tests.simulation.network import Network
+from tests.simulation.peers import Disk, Partition, Store, Violated
+from tests.simulation.process import Process
+from tests.simulation.scenario import Fault, Scenario
+
+SECONDS_MAX = 90
+STEPS_MAX = 600_000
+NOTES_KEPT = 200
+
+
+class _Live:
+    """Where live values come from: the host's wall clock, which may jump, and entropy."""
+
+    def __init__(self, clock: Clockwork, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self.offset_ns = 1_700_000_000 * SECOND
+
+    def wall_ns(self) -> int:
+        return self._clock.now_ns + self.offset_ns
+
+    def entropy(self) -> bytes:
+        return self._rng.randbytes(16)
+
+
+class Simulation:
+    """A run of `scenario`.
+
+    Raises (from `run`):
+        Violated: a checker found a broken promise.
+    """
+
+    def __init__(self, scenario: Scenario, draw: bool = False) -> None:
+        self.scenario = scenario
+        self.rng = random.Random(scenario.seed ^ 0x5EED)
+        self.clock = Clockwork()
+        self.live = _Live(self.clock, self.rng)
+        self.config = JobConfig(
+            run="run", name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
+            sharing_depth=scenario.depth, checkpoint_interval_s=scenario.checkpoint_ms / 1000,
+            standbys=scenario.standbys, credit_bytes=scenario.credit_bytes,
+            batch_elements_max=scenario.batch_elements, heartbeat_ms=60, suspect_after_ms=300,
+            inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
+            key_groups=8,
+        )  # fmt: skip
+        self.job = job_of(scenario, self.config)
+        self.topology = self.job.topology
+        self.blueprint = Blueprint(self.topology)
+        self.disk = Disk()
+        self.journal: list[bytes] = []
+        self.processes: dict[str, Process] = {}
+        self.table: list[str] = []
+        """The agent's table: slots of processes it started and has not seen end."""
+        self.dead: dict[str, int | None] = {}
+        self.killed: dict[str, int] = {}
+        self.ended: tuple[int, str] | None = None
+        self.began_ns = 0
+        self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
+        self.story: list[tuple[int, str, str]] | None = [] if draw else None
+        self._digest = blake2b(digest_size=16)
+        names = self.topology.tasks
+        self.stores = {c.id: Store(names[c.source].name) for c in self.topology.channels if c.target == OUTSIDE}
+        batch = max(1, scenario.records * scenario.batch_every_ms // 1000)
+        self.partitions = {
+            c.id: Partition(c.partition, scenario.records, batch, scenario.batch_every_ms * MS, self.job.make)
+            for c in self.topology.channels
+            if c.source == OUTSIDE
+        }
+        self.network = Network(self.clock, self.rng, scenario.latency_us, self._arrived)
+        if draw:
+            self.network.seen = []
+        self.observer = Observer(self)
+        self._orders: deque[tuple[str, str]] = deque()
+        self._held_back: deque[tuple[str, bytes]] = deque()
+        self.agent: Agent | None = None
+        self.supervisor: Supervisor | None = None
+        self.faults_done = 0
+
+    # -- the run -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """To the end of the job, and then to the verdict of the checkers."""
+        self._start_supervisor()
+        self._start_agent()
+        for fault in self.scenario.faults:
+            self.clock.after(fault.at_ns, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
+        steps = 0
+        limit_ns = self.clock.now_ns + SECONDS_MAX * SECOND
+        while self.ended is None:
+            steps += 1
+            if not self.clock.step() or steps > STEPS_MAX or self.clock.now_ns > limit_ns:
+                raise Violated(f"liveness: the job does not end; {self._where_it_stands()}")
+        self.observer.end(*self.ended)
+
+    def _where_it_stands(self) -> str:
+        tasks = [
+            f"{p.task.name} {p.task.recovery.state.value} {p.task.schedule.epoch}"
+            for p in self.processes.values()
+            if p.living and p.task is not None
+        ]
+        return f"{', '.join(tasks)}; {' | '.join(list(self.notes)[-4:])}"
+
+    @property
+    def digest(self) -> str:
+        """Of everything that happened so far."""
+        return self._digest.hexdigest()
+
+    def trace(self, process: Process, event: object, effects: list[Any]) -> None:
+        """An event of a task, with what it asked for."""
+        told = (process.slot, type(event).__name__, [type(effect).__name__ for effect in effects])
+        self._digest.update(repr((self.clock.now_ns, *told)).encode())
+
+    def trace_control(self, event: object, effects: list[Any]) -> None:
+        """An event of the supervisor."""
+        told = (type(event).__name__, [type(effect).__name__ for effect in effects])
+        self._digest.update(repr((self.clock.now_ns, told)).encode())
+
+    def note(self, who: str, line: str) -> None:
+        """A line of somebody's log."""
+        self.notes.append(f"{self.clock.now_ns / MS:.2f} {who}: {line}")
+        self._digest.update(line.encode())
+
+    def tell_story(self, who: str, what: str) -> None:
+        """Something that a drawing shows."""
+        if self.story is not None:
+            self.story.append((self.clock.now_ns, who, what))
+
+    def outside(self) -> bytes:
+        """A live answer of the outside world: never the same twice."""
+        return self.rng.randbytes(6)
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    def spawn(self, slot: str) -> Process:
+        """A new process; it takes a while to come up."""
+        process = Process(self, slot, 1000 + len(self.processes))
+        self.processes[slot] = process
+        process.paused_until_ns = self.clock.now_ns + self.rng.randint(50, 200) * MS
+        self.tell_story(slot, "start")
+        return process
+
+    def end(self, process: Process, status: int | None) -> None:
+        """The process is gone, by a signal (status None) or by itself."""
+        if not process.living:
+            return
+        process.living = False
+        self.tell_story(process.slot, "end" if status == 0 else "death")
+        self.observer.died(process)
+        agent = self.agent
+        if agent is not None and agent.living:
+            self.clock.after(self.rng.randint(200_000, 3 * MS), lambda: self._reaped(process.slot, status))
+
+    def _reaped(self, slot: str, status: int | None) -> None:
+        if self.agent is not None and self.agent.living:
+            self.agent.reap(slot, status)
+
+    def _arrived(self, slot: str, link: bytes, frame: tuple[bytes, ...]) -> None:
+        process = self.processes.get(slot)
+        if process is not None and process.living:
+            process.receive(link, frame)
+
+    # -- the control plane -----------------------------------------------------------------------------
+
+    def control_delay_ns(self) -> int:
+        return self.rng.randint(20_000, 2 * MS)
+
+    def tell(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
+        """A message of a worker to whatever supervisor there is when it arrives."""
+        if not process.zombie:
+            self.to_supervisor(process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
+
+    def to_supervisor(self, sender: str, data: bytes) -> None:
+        """Messages to a supervisor that is not there wait in the sender's socket, or are lost."""
+
+        def arrive() -> None:
+            if self.supervisor is not None and self.supervisor.living:
+                self.supervisor.receive(sender, data)
+            elif self.rng.random() < 0.5:
+                self._held_back.append((sender, data))
+
+        self.clock.after(self.control_delay_ns(), arrive)
+
+    def order(self, kind: str, slot: str) -> None:
+        """An order for the agent, kept until there is one."""
+        self._orders.append((kind, slot))
+        self.deliver_orders()
+
+    def deliver_orders(self) -> None:
+        """Have the agent obey what waits."""
+        agent = self.agent
+        while self._orders and agent is not None and agent.living:
+            kind, slot = self._orders.popleft()
+            self.clock.after(self.control_delay_ns(), lambda k=kind, s=slot: agent.living and agent.obey(k, s))  # type: ignore[misc]
+
+    def _start_supervisor(self) -> None:
+        if self.ended is None and (self.supervisor is None or not self.supervisor.living):
+            self.supervisor = Supervisor(self)
+            self.tell_story("supervisor", "start")
+            held, self._held_back = self._held_back, deque()
+            for sender, data in held:
+                self.to_supervisor(sender, data)
+
+    def _start_agent(self) -> None:
+        if self.ended is None and (self.agent is None or not self.agent.living):
+            self.agent = Agent(self)
+            self.tell_story("agent", "start")
+
+    def kill_supervisor(self) -> None:
+        """It dies, and `causal run` starts another; what it wanted of the agent and had not sent dies with it."""
+        if self.supervisor is not None and self.supervisor.living:
+            self.supervisor.living = False
+            self._orders.clear()
+            self.tell_story("supervisor", "death")
+            self.clock.after(self.rng.randint(30, 200) * MS, self._start_supervisor)
+
+    def kill_agent(self) -> None:
+        """It dies alone; its processes live on."""
+        if self.agent is not None and self.agent.living:
+            self.agent.living = False
+            self.tell_story("agent", "death")
+            self.clock.after(self.rng.randint(30, 200) * MS, self._start_agent)
+
+    # -- faults --------------------------------------------------------------------------------------
+
+    def _apply(self, fault: Fault) -> None:
+        if self.ended is None:
+            self.faults_done += 1
+            self.tell_story("world", fault.kind)
+            _FAULTS[fault.kind](self, fault)
+
+    def tasks_running(self) -> list[Process]:
+        """Processes that are tasks, in the order of the tasks."""
+        found = [p for p in self.processes.values() if p.living and not p.zombie and p.task is not None]
+        return sorted(found, key=lambda process: (process.membership.name or "", process.slot))
+
+    def _victims(self, fault: Fault) -> list[Process]:
+        running = self.tasks_running()
+        count = 1 + fault.extent % max(1, len(running)) if fault.kind in ("several", "host") else 1
+        return [running[(fault.who + place) % len(running)] for place in range(min(count, len(running)))]
+
+    def _kill(self, fault: Fault) -> None:
+        for process in self._victims(fault):
+            self.end(process, None)
+
+    def _kill_mid(self, fault: Fault) -> None:
+        for process in self._victims(fault):
+            process.dies_after = fault.extent % 12
+
+    def _kill_standby(self, fault: Fault) -> None:
+        standbys = [p for p in self.processes.values() if p.living and p.task is None]
+        if standbys:
+            self.end(standbys[fault.who % len(standbys)], None)
+
+    def _kill_host(self, fault: Fault) -> None:
+        self.kill_agent()
+        self._kill(fault)
+
+    def _kill_everything(self, fault: Fault) -> None:
+        for process in list(self.processes.values()):
+            self.end(process, None)
+        if self.agent is not None:
+            self.agent.living = False
+        if self.supervisor is not None:
+            self.supervisor.living = False
+        self._orders.clear()
+        self._held_back.clear()
+        self.table.clear()
+        self.dead.clear()
+        self.killed.clear()
+        self.journal.append(encode({"kind": "resumed", "at_ns": self.clock.now_ns}))
+        self.clock.after(300 * MS, self._start_supervisor)
+        self.clock.after(310 * MS, self._start_agent)
+
+    def _supervisor_dies(self, fault: Fault) -> None:
+        if self.supervisor is not None and self.supervisor.living and fault.extent % 2:
+            self.supervisor.dies_after = fault.extent % 7
+        else:
+            self.kill_supervisor()
+
+    def _cut(self, fault: Fault) -> None:
+        connections = self.network.open
+        if connections:
+            self.network.cut(connections[fault.who % len(connections)], fault.extent % 50 * MS)
+
+    def _partition(self, fault: Fault) -> None:
+        victims = frozenset(process.slot for process in self._victims(fault))
+        for connection in self.network.of(victims):
+            self.network.cut(connection, fault.extent * MS)
+
+    def _pause(self, fault: Fault) -> None:
+        for process in self._victims(fault):
+            process.paused_until_ns = self.clock.now_ns + 2 * fault.extent * MS
+
+    def _disk_slow(self, fault: Fault) -> None:
+        self.disk.slow_until_ns = self.clock.now_ns + fault.extent * MS
+
+    def _disk_full(self, fault: Fault) -> None:
+        self.disk.full_until_ns = self.clock.now_ns + fault.extent * MS
+
+    def _store_away(self, fault: Fault) -> None:
+        store = self.stores[sorted(self.stores)[fault.who % len(self.stores)]]
+        store.away_until_ns = self.clock.now_ns + fault.extent * MS
+
+    def _clock_jump(self, fault: Fault) -> None:
+        self.live.offset_ns += (fault.extent - 200) * 100 * MS
+
+    def _false_exit(self, fault: Fault) -> None:
+        """The agent takes a process for dead that lives: a zombie, until somebody tells it."""
+        for process in self._victims(fault):
+            if self.agent is not None and self.agent.living:
+                process.zombie = True
+                self.observer.died(process)
+                self.agent.reap(process.slot, None)
+
+    def _rot_spill(self, fault: Fault) -> None:
+        for process in self._victims(fault):
+            process.rotten = True
+
+
+_FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
+    "kill": Simulation._kill,
+    "kill_mid": Simulation._kill_mid,
+    "kill_standby": Simulation._kill_standby,
+    "several": Simulation._kill,
+    "host": Simulation._kill_host,
+    "everything": Simulation._kill_everything,
+    "supervisor": Simulation._supervisor_dies,
+    "agent": lambda world, fault: world.kill_agent(),
+    "cut": Simulation._cut,
+    "partition": Simulation._partition,
+    "pause": Simulation._pause,
+    "disk_slow": Simulation._disk_slow,
+    "disk_full": Simulation._disk_full,
+    "store_away": Simulation._store_away,
+    "clock_jump": Simulation._clock_jump,
+    "false_exit": Simulation._false_exit,
+    "rot_spill": Simulation._rot_spill,
+}
