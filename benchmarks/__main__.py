@@ -1,6 +1,7 @@
 """`python -m benchmarks NAME [--json FILE]`: run one benchmark and print its figures.
 
-A run is told of on standard error as it ends.  Exit status 1: a run failed, with one line that says why.
+A run is told of on standard error as it ends.
+Exit status 1: a run failed, with one line that says why, or something is wrong with what it did.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, recovery, throughput
+from benchmarks import determinants, recovery, throughput, torture
 from benchmarks.measured import shown, write
 from benchmarks.runs import RunFailed
 
-BENCHMARKS = {"throughput": throughput, "recovery": recovery, "determinants": determinants}
+BENCHMARKS = {"throughput": throughput, "recovery": recovery, "determinants": determinants, "torture": torture}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = told["machine"]
     print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {told['versions']['python']}")
     print(shown(told["figures"]))
-    return 0
+    if "summary" in told:
+        print(told["summary"])
+    return int(bool(told.get("failed")))
 
 
 def _without_file(given: Sequence[str]) -> list[str]:

@@ -1,0 +1,112 @@
+"""What a job may not leave behind: processes, sockets, files, shared memory; and descriptors that only grow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.torture_processes import of_job
+from standby.processes import start_time
+
+GROWTH_MAX = 16
+"""Descriptors that one process may have more at the end of its life than when it was first seen in its role."""
+
+_SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
+
+
+def shared_memory() -> set[str]:
+    """Names of the machine's POSIX shared memory."""
+    try:
+        return set(os.listdir("/dev/shm"))
+    except FileNotFoundError:
+        return set()
+
+
+def after(state: Path, runtimes: Iterable[Path], shared_before: set[str]) -> list[str]:
+    """One line for each thing that a job that has ended left behind.
+
+    Args:
+        state: the job's directory.
+        runtimes: its directories of sockets, as they were while it ran; each life has its own.
+        shared_before: `shared_memory()` before the job began.
+    """
+    found = [f"process {pid}: {told}" for pid, told in of_job(state).items()]
+    for runtime in sorted(runtimes):
+        if runtime.exists():
+            found.append(f"the directory of sockets {runtime}")
+        found += [f"socket {path}" for path in unix_sockets(runtime)]
+    found += [f"spilled segment {path}" for path in _files(state / "spill")]
+    found += _stray_checkpoints(state)
+    found += [f"shared memory {name}" for name in sorted(shared_memory() - shared_before)]
+    return found
+
+
+def unix_sockets(directory: Path) -> list[str]:
+    """Paths of Unix sockets in a directory that some process still holds."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return sorted({row[7] for row in rows if len(row) > 7 and row[7].startswith(f"{directory}/")})
+
+
+def runtime_of(state: Path) -> Path | None:
+    """The directory of sockets that a job uses now."""
+    try:
+        return Path((state / "runtime").read_text().strip())
+    except FileNotFoundError:
+        return None
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _stray_checkpoints(state: Path) -> list[str]:
+    """Snapshots that the newest manifest could have had removed and did not name."""
+    folder = state / "checkpoints"
+    manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
+    if not manifests:
+        return []
+    newest = max(manifests)
+    told = json.loads(manifests[newest].read_text())
+    named = {file[0] for files in told["files"].values() for file in files}
+    strays: list[str] = []
+    for path in _files(folder):
+        match = _SNAPSHOT.match(path.name)
+        if match and int(match[1]) < newest and str(path.relative_to(state)) not in named:
+            strays.append(f"snapshot {path.relative_to(state)} that no manifest names")
+    return strays
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """How many descriptors processes have open, followed over their lives."""
+
+    first: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    last: dict[tuple[int, int, str], int] = field(default_factory=dict)
+
+    def look(self, pid: int, role: str, expected: int = 0) -> None:
+        """Count those of a process.
+
+        Args:
+            role: a process that takes another role is counted anew.
+            expected: how many of them its duties account for, for example one per worker.
+        """
+        started = start_time(pid)
+        try:
+            count = len(os.listdir(f"/proc/{pid}/fd")) - expected
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if started is not None:
+            self.first.setdefault((pid, started, role), count)
+            self.last[pid, started, role] = count
+
+    def grown(self) -> list[str]:
+        """One line for each process that opened more and more."""
+        return [
+            f"descriptors of {role} (pid {pid}) grew from {self.first[pid, started, role]} to {count}"
+            for (pid, started, role), count in self.last.items()
+            if count - self.first[pid, started, role] > GROWTH_MAX
+        ]
