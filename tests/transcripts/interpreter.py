@@ -1,0 +1,286 @@
+"""Carries out the commands of a transcript, one after the other, on a stage.
+
+job A -> C, B -> C, C -> D  batch=2 depth=1     tasks and channels; sources read, sinks write; starts them
+operator B: clock timer                         what an operator uses; before `job`
+records A: a b c*40000                          what the source can read from now on (`*N`: N bytes long)
+end A                                           nothing follows in its partition
+turn A [N]                                      it performs what comes next
+deliver A->B [N|all]                            frames arrive
+lose A->B                                       the oldest frame on its way does not
+step [N] | run [until CONDITION]                whatever is next: frames first, then turns
+kill A B | pause A | wake A1 | promote A B      incarnations may be named: `A1`
+cut A->B | heal                                 frames of that direction are lost from now on
+checkpoint | slow disk | fast disk | wait 200ms
+quietly COMMAND                                 only a count of the frames is written down
+expect CONDITION                                see `conditions`
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from causal.config import JobConfig
+from causal.events import Turn
+from causal.ids import OUTSIDE
+from causal.topology import Channel, Task, Topology
+from tests.transcripts.conditions import found
+from tests.transcripts.operators import TRAITS
+from tests.transcripts.peers import Partition
+from tests.transcripts.process import Process
+from tests.transcripts.script import Block, Line, aligned
+from tests.transcripts.stage import Stage
+
+STEPS_MAX = 3000
+JUMPS_MAX = 40
+TOLD_BEFORE = 4
+"""Conversations that are shown before a command that fails."""
+SETTINGS = {"batch": "batch_elements_max", "depth": "sharing_depth", "credit": "credit_bytes"}
+SETTINGS |= {"memory": "inflight_memory_bytes_max"}
+
+
+class Unmet(AssertionError):
+    """An `expect` that does not hold, or a command that cannot be carried out here."""
+
+
+def replayed(blocks: list[Block]) -> list[Block]:
+    """The same transcript with the conversation that its commands cause now.
+
+    Raises:
+        Unmet: an expectation does not hold.
+    """
+    interpreter = Interpreter()
+    conversations: list[list[Line]] = []
+    for command in (block.command for block in blocks if block.command is not None):
+        try:
+            conversations.append(interpreter.carry_out(command))
+        except Unmet as problem:
+            last = [text for told in aligned(conversations)[-TOLD_BEFORE:] for text in told]
+            raise Unmet("\n".join([*last, str(problem)])) from problem
+    told = aligned(conversations)
+    fresh = iter(told)
+    return [block if block.command is None else Block(block.command, next(fresh)) for block in blocks]
+
+
+class Interpreter:
+    """One scenario."""
+
+    def __init__(self) -> None:
+        self._stage: Stage | None = None
+        self._traits: dict[str, dict[str, int]] = {}
+        self._above: list[str] = []
+        """The conversation since the commands that follow the last `expect`."""
+        self._expected = False
+
+    @property
+    def stage(self) -> Stage:
+        if self._stage is None:
+            raise Unmet("there is no job yet; begin with: job A -> B")
+        return self._stage
+
+    def carry_out(self, command: str) -> list[Line]:
+        """Do it; gives the conversation that it caused."""
+        verb, _, rest = command.partition(" ")
+        if verb == "quietly":
+            return _counted(self.carry_out(rest))
+        act = _VERBS.get(verb)
+        if act is None:
+            raise Unmet(f"{command!r} is not a command; known are {', '.join(_VERBS)}")
+        if verb != "expect" and self._expected:
+            self._above, self._expected = [], False
+        try:
+            act(self, rest.strip())
+        except (KeyError, ValueError, IndexError) as problem:
+            raise Unmet(f"> {command}: {problem!r}") from problem
+        if self._stage is None:
+            return []
+        self._stage.settle()
+        lines, self._stage.lines = self._stage.lines, []
+        self._above += [" ".join((line.who, line.what, *line.parts)) for line in lines]
+        return lines
+
+    # -- the job ---------------------------------------------------------------------------------------
+
+    def _job(self, rest: str) -> None:
+        words = rest.split()
+        given = dict(word.split("=") for word in words if "=" in word)
+        settings = {SETTINGS[name]: int(value) for name, value in given.items()}
+        config = JobConfig("r", "transcript", "p", credit_bytes=settings.pop("credit_bytes", 1 << 16), **settings)  # type: ignore[arg-type]
+        self._stage = self._set(topology_of(" ".join(word for word in words if "=" not in word)), config)
+        self._stage.start_all()
+
+    def _set(self, topology: Topology, config: JobConfig) -> Stage:
+        return Stage(topology, config, self._traits)
+
+    def _operator(self, rest: str) -> None:
+        if self._stage is not None:
+            raise ValueError("say what operators use before the job begins")
+        name, _, traits = rest.partition(":")
+        found_traits = [trait.partition("=") for trait in traits.split()]
+        if any(trait not in TRAITS for trait, _, _ in found_traits):
+            raise ValueError(f"traits are {', '.join(TRAITS)}")
+        self._traits[name] = {trait: int(count or 4) for trait, _, count in found_traits}
+
+    def _records(self, rest: str) -> None:
+        name, _, words = rest.partition(":")
+        partition = self._partition(name)
+        for word in words.split():
+            text, _, bytes_wanted = word.partition("*")
+            partition.records.append((text, "." * int(bytes_wanted)) if bytes_wanted else text)
+        self.stage.outside.answer_reads()
+
+    def _end(self, rest: str) -> None:
+        self._partition(rest).ended = True
+        self.stage.outside.answer_reads()
+
+    def _partition(self, name: str) -> Partition:
+        index = self.stage.words.names.index(name)
+        channel = next(c for c in self.stage.topology.inputs(index) if c.source == OUTSIDE)  # type: ignore[arg-type]
+        return self.stage.outside.partitions[channel.id]
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        """`B`: the youngest incarnation; `B1`: that one."""
+        task, incarnation = re.fullmatch(r"([A-Z]+)(\d*)", name).groups()  # type: ignore[union-attr]
+        index = self.stage.words.names.index(task)
+        process = self.stage.processes.get((index, int(incarnation or self.stage.incarnations[index])))
+        if process is None:
+            raise Unmet(f"{name} does not live")
+        return process
+
+    def _turn(self, rest: str) -> None:
+        name, *count = rest.split()
+        for _ in range(int(count[0]) if count else 1):
+            self.stage.handle(self.process(name), Turn())
+
+    def _link(self, text: str) -> tuple[int, int, int, int]:
+        source, target = (self.process(name) for name in text.split("->"))
+        return source.index, source.incarnation, target.index, target.incarnation
+
+    def _deliver(self, rest: str) -> None:
+        text, *count = rest.split()
+        ends = self._link(text)
+        frames = self.stage.links.get(ends, ())
+        wanted = len(frames) if count == ["all"] else int(count[0]) if count else 1
+        if wanted > len(frames) or not wanted:
+            raise Unmet(f"{len(frames)} frames are on their way {text}, not {wanted}")
+        for _ in range(wanted):
+            self.stage.deliver(ends, tell=True)
+
+    def _lose(self, rest: str) -> None:
+        self.stage.lose(self._link(rest))
+
+    def _step(self, rest: str) -> None:
+        for _ in range(int(rest or 1)):
+            if not self.stage.step():
+                raise Unmet("nothing is left to happen")
+
+    def _run(self, rest: str) -> None:
+        condition = rest.removeprefix("until ").strip()
+        jumps = 0
+        for _ in range(STEPS_MAX):
+            if condition and not found(self.stage, condition, []):
+                return
+            if self.stage.step():
+                self.stage.settle()
+                continue
+            if not condition:
+                return
+            jumps += 1
+            if jumps > JUMPS_MAX or not self.stage.jump():
+                raise Unmet(f"{condition!r} does not come true: {found(self.stage, condition, [])}")
+        raise Unmet(f"{STEPS_MAX} steps and no end")
+
+    def _kill(self, rest: str) -> None:
+        victims = [self.process(name) for name in rest.split()]
+        self.stage.kill(victims)
+
+    def _pause(self, rest: str) -> None:
+        self.process(rest).paused = True
+
+    def _wake(self, rest: str) -> None:
+        process = self.process(rest)
+        process.paused = False
+        self.stage.outside.answer_reads()
+
+    def _promote(self, rest: str) -> None:
+        for name in rest.split():
+            self.stage.promote(self.stage.words.names.index(name))
+
+    def _cut(self, rest: str) -> None:
+        source, target = (self.process(name).index for name in rest.split("->"))
+        self.stage.cut(source, target)
+
+    def _heal(self, rest: str) -> None:
+        self.stage.cuts.clear()
+
+    def _checkpoint(self, rest: str) -> None:
+        self.stage.checkpoint()
+
+    def _slow(self, rest: str) -> None:
+        self.stage.outside.slow = True
+
+    def _fast(self, rest: str) -> None:
+        self.stage.outside.release_disk()
+
+    def _wait(self, rest: str) -> None:
+        self.stage.wait(int(rest.removesuffix("ms")))
+
+    def _expect(self, rest: str) -> None:
+        self._expected = True
+        instead = found(self.stage, rest, self._above)
+        if instead:
+            raise Unmet(f"> expect {rest}: {instead}")
+
+
+def topology_of(text: str) -> Topology:
+    """`A -> C, B -> C, C -> D`: tasks in the order in which they are named first."""
+    names: list[str] = []
+    joins: list[tuple[str, str]] = []
+    for chain in text.split(","):
+        links = [name.strip() for name in chain.split("->")]
+        names += [name for name in links if name not in names]
+        joins += zip(links, links[1:])
+    names.sort()
+    ends = list(_ends(names, joins))
+    tasks = tuple(Task(index, name) for index, name in enumerate(names))  # type: ignore[arg-type]
+    channels = tuple(Channel(place, *end) for place, end in enumerate(ends))  # type: ignore[arg-type]
+    return Topology(tasks, channels)
+
+
+def _ends(names: list[str], joins: list[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+    yield from ((OUTSIDE, names.index(name)) for name in names if not any(target == name for _, target in joins))
+    yield from ((names.index(source), names.index(target)) for source, target in joins)
+    yield from ((names.index(name), OUTSIDE) for name in names if not any(source == name for source, _ in joins))
+
+
+def _counted(lines: list[Line]) -> list[Line]:
+    """One line for many: how many of what."""
+    kinds = Counter(line.what for line in lines if "->" in line.who)
+    return [Line("...", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))] if kinds else []
+
+
+_VERBS: dict[str, Callable[[Interpreter, str], None]] = {
+    "job": Interpreter._job,
+    "operator": Interpreter._operator,
+    "records": Interpreter._records,
+    "end": Interpreter._end,
+    "turn": Interpreter._turn,
+    "deliver": Interpreter._deliver,
+    "lose": Interpreter._lose,
+    "step": Interpreter._step,
+    "run": Interpreter._run,
+    "kill": Interpreter._kill,
+    "pause": Interpreter._pause,
+    "wake": Interpreter._wake,
+    "promote": Interpreter._promote,
+    "cut": Interpreter._cut,
+    "heal": Interpreter._heal,
+    "checkpoint": Interpreter._checkpoint,
+    "slow": Interpreter._slow,
+    "fast": Interpreter._fast,
+    "wait": Interpreter._wait,
+    "expect": Interpreter._expect,
+}

@@ -1,0 +1,125 @@
+"""The operator that every task of a transcript runs: it numbers records, so that any difference in order shows.
+
+A source passes records on as they are and a sink writes them as they come; what lies between appends how many
+records it has had: `a` becomes `a1`, then `a12` one task further down.  `operator B: clock` and the like make
+it use the causal services too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import shake_128
+from typing import Any
+
+from causal import batch
+from causal.batch import Chunk, decode_records, encode_records
+from causal.ports import Output, Services
+from causal.values import decode, encode
+
+MS = 1_000_000
+TIMER_MS = 100
+
+TRAITS = ("clock", "random", "call", "timer", "misbehaves")
+"""What `operator` can ask for; `call=N` calls for an answer of N bytes."""
+
+
+class Numbering:
+    """One task's chain.
+
+    Args:
+        ask: the outside world: gives an answer of so many bytes, another one each time.
+        behind: something that differs from process to process and that no log knows.
+    """
+
+    def __init__(
+        self, kind: str, outputs: int, traits: dict[str, int], ask: Callable[[int], bytes], behind: str
+    ) -> None:
+        self._kind = kind
+        self._outputs = outputs
+        self._traits = traits
+        self._ask = ask
+        self._behind = behind
+        self._state: dict[str, int] = {"count": 0, "timer_ns": 0, "ticks": 0}
+
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
+        records: list[Any] = []
+        for chunk in chunks:
+            records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
+        return self._out([self._one(record, services) for record in records])
+
+    def _one(self, record: Any, services: Services) -> Any:
+        self._state["count"] += 1
+        if self._kind != "operator":
+            return record
+        label, *padding = record if isinstance(record, tuple) else (record,)
+        label += str(self._state["count"]) + self._extra(services)
+        return (label, *padding) if padding else label
+
+    def _extra(self, services: Services) -> str:
+        extra = ""
+        if "clock" in self._traits:
+            extra += f"@{services.now_ns() // MS}"
+        if "random" in self._traits:
+            draw = random.Random(services.seed() + self._state["count"].to_bytes(4, "big")).randrange(100)
+            extra += f"%{draw:02}"
+        if "call" in self._traits:
+            size = self._traits["call"]
+            answer = services.call(lambda: self._ask(size))
+            extra += f"={answer[:8].decode()}" if size <= 8 else f"={len(answer)}B"
+        if "timer" in self._traits and not self._state["timer_ns"]:
+            self._state["timer_ns"] = services.now_ns() + TIMER_MS * MS
+        if "misbehaves" in self._traits:
+            extra += self._behind
+        return extra
+
+    def _out(self, records: list[Any]) -> list[Output]:
+        if not records:
+            return []
+        if self._kind == "sink":
+            return [(0, Chunk(batch.ROWS, len(records), "".join(_row(r) for r in records).encode()))]
+        split: dict[int, list[Any]] = {}
+        for record in records:
+            label = record[0] if isinstance(record, tuple) else record
+            split.setdefault(ord(label[0]) % self._outputs, []).append(record)
+        return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs))) for o, rs in sorted(split.items())]
+
+    def next_timer_ns(self) -> int | None:
+        return self._state["timer_ns"] or None
+
+    def fire(self, due_ns: int, services: Services) -> list[Output]:
+        self._state["timer_ns"] = 0
+        self._state["ticks"] += 1
+        return self._out([f"tick{self._state['ticks']}@{due_ns // MS}"])
+
+    def finish(self, services: Services) -> list[Output]:
+        return []
+
+    def snapshot(self, full: bool) -> _Whole:
+        return _Whole(encode(self._state))
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        for part in parts:
+            self._state = decode(part)
+
+
+def _row(record: Any) -> str:
+    return f"{record[0] if isinstance(record, tuple) else record}\n"
+
+
+class _Whole:
+    full = True
+
+    def __init__(self, part: bytes) -> None:
+        self._part = part
+
+    def step(self, keys_max: int) -> bool:
+        return True
+
+    def parts(self) -> list[bytes]:
+        return [self._part]
+
+
+def answer_of(word: str, bytes_wanted: int) -> bytes:
+    """So many bytes, the same for the same word, that no compression makes shorter."""
+    return word.encode() if bytes_wanted <= len(word) else shake_128(word.encode()).digest(bytes_wanted)

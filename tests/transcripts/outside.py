@@ -1,0 +1,149 @@
+"""The outside world at work: what tasks ask of stores, partitions and the disk, done at once and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from causal.effects import (
+    Effect,
+    OpenSink,
+    ReadSegment,
+    ReadSource,
+    RemoveSegments,
+    SourceCompleted,
+    SpillSegment,
+    TruncateSink,
+    WithdrawRows,
+    WriteBundle,
+    WriteSnapshot,
+)  # fmt: skip
+from causal.events import Event, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
+from causal.ids import OUTSIDE
+from causal.topology import Topology
+from tests.transcripts.peers import Partition, Store, label
+from tests.transcripts.process import Process
+from tests.transcripts.words import size
+
+
+class Outside:
+    """Outlives every task.
+
+    Args:
+        say: writes a line of the conversation.
+        handle: gives a task its answer.
+    """
+
+    def __init__(self, topology: Topology, say: Callable[..., None], handle: Callable[[Process, Event], None]) -> None:
+        self.partitions: dict[int, Partition] = {c.id: Partition() for c in topology.channels if c.source == OUTSIDE}
+        self.stores: dict[int, Store] = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
+        self.snapshots: dict[tuple[int, int], list[bytes]] = {}
+        self.slow = False
+        """The disk puts snapshots off."""
+        self._segments: dict[tuple[int, int, int], dict[int, bytes]] = {}
+        self._put_off: list[tuple[Process, WriteSnapshot]] = []
+        self._reads: dict[int, tuple[Process, ReadSource]] = {}
+        self._say = say
+        self._handle = handle
+
+    def perform(self, process: Process, effect: Effect) -> bool:
+        """Do it, if it is something to do outside; says whether."""
+        act = _ACTS.get(type(effect))
+        if act is not None:
+            act(self, process, effect)
+        return act is not None
+
+    def forget(self, process: Process) -> None:
+        """It is dead: nobody answers it."""
+        self._reads = {c: (p, e) for c, (p, e) in self._reads.items() if p is not process}
+        self._put_off = [(p, e) for p, e in self._put_off if p is not process]
+
+    def _open_sink(self, process: Process, effect: OpenSink) -> None:
+        held = self.stores[effect.channel].open(process.incarnation)
+        self._say(f"{process.shown} -> store", "OPEN", f"for incarnation {process.incarnation}")
+        self._say(f"store -> {process.shown}", "HELD", *process.words.held(held))
+        self._handle(process, SinkOpened(effect.channel, held))
+
+    def _write_bundle(self, process: Process, effect: WriteBundle) -> None:
+        self._say(f"{process.shown} -> store", "BUNDLE", *process.words.bundle(effect.bundle, process.log_bytes))
+        self.stores[effect.channel].write(effect.bundle)
+
+    def _truncate_sink(self, process: Process, effect: TruncateSink) -> None:
+        self._say(f"{process.shown} -> store", "TRUNCATE", f"determinants of epochs below {effect.epoch}")
+        self.stores[effect.channel].truncate(effect.epoch)
+
+    def _withdraw(self, process: Process, effect: WithdrawRows) -> None:
+        store = self.stores[effect.channel]
+        gone = " ".join(store.rows[effect.mark.next :])
+        held = store.withdraw(effect.mark)
+        self._say(f"{process.shown} -> store", "WITHDRAW", f"rows from {effect.mark.next} on: {gone}")
+        self._say(f"store -> {process.shown}", "HELD", *process.words.held(held))
+        self._handle(process, SinkOpened(effect.channel, held))
+
+    def _read_source(self, process: Process, effect: ReadSource) -> None:
+        self._reads[effect.channel] = (process, effect)
+        self.answer_reads()
+
+    def answer_reads(self) -> None:
+        """Whatever has been asked for and is there now."""
+        for channel, (process, effect) in sorted(self._reads.items()):
+            answer = self.partitions[channel].answer(effect) if not process.paused else None
+            if answer is not None:
+                del self._reads[channel]
+                end = [*map(label, answer.records), *["|end|"] * answer.ended]
+                said = f"{answer.first}..{answer.first + len(end)}  {' '.join(end)}"
+                self._say(f"input -> {process.shown}", "READ", said)
+                self._handle(process, answer)
+
+    def _source_completed(self, process: Process, effect: SourceCompleted) -> None:
+        self._say(f"{process.shown} -> input", "DONE", f"nobody will ask for what is below {effect.position}")
+
+    # -- disk ------------------------------------------------------------------------------------------
+
+    def _write_snapshot(self, process: Process, effect: WriteSnapshot) -> None:
+        if self.slow:
+            self._say(f"{process.shown} -> disk", "SNAPSHOT", f"epoch {effect.epoch} (the disk is slow)")
+            self._put_off.append((process, effect))
+            return
+        self._say(f"{process.shown} -> disk", "SNAPSHOT", f"epoch {effect.epoch}")
+        self.snapshots[process.index, effect.epoch] = effect.parts
+        self._handle(process, SnapshotWritten(effect.epoch, ("f", 1, "d")))
+
+    def release_disk(self) -> None:
+        """The disk does what it had put off."""
+        self.slow = False
+        waiting, self._put_off = self._put_off, []
+        for process, effect in waiting:
+            self.perform(process, effect)
+
+    def _spill(self, process: Process, effect: SpillSegment) -> None:
+        first, end = effect.entries[0].first, effect.entries[-1].next
+        self._segments[process.index, process.incarnation, effect.segment] = {
+            entry.first: entry.payload for entry in effect.entries if entry.payload is not None
+        }
+        held = sum(entry.size for entry in effect.entries)
+        said = f"segment {effect.segment}: elements {first}..{end} in flight, {size(held)}"
+        self._say(f"{process.shown} -> disk", "SPILL", said)
+        self._handle(process, SegmentWritten(effect.channel, effect.segment, first, end - first))
+
+    def _read_segment(self, process: Process, effect: ReadSegment) -> None:
+        payloads = self._segments[process.index, process.incarnation, effect.segment]
+        self._say(f"disk -> {process.shown}", "LOAD", f"segment {effect.segment}")
+        self._handle(process, SegmentRead(effect.channel, effect.segment, payloads))
+
+    def _remove_segments(self, process: Process, effect: RemoveSegments) -> None:
+        self._say(f"{process.shown} -> disk", "REMOVE", f"segments {', '.join(map(str, effect.segments))}")
+
+
+_ACTS: dict[type, Callable[[Outside, Process, Any], None]] = {
+    OpenSink: Outside._open_sink,
+    WriteBundle: Outside._write_bundle,
+    TruncateSink: Outside._truncate_sink,
+    WithdrawRows: Outside._withdraw,
+    ReadSource: Outside._read_source,
+    SourceCompleted: Outside._source_completed,
+    WriteSnapshot: Outside._write_snapshot,
+    SpillSegment: Outside._spill,
+    ReadSegment: Outside._read_segment,
+    RemoveSegments: Outside._remove_segments,
+}

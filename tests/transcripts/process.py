@@ -1,0 +1,117 @@
+"""One incarnation of one task on the stage, and what an onlooker sees of it: states, events, dropped frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from causal.determinants import DeterminantCodec, Order
+from causal.recovery import State
+from causal.task import TaskProtocol
+from tests.transcripts.script import Line
+from tests.transcripts.words import Words
+
+Elements = Callable[[int, int], str]
+"""(channel, position) → the word for that element."""
+
+DROPPED = {
+    "repeated": "drops a frame that it has had",
+    "gap": "drops a frame: one before it is missing",
+    "fenced": "drops a frame of an old incarnation",
+}
+
+
+@dataclass(slots=True)
+class Process:
+    """A task that runs, as the stage knows it."""
+
+    index: int
+    name: str
+    incarnation: int
+    protocol: TaskProtocol
+    words: Words
+    heard: list[str]
+    """What the task told its log."""
+    paused: bool = False
+    dialled: dict[int, int] = field(default_factory=dict)
+    """Which incarnation of each neighbour downstream it is connected to."""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}{self.incarnation}"
+
+    def log_bytes(self, task: int, epoch: int) -> bytes:
+        """What it holds of a log."""
+        return self.protocol.holdings.logs[task].bytes_of(epoch)
+
+    @property
+    def place(self) -> int:
+        """How many bytes of its own log of this epoch it has performed."""
+        return self.protocol.schedule._place
+
+
+class Onlooker:
+    """Compares a process before and after one event, and says what happened inside."""
+
+    def __init__(self, process: Process, elements: Elements) -> None:
+        self._process = process
+        self._elements = elements
+        schedule = process.protocol.schedule
+        self._epoch, self._place = schedule.epoch, process.place
+        self._extent = schedule.log.extent(schedule.epoch)
+        self._state = process.protocol.recovery.state
+        self._delivered = [channel.delivered for channel in process.protocol.inputs]
+        self._faults = Counter(process.protocol.exchange.faults)
+        self._told = len(process.heard)
+
+    def lines(self) -> list[Line]:
+        """What changed since."""
+        return [*self._dropped(), *self._state_lines(), *self._performed()]
+
+    def _dropped(self) -> list[Line]:
+        faults = Counter(self._process.protocol.exchange.faults)
+        faults.subtract(self._faults)
+        lines = []
+        for sort in sorted(sort for sort, count in faults.items() if count):
+            told = self._process.heard[self._told :]
+            said = DROPPED.get(sort) or (told[0].replace("dropped", "drops") if told else f"drops a frame: {sort}")
+            what, _, rest = said.partition(" ")
+            lines.append(Line(self._process.shown, what, (rest,)))
+        return lines
+
+    def _state_lines(self) -> list[Line]:
+        state = self._process.protocol.recovery.state
+        if state is self._state or state is State.FAILED:
+            return []
+        said = state.value
+        if state is State.REPLAYING:
+            log = self._process.protocol.schedule.log
+            own = ", ".join(f"e{epoch} ..{extent}" for epoch, extent in log.extents().items())
+            said += f" its log, {own}" if own else " (its log is empty)"
+        elif state is State.RUNNING:
+            count = self._process.protocol.execution.replayed_elements
+            said += f": {count} elements replayed" if count else ""
+        return [Line(self._process.shown, "is", (said,))]
+
+    def _performed(self) -> list[Line]:
+        schedule = self._process.protocol.schedule
+        codec, log, entries = DeterminantCodec(), schedule.log.view(self._epoch), []
+        place, end = 0, self._process.place if schedule.epoch == self._epoch else len(log)
+        while place < end:
+            told, behind = codec.decode(log, place)
+            if place >= self._place:
+                entries.append(told)
+            place = behind
+        if not entries:
+            return []
+        said = []
+        for told in entries:
+            word = self._process.words.determinant(self._process.index, told)
+            if isinstance(told, Order):
+                first = self._delivered[told.input]
+                channel = self._process.protocol.inputs[told.input].id
+                word += f" ({' '.join(self._elements(channel, first + n) for n in range(told.count))})"
+            said.append(word)
+        verb = "replays" if self._place < self._extent else "performs"
+        return [Line(self._process.shown, verb, (", ".join(said),))]

@@ -1,0 +1,377 @@
+"""The world of a transcript: tasks of the production core, links, stores, partitions, disk and death, all by command.
+
+It owns time and chance: nothing happens unless a command says so, and the clock stands still unless one moves it.
+Every effect of a task becomes a line of the conversation.  What a supervisor would do by itself (tell of a death,
+complete a checkpoint) is done here at once; `supervised.Supervised` puts the real one in its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from causal import batch, wire
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.effects import (
+    Effect,
+    Found,
+    Phase,
+    Reply,
+    Send,
+    SnapshotReady,
+)  # fmt: skip
+from causal.errors import CausalError
+from causal.events import (
+    CheckpointAsked,
+    CheckpointCompleted,
+    Event,
+    FrameReceived,
+    PeerAt,
+    PeerDown,
+    Started,
+    Turn,
+)  # fmt: skip
+from causal.rollback import NO_ROLLBACK, Rollback
+from causal.task import TaskProtocol
+from causal.topology import Topology
+from tests.transcripts.operators import MS, Numbering, answer_of
+from tests.transcripts.outside import Outside
+from tests.transcripts.peers import label
+from tests.transcripts.process import Onlooker, Process
+from tests.transcripts.script import Line
+from tests.transcripts.words import Words, elements_of, size
+
+Ends = tuple[int, int, int, int]
+"""(task, incarnation) that sends, (task, incarnation) that receives."""
+
+SILENT_PHASES = ("collected", "replayed", "running")
+"""The states tell them."""
+
+
+class Stage:
+    """All that there is, in this scenario."""
+
+    def __init__(self, topology: Topology, config: JobConfig, traits: dict[str, dict[str, int]]) -> None:
+        self.topology = topology
+        self.config = config
+        self.traits = traits
+        self.words = Words(topology)
+        self.lines: list[Line] = []
+        self.now_ns = 0
+        self.entropy_drawn = self.asked_outside = 0
+        self.processes: dict[tuple[int, int], Process] = {}
+        self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
+        self.links: dict[Ends, deque[list[bytes]]] = {}
+        self.cuts: set[tuple[int, int]] = set()
+        self.outside = Outside(topology, self.say, self.handle)
+        self.complete = self.asked = 0
+        self.acked: set[int] = set()
+        self.ended: dict[str, str] = {}
+        self._elements: dict[tuple[int, int], str] = {}
+        self._inbox: deque[tuple[Process, Event]] = deque()
+        self._handling = False
+
+    # -- Live ------------------------------------------------------------------------------------------
+
+    def wall_ns(self) -> int:
+        return self.now_ns
+
+    def entropy(self) -> bytes:
+        self.entropy_drawn += 1
+        return bytes((self.entropy_drawn * 0x51 % 256, self.entropy_drawn)) * 8
+
+    # -- tasks -----------------------------------------------------------------------------------------
+
+    def current(self, index: int) -> Process | None:
+        """The youngest incarnation of a task, if it lives."""
+        return self.processes.get((index, self.incarnations[index]))
+
+    def say(self, who: str, what: str, *parts: str) -> None:
+        self.lines.append(Line(who, what, tuple(part for part in parts if part)))
+
+    def start_all(self) -> None:
+        """The job begins: everybody has been introduced to everybody."""
+        started = [self.create(index) for index in self.incarnations]
+        for process in started:
+            self.introduce(process)
+        for process in started:
+            self.handle(process, Started())
+
+    def promote(self, index: int) -> None:
+        """A standby becomes the task; its neighbours are told."""
+        process = self.create(index)
+        self.introduce(process)
+        self.handle(process, Started())
+        if self.asked > self.complete and self.topology.is_source(process.index):  # type: ignore[arg-type]
+            self.say("supervisor", "asks", f"{process.shown} for checkpoint {self.asked} again")
+            self.handle(process, CheckpointAsked(self.asked))
+
+    def create(self, index: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE) -> Process:
+        """The next incarnation, from the state of the last complete checkpoint."""
+        self.incarnations[index] += 1
+        incarnation = self.incarnations[index]
+        name = self.words.names[index]
+        operator = self._operator(index, incarnation)
+        cut = Cut()
+        if self.complete:
+            parts = self.outside.snapshots[index, self.complete]
+            cut = Cut.unpack(parts[0])
+            operator.restore(parts[1:])
+        heard: list[str] = []
+        protocol = TaskProtocol(
+            self.topology, index, incarnation, self.config, operator, self, cut, [("f", 1, "d")] * bool(self.complete),  # type: ignore[arg-type]
+            heard.append, rollback, retained,
+        )  # fmt: skip
+        process = self.processes[index, incarnation] = Process(index, name, incarnation, protocol, self.words, heard)
+        if incarnation > 1:
+            since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
+            self.say(process.shown, "starts", since)
+        self.acked.discard(index)
+        return process
+
+    def _operator(self, index: int, incarnation: int) -> Numbering:
+        kind = "source" if self.topology.is_source(index) else "sink" if self.topology.is_sink(index) else "operator"  # type: ignore[arg-type]
+        traits = self.traits.get(self.words.names[index], {})
+        outputs = len(self.topology.outputs(index))  # type: ignore[arg-type]
+        return Numbering(kind, outputs, traits, self._ask(index, incarnation), f"#{incarnation}")
+
+    def _ask(self, index: int, incarnation: int) -> Callable[[int], bytes]:
+        def ask(bytes_wanted: int) -> bytes:
+            self.asked_outside += 1
+            word = f"yes{self.asked_outside}"
+            told = word if bytes_wanted <= len(word) else f"{size(bytes_wanted)}"
+            self.say(f"{self.words.names[index]}{incarnation} -> outside", "CALL", f"answered: {told}")
+            return answer_of(word, bytes_wanted)
+
+        return ask
+
+    def introduce(self, process: Process) -> None:
+        """Tell it and its neighbours that they are there."""
+        index = process.index
+        for other in self.topology.upstream(index):  # type: ignore[arg-type]
+            self._tell_of(self.current(other), process)
+            self._tell_of(process, self.current(other))
+        for other in self.topology.downstream(index):  # type: ignore[arg-type]
+            self._tell_of(process, self.current(other))
+            self._tell_of(self.current(other), process)
+
+    def _tell_of(self, who: Process | None, peer: Process | None) -> None:
+        if who is None or peer is None or who.paused:
+            return
+        if who.dialled.get(peer.index) == peer.incarnation:
+            return
+        who.dialled[peer.index] = peer.incarnation
+        self.handle(who, PeerAt(peer.index, peer.incarnation))
+
+    def kill(self, victims: list[Process]) -> None:
+        """They are gone together, with all they knew and all that was on its way to them."""
+        for process in victims:
+            self.say(process.shown, "dies")
+            self.forget(process)
+        for process in victims:
+            if self._youngest(process):
+                self.tell_down(process)
+
+    def _youngest(self, process: Process) -> bool:
+        return self.incarnations[process.index] == process.incarnation
+
+    def lose(self, ends: Ends) -> None:
+        """The oldest frame on a link is lost."""
+        parts = self.links[ends].popleft()
+        names = [f"{self.words.names[index]}{incarnation}" for index, incarnation in (ends[:2], ends[2:])]
+        job = self.processes[ends[2:]].protocol.exchange.job
+        self.say(f"{names[0]} -> {names[1]}", "LOST", self.words.gist(parts, job))
+
+    def cut(self, source: int, target: int) -> None:
+        """Frames of that direction are lost from now on, and those on their way too."""
+        self.cuts.add((source, target))
+        for ends, frames in self.links.items():
+            while frames and (ends[0], ends[2]) == (source, target):
+                self.lose(ends)
+
+    def forget(self, process: Process) -> None:
+        del self.processes[process.index, process.incarnation]
+        for ends in [ends for ends in self.links if ends[2:] == (process.index, process.incarnation)]:
+            del self.links[ends]
+        self.outside.forget(process)
+        self.acked.discard(process.index)
+
+    def tell_down(self, process: Process) -> None:
+        """What the supervisor says of a death."""
+        for other in self.topology.upstream(process.index):  # type: ignore[arg-type]
+            neighbour = self.current(other)
+            if neighbour is not None:
+                self.say(neighbour.shown, "hears", f"{process.shown} is dead")
+                self.handle(neighbour, PeerDown(process.index, process.incarnation))
+
+    # -- one step of one task --------------------------------------------------------------------------
+
+    def handle(self, process: Process, event: Event) -> None:
+        """Let it learn one thing; perform what it asks for, in order, then what it is answered."""
+        self._inbox.append((process, event))
+        if self._handling:
+            return  # an answer waits for the effects of the event that asked
+        self._handling = True
+        while self._inbox:
+            self._one(*self._inbox.popleft())
+        self._handling = False
+
+    def _one(self, process: Process, event: Event) -> None:
+        if self.processes.get((process.index, process.incarnation)) is not process:
+            return
+        onlooker = Onlooker(process, self._element)
+        try:
+            effects = process.protocol.handle(event, self.now_ns)
+        except CausalError as problem:
+            self.lines += onlooker.lines()
+            self.fail(process, problem)
+            return
+        self.lines += onlooker.lines()
+        for effect in effects:
+            try:
+                self.perform(process, effect)
+            except CausalError as problem:
+                self.fail(process, problem)
+                return
+
+    def fail(self, process: Process, problem: CausalError) -> None:
+        """The process ends with an error."""
+        self.say(process.shown, "fails", f"{type(problem).__name__}: {problem}")
+        self.ended[process.shown] = type(problem).__name__
+        self.forget(process)
+        if self._youngest(process):
+            self.tell_down(process)
+
+    def _element(self, channel: int, position: int) -> str:
+        partition = self.outside.partitions.get(channel)
+        if partition is not None:
+            return label(partition.records[position]) if position < len(partition.records) else "|end|"
+        return self._elements.get((channel, position), "?")
+
+    # -- effects ---------------------------------------------------------------------------------------
+
+    def perform(self, process: Process, effect: Effect) -> None:
+        """Do what a task asks for, and write it down."""
+        if isinstance(effect, Send):
+            self._transmit(process, effect.target, process.dialled[effect.target], effect.parts)
+        elif isinstance(effect, Reply):
+            target, incarnation = map(int, effect.link.split(b"/"))
+            self._transmit(process, target, incarnation, effect.parts)
+        elif not self.outside.perform(process, effect):
+            self.report(process, effect)
+
+    def _transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
+        job = process.protocol.exchange.job
+        kind, said = self.words.frame(parts, job, process.log_bytes)
+        if kind == "DATA":
+            self._note_elements(parts, job)
+        lost = ""
+        if (process.index, target) in self.cuts:
+            lost = "(lost: the link is cut)"
+        elif (target, incarnation) not in self.processes:
+            lost = "(nobody is there)"
+        else:
+            ends = (process.index, process.incarnation, target, incarnation)
+            self.links.setdefault(ends, deque()).append(parts)
+        self.say(f"{process.shown} -> {self.words.names[target]}{incarnation}", kind, *said, lost)
+
+    def _note_elements(self, parts: list[bytes], job: int) -> None:
+        header = wire.read_header(parts, job)
+        words = elements_of(batch.unpack_chunks(wire.unpack_payload(header, parts[2]))) if header.count else []
+        for place, word in enumerate(words):
+            self._elements[header.channel, header.position + place] = word
+
+    def deliver(self, ends: Ends, tell: bool = False) -> None:
+        """The oldest frame on a link arrives; `tell` says so."""
+        parts = self.links[ends].popleft()
+        if tell:
+            receiver = self.processes[ends[2:]]
+            self.say(receiver.shown, "takes", self.words.gist(parts, receiver.protocol.exchange.job))
+        source, incarnation = ends[:2]
+        upstream = self.topology.upstream(ends[2])  # type: ignore[arg-type]
+        link = f"{source}/{incarnation}".encode() if source in upstream else b""
+        self.handle(self.processes[ends[2:]], FrameReceived(link, parts))
+
+    # -- what a task tells its supervisor --------------------------------------------------------------
+
+    def report(self, process: Process, effect: Effect) -> None:
+        """Facts for the supervisor."""
+        if isinstance(effect, Phase):
+            if effect.name not in SILENT_PHASES and effect.name != "first_output":
+                self.say(process.shown, "tells", effect.name + (f" ({effect.detail} rows)" if effect.detail else ""))
+        elif isinstance(effect, SnapshotReady):
+            self.say(f"{process.shown} -> supervisor", "ACK", f"checkpoint {effect.epoch}")
+            if effect.epoch == self.asked:
+                self.acked.add(process.index)
+        elif isinstance(effect, Found):
+            self.say(process.shown, "answers", f"inquiry {effect.number}")
+
+    def checkpoint(self) -> None:
+        """Ask the sources for the next checkpoint."""
+        self.asked = self.complete + 1
+        for index in self.incarnations:
+            process = self.current(index)
+            if process is not None and self.topology.is_source(process.index):  # type: ignore[arg-type]
+                self.say(f"supervisor -> {process.shown}", "BARRIER", f"put barrier {self.asked} into the stream")
+                self.handle(process, CheckpointAsked(self.asked))
+
+    def settle(self) -> None:
+        """Complete the checkpoint under way once everybody has acknowledged it."""
+        if self.asked == self.complete or len(self.acked) < len(self.incarnations):
+            return
+        self.complete, self.acked = self.asked, set()
+        self.say("supervisor", "complete", f"checkpoint {self.complete}; everybody truncates")
+        for index in self.incarnations:
+            process = self.current(index)
+            if process is not None:
+                self.complete_at(process)
+
+    def complete_at(self, process: Process) -> None:
+        """One task learns that the checkpoint is complete."""
+        before = footprint(process)
+        self.handle(process, CheckpointCompleted(self.complete))
+        self.say(process.shown, "keeps", f"determinants {before[0]} -> {footprint(process)[0]} bytes",
+                 f"in flight {before[1]} -> {footprint(process)[1]} elements")  # fmt: skip
+
+    # -- the course of things --------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Let the next thing happen: a frame arrives, else somebody has a turn; false if there is nothing."""
+        for ends, frames in self.links.items():
+            if frames and not self.processes[ends[2:]].paused:
+                self.deliver(ends)
+                return True
+        for process in sorted(self.processes.values(), key=lambda each: (each.index, each.incarnation)):
+            if not process.paused and not process.protocol.idle:
+                self.handle(process, Turn())
+                return True
+        return False
+
+    def jump(self) -> bool:
+        """Let time pass up to the next moment for which somebody waits; false if there is none."""
+        alive = [process for process in self.processes.values() if not process.paused]
+        due = [process.protocol.next_deadline_ns(self.now_ns) for process in alive]
+        later = [at for at in due if at is not None]
+        if not later:
+            return False
+        span_ms = max(1, -((self.now_ns - min(later)) // MS))
+        self.say("time", "passes", f"{span_ms} ms")
+        self.wait(span_ms)
+        return True
+
+    def wait(self, span_ms: int) -> None:
+        """Time passes; whoever waited for it has a turn."""
+        self.now_ns += span_ms * MS
+        for process in sorted(self.processes.values(), key=lambda each: (each.index, each.incarnation)):
+            due = process.protocol.next_deadline_ns(self.now_ns)
+            if not process.paused and due is not None and due <= self.now_ns:
+                self.handle(process, Turn())
+
+
+def footprint(process: Process) -> tuple[int, int]:
+    """(bytes of determinants held, elements in flight) of one task."""
+    outputs: Any = process.protocol.channels.downstream.values()
+    return process.protocol.holdings.size, sum(output.log.end - output.log.start for output in outputs)
