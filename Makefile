@@ -3,6 +3,7 @@
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make test    every check and every test
 #   make check   format, lint, types, imports, architecture; seconds
+#   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
 #   make bench   throughput, recovery and determinants, as in docs/benchmarks.md
 #   make clean   remove what the targets above made
 
@@ -15,7 +16,7 @@ CODE := $(PACKAGES) tests examples benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check fuzz bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -56,6 +57,14 @@ check: $(VENV)/dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(RUN) -m pytest -q tests/architecture
+
+$(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable '.[fuzz]'
+	@touch $@
+
+FUZZ_SECONDS ?= 30
+fuzz: $(VENV)/fuzz
+	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 bench: $(VENV)/core
 	$(RUN) -m benchmarks throughput

@@ -1,0 +1,297 @@
+"""Every decoder of bytes from outside: what reads them, how it may refuse them, and what memory it may take.
+
+A decoder returns, or raises its own error family; anything else that comes out of it is a bug.  The table
+serves the properties (tests/properties), the replay of the corpus and the coverage-guided fuzzer alike.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from causal import wire
+from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.checkpointing import Cut
+from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
+from causal.errors import CausalError, CorruptData, PeerViolation
+from causal.log import LogDelta
+from causal.rollback import Rollback, read_rollback
+from causal.shell.files import read_parts
+from causal.values import NotCarried, decode, encode
+from operators.sinks.journal import bodies, framed
+from operators.sources.ingest_log import IngestLog, Segment, digest_of
+from operators.state import read_part
+from standby.control import AGENT, Inbox
+from standby.manifests import newest_manifest
+from tests.unit.causal.strategies import told
+
+JOB = 7
+SEGMENT = b"one segment of rows"
+MEMORY = Path("/dev/shm")
+"""Where files cost no disk, so that a decoder of files is fuzzed as fast as another."""
+FLAT_BYTES = 96 << 10
+"""What any decoder may take beside what the length of its input allows: code, errors and their messages."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One way in.
+
+    Args:
+        read: takes any bytes; what it returns does not matter, what it raises does.
+        family: the errors that it promises to raise, and no others.
+        memory_max: the most bytes that `read` may take for an input of so many.
+        check: asserts what must hold of what was read.
+    """
+
+    name: str
+    read: Callable[[bytes], Any]
+    family: tuple[type[CausalError], ...]
+    memory_max: Callable[[int], int]
+    check: Callable[[Any], None] | None = None
+
+
+# -- bounds ------------------------------------------------------------------------------------------------
+
+
+def per_byte(times: int) -> Callable[[int], int]:
+    """So many bytes for each byte of input."""
+    return lambda size: FLAT_BYTES + times * size
+
+
+def messagepack_bytes_max(size: int) -> int:
+    """256 for each byte (one byte says "an empty map"), and eight for each slot of arrays that lie about theirs.
+
+    An array may claim as many items as there are bytes, on each of 1024 levels, before it is found out.
+    """
+    return FLAT_BYTES + 256 * size + 8 * size * min(size, 1024)
+
+
+# -- readers that need more than a call -----------------------------------------------------------------------
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="causal-fuzz-", dir=MEMORY if MEMORY.is_dir() else None)
+
+
+def _stored(name: str, data: bytes) -> Path:
+    path = Path(_scratch().name) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def determinants(data: bytes) -> list[tuple[int, Determinant]]:
+    """A whole log: each entry, and the reading of the clock before it."""
+    register_kind("fuzzed", 90)
+    codec = DeterminantCodec()
+    found: list[tuple[int, Determinant]] = []
+    place = 0
+    while place < len(data):
+        before = codec.last_ns
+        entry, behind = codec.decode(data, place)
+        assert place < behind <= len(data), "an entry takes bytes that are there"
+        found.append((before, entry))
+        place = behind
+    return found
+
+
+def header(data: bytes) -> wire.Header:
+    """The header of a frame with the number of parts that its kind asks for."""
+    parts = wire.KINDS.get(data[3], 1) if len(data) > 3 else 1
+    return wire.read_header([data, b"", b""][:parts], JOB)
+
+
+def payload(data: bytes) -> None:
+    """One byte of flags, four of stated length, then the payload."""
+    flags = int.from_bytes(data[:1], "little") & 1
+    stated = wire.Header(wire.DATA, JOB, 0, 1, flags=flags, plain_bytes=int.from_bytes(data[1:5], "little"))
+    plain = wire.unpack_payload(stated, data[5:])
+    assert len(plain) == stated.plain_bytes, "a payload has the length that was stated"
+
+
+def frame(data: bytes) -> None:
+    """A whole multipart frame (two lengths before its parts), as far as it is read before anything is believed."""
+    first, second = data[:1], data[1:3]
+    ends = [first[0] if first else 0, int.from_bytes(second, "little")]
+    body = data[3:]
+    parts = [body[: ends[0]], body[ends[0] : sum(ends)], body[sum(ends) :]]
+    kind = parts[0][3] if len(parts[0]) > 3 else 0
+    parts = parts[: wire.KINDS.get(kind, 3)]
+    found = wire.read_header(parts, JOB)
+    if found.kind in (wire.DATA, wire.LOGS):
+        wire.unpack_deltas(parts[1])
+    if found.kind == wire.DATA:
+        for chunk in unpack_chunks(wire.unpack_payload(found, parts[2]), found.origin_ns):
+            if chunk.kind == 1:
+                decode_records(chunk.body)
+    elif found.kind == wire.HELLO:
+        wire.read_hello(parts[1])
+    elif found.kind == wire.WELCOME:
+        wire.read_welcome(parts[1])
+
+
+def sink_journal(data: bytes) -> tuple[list[bytes], bytes]:
+    """The records of a journal, and the bytes that they fill; the rest is a torn tail."""
+    found, filled = bodies(data, Path("journal"))
+    return found, data[:filled]
+
+
+def ingest_manifest(data: bytes) -> None:
+    """A published batch of an ingest log."""
+    _stored("ingest/manifests/0000000000.json", data)
+    IngestLog(Path(_scratch().name) / "ingest", 2).manifest(0)
+
+
+def ingest_segment(data: bytes) -> None:
+    """A published segment: only the bytes that were published are given back."""
+    log = IngestLog(Path(_scratch().name) / "ingest", 2)
+    _stored("ingest/segments/0.arrow", data)
+    assert log.read_segment(Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))) == SEGMENT, "another segment"
+
+
+def control(data: bytes) -> None:
+    """A control message, whoever sends it; the supervisor drops what it cannot read, and goes on."""
+    inbox = Inbox()
+    for sender in (b"w1", AGENT.encode(), b"admin-1"):
+        inbox.receive(sender, data)
+
+
+def parts(data: bytes) -> None:
+    """A snapshot or in-flight segment."""
+    read_parts(_stored("some.snap", data))
+
+
+def manifest(data: bytes) -> None:
+    """The manifest of a checkpoint."""
+    path = _stored("checkpoints/manifest-3.json", data)
+    newest_manifest(path.parent.parent)
+
+
+def rollback(data: bytes) -> Rollback:
+    """The outcome of inquiries, as a message or a journal holds it."""
+    return read_rollback(decode(data))
+
+
+# -- what must hold of what was read ----------------------------------------------------------------------------
+
+
+def same_value(value: Any) -> None:
+    """What was read can be written, and then reads the same; unless it is of a kind that is never written."""
+    try:
+        packed = encode(value)
+    except NotCarried:
+        return
+    try:
+        same = told(decode(packed)) == told(value)
+    except RecursionError:
+        return  # the comparison's own, of values nested hundreds of levels deep
+    assert same, "a value changed on its second way"
+
+
+def same_records(found: list[Any]) -> None:
+    """The same for a body of records."""
+    try:
+        packed = encode_records(found)
+    except NotCarried:
+        return
+    assert len(decode_records(packed)) == len(found), "records changed their number on their second way"
+
+
+def same_determinants(found: list[tuple[int, Determinant]]) -> None:
+    """Each entry can be written again behind the same reading, and then reads the same."""
+    codec = DeterminantCodec()
+    for codec.last_ns, entry in found:
+        before = codec.last_ns
+        packed = codec.encode(entry)
+        codec.last_ns = before
+        assert codec.decode(packed, 0) == (entry, len(packed)), "a determinant changed on its second way"
+
+
+def same_deltas(found: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
+    """Written again they read the same."""
+    assert wire.unpack_deltas(wire.pack_deltas(*found)) == found, "deltas changed on their second way"
+
+
+def same_chunks(found: list[Chunk]) -> None:
+    """Written again they read the same."""
+    assert unpack_chunks(pack_chunks(found)) == found, "chunks changed on their second way"
+
+
+def same_header(found: wire.Header) -> None:
+    """Written again it reads the same."""
+    parts = [found.pack(), b"", b""][: wire.KINDS[found.kind]]
+    assert wire.read_header(parts, JOB) == found, "a header changed on its second way"
+
+
+def same_hello(found: wire.Hello) -> None:
+    """Written again it reads the same."""
+    assert wire.read_hello(found.pack()) == found, "a HELLO changed on its second way"
+
+
+def same_welcome(found: wire.Welcome) -> None:
+    """Written again it reads the same."""
+    assert wire.read_welcome(found.pack()) == found, "a WELCOME changed on its second way"
+
+
+def same_journal(found: tuple[list[bytes], bytes]) -> None:
+    """What is complete is a journal of its own."""
+    assert b"".join(map(framed, found[0])) == found[1], "complete records are the bytes they were read from"
+
+
+PEER, STORED = (PeerViolation,), (CorruptData,)
+
+DECODERS: dict[str, Decoder] = {
+    decoder.name: decoder
+    for decoder in (
+        Decoder("values", decode, PEER, messagepack_bytes_max, same_value),
+        Decoder("records", decode_records, PEER, messagepack_bytes_max, same_records),
+        Decoder("chunks", unpack_chunks, PEER, per_byte(64), same_chunks),
+        Decoder("determinants", determinants, PEER, per_byte(2 * LZ4_RATIO_MAX), same_determinants),
+        Decoder("header", header, PEER, per_byte(16), same_header),
+        Decoder("deltas", wire.unpack_deltas, PEER, per_byte(128), same_deltas),
+        Decoder("hello", wire.read_hello, PEER, messagepack_bytes_max, same_hello),
+        Decoder("welcome", wire.read_welcome, PEER, messagepack_bytes_max, same_welcome),
+        Decoder("payload", payload, PEER, per_byte(LZ4_RATIO_MAX + 1)),
+        Decoder("frame", frame, PEER, lambda size: messagepack_bytes_max(size) + 512 * size),
+        Decoder("cut", Cut.unpack, STORED, messagepack_bytes_max),
+        Decoder("snapshot-part", read_part, STORED, messagepack_bytes_max),
+        Decoder("parts", parts, STORED, per_byte(16)),
+        Decoder("sink-journal", sink_journal, STORED, per_byte(64), same_journal),
+        Decoder("ingest-manifest", ingest_manifest, STORED, per_byte(64)),
+        Decoder("ingest-segment", ingest_segment, STORED, per_byte(4)),
+        Decoder("control", control, (), messagepack_bytes_max),
+        Decoder("manifest", manifest, STORED, per_byte(256)),
+        Decoder("rollback", rollback, PEER, messagepack_bytes_max),
+    )
+}
+
+
+def refused(decoder: Decoder, data: bytes) -> bool:
+    """Whether the decoder refuses `data` in its own way; any other error comes out as it is."""
+    try:
+        found = decoder.read(data)
+    except decoder.family:
+        return True
+    if decoder.check is not None:
+        decoder.check(found)
+    return False
+
+
+def memory_of(decoder: Decoder, data: bytes) -> int:
+    """Most bytes that Python had allocated while the decoder read `data`, beyond what it had before."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        with suppress(*decoder.family):
+            decoder.read(data)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
