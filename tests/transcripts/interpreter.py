@@ -1,6 +1,7 @@
 """Carries out the commands of a transcript, one after the other, on a stage.
 
 job A -> C, B -> C, C -> D  batch=2 depth=1     tasks and channels; sources read, sinks write; starts them
+supervised job ...                              the same under the production supervisor
 operator B: clock timer                         what an operator uses; before `job`
 records A: a b c*40000                          what the source can read from now on (`*N`: N bytes long)
 end A                                           nothing follows in its partition
@@ -10,6 +11,7 @@ lose A->B                                       the oldest frame on its way does
 step [N] | run [until CONDITION]                whatever is next: frames first, then turns
 kill A B | pause A | wake A1 | promote A B      incarnations may be named: `A1`
 cut A->B | heal                                 frames of that direction are lost from now on
+kill supervisor [after its next decisions] | restart supervisor
 checkpoint | slow disk | fast disk | wait 200ms
 quietly COMMAND                                 only a count of the frames is written down
 expect CONDITION                                see `conditions`
@@ -31,6 +33,7 @@ from tests.transcripts.peers import Partition
 from tests.transcripts.process import Process
 from tests.transcripts.script import Block, Line, aligned
 from tests.transcripts.stage import Stage
+from tests.transcripts.supervised import Supervised
 
 STEPS_MAX = 3000
 JUMPS_MAX = 40
@@ -102,16 +105,23 @@ class Interpreter:
 
     # -- the job ---------------------------------------------------------------------------------------
 
-    def _job(self, rest: str) -> None:
+    def _job(self, rest: str, supervised: bool = False) -> None:
         words = rest.split()
         given = dict(word.split("=") for word in words if "=" in word)
         settings = {SETTINGS[name]: int(value) for name, value in given.items()}
         config = JobConfig("r", "transcript", "p", credit_bytes=settings.pop("credit_bytes", 1 << 16), **settings)  # type: ignore[arg-type]
-        self._stage = self._set(topology_of(" ".join(word for word in words if "=" not in word)), config)
+        topology = topology_of(" ".join(word for word in words if "=" not in word))
+        self._stage = (Supervised if supervised else Stage)(topology, config, self._traits)
         self._stage.start_all()
 
-    def _set(self, topology: Topology, config: JobConfig) -> Stage:
-        return Stage(topology, config, self._traits)
+    def _supervised(self, rest: str) -> None:
+        self._job(rest.removeprefix("job "), supervised=True)
+
+    @property
+    def supervised(self) -> Supervised:
+        if not isinstance(self.stage, Supervised):
+            raise Unmet("there is no supervisor; begin with: supervised job A -> B")
+        return self.stage
 
     def _operator(self, rest: str) -> None:
         if self._stage is not None:
@@ -194,8 +204,17 @@ class Interpreter:
         raise Unmet(f"{STEPS_MAX} steps and no end")
 
     def _kill(self, rest: str) -> None:
+        if rest.startswith("supervisor after"):
+            self.supervised.dies_after_journal = True
+            return
+        if rest == "supervisor":
+            self.supervised.kill_supervisor()
+            return
         victims = [self.process(name) for name in rest.split()]
         self.stage.kill(victims)
+
+    def _restart(self, rest: str) -> None:
+        self.supervised.start_supervisor()
 
     def _pause(self, rest: str) -> None:
         self.process(rest).paused = True
@@ -264,6 +283,8 @@ def _counted(lines: list[Line]) -> list[Line]:
 
 _VERBS: dict[str, Callable[[Interpreter, str], None]] = {
     "job": Interpreter._job,
+    "supervised": Interpreter._supervised,
+    "restart": Interpreter._restart,
     "operator": Interpreter._operator,
     "records": Interpreter._records,
     "end": Interpreter._end,

@@ -10,7 +10,7 @@ from causal.determinants import DeterminantCodec, Order
 from causal.recovery import State
 from causal.task import TaskProtocol
 from tests.transcripts.script import Line
-from tests.transcripts.words import Words
+from tests.transcripts.words import Words, counted
 
 Elements = Callable[[int, int], str]
 """(channel, position) → the word for that element."""
@@ -91,7 +91,7 @@ class Onlooker:
             said += f" its log, {own}" if own else " (its log is empty)"
         elif state is State.RUNNING:
             count = self._process.protocol.execution.replayed_elements
-            said += f": {count} elements replayed" if count else ""
+            said += f": {counted(count, 'element')} replayed" if count else ""
         return [Line(self._process.shown, "is", (said,))]
 
     def _performed(self) -> list[Line]:

@@ -42,7 +42,7 @@ from tests.transcripts.outside import Outside
 from tests.transcripts.peers import label
 from tests.transcripts.process import Onlooker, Process
 from tests.transcripts.script import Line
-from tests.transcripts.words import Words, elements_of, size
+from tests.transcripts.words import Words, counted, elements_of, size
 
 Ends = tuple[int, int, int, int]
 """(task, incarnation) that sends, (task, incarnation) that receives."""
@@ -94,7 +94,7 @@ class Stage:
 
     def start_all(self) -> None:
         """The job begins: everybody has been introduced to everybody."""
-        started = [self.create(index) for index in self.incarnations]
+        started = [self.create(index, 1) for index in self.incarnations]
         for process in started:
             self.introduce(process)
         for process in started:
@@ -102,17 +102,18 @@ class Stage:
 
     def promote(self, index: int) -> None:
         """A standby becomes the task; its neighbours are told."""
-        process = self.create(index)
+        process = self.create(index, self.incarnations[index] + 1)
         self.introduce(process)
         self.handle(process, Started())
         if self.asked > self.complete and self.topology.is_source(process.index):  # type: ignore[arg-type]
             self.say("supervisor", "asks", f"{process.shown} for checkpoint {self.asked} again")
             self.handle(process, CheckpointAsked(self.asked))
 
-    def create(self, index: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE) -> Process:
-        """The next incarnation, from the state of the last complete checkpoint."""
-        self.incarnations[index] += 1
-        incarnation = self.incarnations[index]
+    def create(
+        self, index: int, incarnation: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE
+    ) -> Process:
+        """An incarnation of a task, from the state of the last complete checkpoint."""
+        self.incarnations[index] = incarnation
         name = self.words.names[index]
         operator = self._operator(index, incarnation)
         cut = Cut()
@@ -301,7 +302,11 @@ class Stage:
         """Facts for the supervisor."""
         if isinstance(effect, Phase):
             if effect.name not in SILENT_PHASES and effect.name != "first_output":
-                self.say(process.shown, "tells", effect.name + (f" ({effect.detail} rows)" if effect.detail else ""))
+                self.say(
+                    process.shown,
+                    "tells",
+                    effect.name + (f" ({counted(effect.detail, 'row')})" if effect.detail else ""),
+                )
         elif isinstance(effect, SnapshotReady):
             self.say(f"{process.shown} -> supervisor", "ACK", f"checkpoint {effect.epoch}")
             if effect.epoch == self.asked:
@@ -350,14 +355,18 @@ class Stage:
                 return True
         return False
 
-    def jump(self) -> bool:
-        """Let time pass up to the next moment for which somebody waits; false if there is none."""
+    def deadlines_ns(self) -> list[int]:
+        """The moments for which somebody waits."""
         alive = [process for process in self.processes.values() if not process.paused]
         due = [process.protocol.next_deadline_ns(self.now_ns) for process in alive]
-        later = [at for at in due if at is not None]
-        if not later:
+        return [at for at in due if at is not None]
+
+    def jump(self) -> bool:
+        """Let time pass up to the next moment for which somebody waits; false if there is none."""
+        due = self.deadlines_ns()
+        if not due:
             return False
-        span_ms = max(1, -((self.now_ns - min(later)) // MS))
+        span_ms = max(1, -((self.now_ns - min(due)) // MS))
         self.say("time", "passes", f"{span_ms} ms")
         self.wait(span_ms)
         return True

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from causal.dissemination import Holdings
+from causal.exchange import Exchange
+from causal.input_channel import InputChannel
+from causal.output_channel import OutputChannel
+from causal.topology import Topology
+from standby.effects import Journal, Outbox
 from tests.transcripts.files import chosen, difference, update
 from tests.transcripts.interpreter import Unmet, replayed, topology_of
 from tests.transcripts.script import Line, aligned, read, written
@@ -77,3 +85,25 @@ def test_tasks_are_in_topological_order() -> None:
 def test_long_lines_go_on_below_their_column() -> None:
     (lines,) = aligned([[Line("A1", "DATA", ("x" * 60, "y" * 60)), Line("A1 -> B1", "is", ("z",))]])
     assert lines == [f"  A1        DATA  {'x' * 60}", f"                  {'y' * 60}", "  A1 -> B1  is    z"]
+
+
+SABOTAGES: dict[str, tuple[type, str, Callable[..., Any]]] = {
+    "04": (Holdings, "logs_for", lambda self, asker, depends: []),
+    "08": (Topology, "shared_by", lambda self, task, depth: (task,)),
+    "13": (Exchange, "_fence", lambda self, link, channel: []),
+    "16": (InputChannel, "follows", lambda self, session, sequence: True),
+    "17": (OutputChannel, "_compare", lambda self: setattr(self, "_expected", None)),
+    "20": (Outbox, "take", lambda self: [e for e in self._effects if not isinstance(e, Journal)]),
+}
+
+
+@pytest.mark.parametrize("number", sorted(SABOTAGES))
+def test_a_sabotaged_protocol_is_another_conversation(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, instead = SABOTAGES[number]
+    (path,) = chosen([number])
+    monkeypatch.setattr(owner, name, instead)
+    try:
+        changed = difference(path)
+    except Unmet as problem:
+        changed = str(problem)
+    assert changed

@@ -182,6 +182,11 @@ class Words:
         return said + marks
 
 
+def counted(count: int, word: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
 def short(digest: int) -> str:
     """The top of a digest: enough to see whether two are the same."""
     return f"{digest >> 48:04x}"
