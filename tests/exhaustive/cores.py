@@ -1,0 +1,263 @@
+"""Every state that one task can be in, each met once; and what each event makes of it, each worked out once.
+
+A task is a function of its state, the event and the time (`causal.task`), so what it answers is remembered:
+the whole world has many states, its tasks have few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from causal import effects as asked
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.dissemination import Knowledge
+from causal.errors import CausalError
+from causal.events import (
+    CheckpointAsked,
+    CheckpointCompleted,
+    Event,
+    FrameReceived,
+    Inquired,
+    Kept,
+    PeerAt,
+    PeerDown,
+    SinkOpened,
+    SnapshotWritten,
+    SourceRead,
+    Started,
+    Turn,
+)
+from causal.ids import TaskIndex
+from causal.recovery import State as Phase
+from causal.rollback import Extent, Rollback
+from causal.task import TaskProtocol
+from causal.topology import Topology
+from tests.exhaustive.frozen import canonical, freeze, thaw
+from tests.exhaustive.witness import Answers, Fact, Witness, token_in
+
+TICK_NS = 1_100_000_000
+"""Longer than any time after which the core asks again."""
+
+Told = tuple[Any, ...]
+"""An event as a plain value: its name, and what it says."""
+Asked = tuple[Any, ...]
+"""An effect as a plain value; ("error", family, text) for an error."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an observer may know of one state of one task.
+
+    Attributes:
+        facts: what its operator's state depends on.
+        logs: (task, epoch) → bytes held; tokens: of them and of the facts, those that are held.
+        inputs: channel → next position wanted; outputs: channel → (first position kept, end).
+        peers: neighbour → incarnation that it is known to have.
+    """
+
+    task: int
+    incarnation: int
+    phase: Phase
+    facts: frozenset[Fact]
+    logs: Mapping[tuple[int, int], bytes]
+    first_epochs: Mapping[int, int]
+    inputs: Mapping[int, int]
+    outputs: Mapping[int, tuple[int, int]]
+    peers: Mapping[int, int]
+    finished: bool
+    idle: bool
+    due_ns: int | None
+    lost: tuple[Extent, ...]
+
+    def holds(self, fact: Fact) -> bool:
+        return any(owner == fact[0] and token_in(fact) in log for (owner, _), log in self.logs.items())
+
+
+def facts_of(task: TaskProtocol, index: int, answers_to: int) -> Facts:
+    """Look at a task from outside."""
+    logs = task.holdings.logs
+    channels = task.channels
+    peers = {c.source: c.peer_incarnation for c in channels.network}
+    peers |= {o.target: o.peer_incarnation for o in channels.downstream.values()}
+    return Facts(
+        index,
+        task.incarnation,
+        task.recovery.state,
+        frozenset(task.execution.chain.facts),  # type: ignore[attr-defined]
+        {(owner, epoch): log.bytes_of(epoch) for owner, log in logs.items() for epoch in log.extents()},
+        {owner: log.first_epoch for owner, log in logs.items()},
+        {channel.id: channel.next for channel in channels.inputs},
+        {o.id: (o.log.start, o.log.end) for o in channels.downstream.values()},
+        peers,
+        task.reported_finished,
+        task.idle,
+        task.next_deadline_ns(answers_to),
+        tuple(task.lost),
+    )
+
+
+class Cores:
+    """States of tasks by number, and the table of steps between them.
+
+    Args:
+        audit: check that states which are taken for one behave alike, by stepping each form in which one was met.
+    """
+
+    def __init__(self, topology: Topology, config: JobConfig, betrays: int, timers: bool, audit: bool = False) -> None:
+        self.topology = topology
+        self.config = config
+        self.betrays = betrays
+        self.timers = timers
+        self.facts: list[Facts] = []
+        self.steps: dict[tuple[int, Told, int], tuple[int, tuple[Asked, ...]]] = {}
+        self.values: list[Any] = []
+        """Frames and parts of snapshots, by number."""
+        self.audited = 0
+        self._audit = audit
+        self._frozen: list[bytes] = []
+        self._others: dict[int, bytes] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._places: dict[Any, int] = {}
+
+    def begin(
+        self, index: int, incarnation: int, parts: tuple[bytes, ...], rollback: Rollback, retained: Knowledge
+    ) -> int:
+        """A new incarnation, restored from `parts` (none: from the beginning)."""
+        answers = Answers(index, incarnation)
+        me = TaskIndex(index)
+        chain = Witness(
+            index,
+            len(self.topology.outputs(me)),
+            self.topology.is_sink(me),
+            answers,
+            index == self.betrays,
+            self.timers,
+        )
+        cut = Cut()
+        if parts:
+            cut = Cut.unpack(parts[0])
+            chain.restore(parts[1:])
+        task = TaskProtocol(
+            self.topology,
+            me,
+            incarnation,
+            self.config,
+            chain,
+            answers,
+            cut,
+            [("f", 1, "d")],
+            silent,
+            rollback,
+            retained,
+        )
+        return self._keep(task, index, 0)
+
+    def step(self, number: int, told: Told, tick: int) -> tuple[int, tuple[Asked, ...]]:
+        """(state after the event, what is asked of the world)."""
+        key = (number, told, tick)
+        found = self.steps.get(key)
+        if found is None:
+            found = self.steps[key] = self._step(self._frozen[number], number, told, tick)
+            other = self._others.get(number)
+            if other is not None:
+                again = self._step(other, number, told, tick)
+                self.audited += 1
+                assert again == found, f"two forms of one state differ after {told}: {found} and {again}"
+        return found
+
+    def _step(self, frozen: bytes, number: int, told: Told, tick: int) -> tuple[int, tuple[Asked, ...]]:
+        task: TaskProtocol = thaw(frozen)
+        now_ns = tick * TICK_NS
+        try:
+            effects = task.handle(self._event(told), now_ns)
+        except (CausalError, AssertionError) as problem:
+            return number, (("error", type(problem).__name__, str(problem)),)
+        plain = tuple(each for each in map(self._plain, effects) if each)
+        return self._keep(task, self.facts[number].task, now_ns), plain
+
+    def retained(self, number: int, rollback: Rollback) -> Knowledge:
+        """What an incarnation that goes back in place keeps."""
+        task: TaskProtocol = thaw(self._frozen[number])
+        return task.retained(rollback)
+
+    def _keep(self, task: TaskProtocol, index: int, now_ns: int) -> int:
+        form = canonical(task)
+        number = self._numbers.get(form)
+        if number is None:
+            number = self._numbers[form] = len(self._frozen)
+            self._frozen.append(freeze(task))
+            self.facts.append(facts_of(task, index, now_ns))
+        elif self._audit and number not in self._others:
+            other = freeze(task)
+            if other != self._frozen[number]:
+                self._others[number] = other
+        return number
+
+    def number_of(self, value: Any) -> int:
+        """Intern a frame or a snapshot."""
+        place = self._places.get(value)
+        if place is None:
+            place = self._places[value] = len(self.values)
+            self.values.append(value)
+        return place
+
+    # -- events and effects as plain values ------------------------------------------------------------
+
+    def _event(self, told: Told) -> Event:
+        kind, *rest = told
+        if kind == "frame":
+            return FrameReceived(rest[0], list(self.values[rest[1]]))
+        if kind == "read":
+            channel, first, names, ended = rest
+            return SourceRead(channel, first, list(names), 0, ended)
+        if kind == "written":
+            return SnapshotWritten(rest[0], ("f", 1, "d"))
+        if kind == "inquired":
+            return Inquired(rest[0], list(rest[1]))
+        if kind == "kept":
+            return Kept(self.values[rest[0]])
+        event: Event = _PLAIN_EVENTS[kind](*rest)
+        return event
+
+    def _plain(self, effect: asked.Effect) -> Asked:
+        if isinstance(effect, asked.Send):
+            return ("send", effect.target, self.number_of(tuple(map(bytes, effect.parts))))
+        if isinstance(effect, asked.Reply):
+            return ("reply", effect.link, self.number_of(tuple(map(bytes, effect.parts))))
+        if isinstance(effect, asked.WriteBundle):
+            return ("write", effect.channel, effect.bundle)
+        if isinstance(effect, asked.ReadSource):
+            return ("read", effect.channel, effect.position, effect.count_max)
+        if isinstance(effect, asked.WriteSnapshot):
+            return ("snapshot", effect.epoch, self.number_of(tuple(effect.parts)))
+        if isinstance(effect, asked.SnapshotReady):
+            return ("ready", effect.epoch)
+        if isinstance(effect, asked.OpenSink):
+            return ("open", effect.channel)
+        if isinstance(effect, asked.TruncateSink):
+            return ("truncate", effect.channel, effect.epoch)
+        if isinstance(effect, asked.WithdrawRows):
+            return ("withdraw", effect.channel, effect.mark)
+        if isinstance(effect, asked.Found):
+            return ("found", effect.number, self.number_of(effect.finding))
+        if isinstance(effect, (asked.Phase, asked.SourceCompleted)):
+            return ()  # for reports, and for readers that forget: these keep all
+        raise AssertionError(f"a tiny job needs no {type(effect).__name__}")
+
+
+def silent(line: str) -> None:
+    """Whom a task tells of dropped frames; they are in the path already."""
+
+
+_PLAIN_EVENTS: Mapping[str, Any] = {
+    "turn": Turn,
+    "started": Started,
+    "peer": PeerAt,
+    "down": PeerDown,
+    "opened": SinkOpened,
+    "ask": CheckpointAsked,
+    "completed": CheckpointCompleted,
+}

@@ -1,0 +1,235 @@
+"""What must hold in every state, stated outside the code under test, from what an observer sees.
+
+Most of it is about two holders at a time; what was found about a pair is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from causal.checkpointing import Cut
+from causal.ids import OUTSIDE, TaskIndex
+from causal.recovery import State as Phase
+from causal.topology import Topology
+from tests.exhaustive.cores import Facts
+from tests.exhaustive.state import State
+from tests.exhaustive.stores import Shelf
+from tests.exhaustive.witness import Fact, read_still, token_in
+from tests.exhaustive.world import World
+
+Logs = Mapping[tuple[int, int], bytes]
+
+
+@dataclass(frozen=True)
+class Cover:
+    """What the last complete checkpoint makes safe: facts, and the positions that it restores."""
+
+    facts: frozenset[Fact]
+    inputs: Mapping[int, int]
+
+
+def paths(topology: Topology) -> list[tuple[int, str, int]]:
+    """(partition, way through the tasks, channel to the store) of every way a record takes."""
+    found = []
+    heads = [(c.target, c.partition, f"-{c.target}") for c in topology.channels if c.source == OUTSIDE]
+    while heads:
+        task, partition, way = heads.pop()
+        for channel in topology.outputs(TaskIndex(task)):
+            if channel.target == OUTSIDE:
+                found.append((partition, way, channel.id))
+            else:
+                heads.append((channel.target, partition, f"{way}-{channel.target}"))
+    return sorted(found)
+
+
+def contradiction(one: frozenset[Fact], other: frozenset[Fact]) -> str:
+    """The first event of which the two tell different stories; empty if none."""
+    known = {fact[:2]: fact for fact in one}
+    for fact in sorted(other):
+        if known.get(fact[:2], fact) != fact:
+            return f"{known[fact[:2]][2]} and {fact[2]}"
+    return ""
+
+
+def divided(one: Logs, other: Logs) -> str:
+    """The first log of which neither copy is a prefix of the other; empty if none."""
+    for where in sorted(one.keys() & other.keys()):
+        length = min(len(one[where]), len(other[where]))
+        if one[where][:length] != other[where][:length]:
+            return f"the log of task {where[0]}, epoch {where[1]}: {one[where].hex()} and {other[where].hex()}"
+    return ""
+
+
+class Invariants:
+    """Checks states of one world; each check gives one line per breach."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.job = world.job
+        self._pairs: dict[tuple[str, int, str, int], str] = {}
+        self._covers: dict[tuple[int, ...], Cover] = {}
+        self._shelves: dict[int, list[str]] = {}
+        self._alone: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+        self._wanted: dict[int, list[str]] = {
+            channel.id: sorted(
+                f"{'abcdef'[partition]}{n}{way}"
+                for partition, way, to in paths(world.topology)
+                if to == channel.id
+                for n in range(self.job.records)
+            )
+            for channel in world.topology.channels
+            if channel.target == OUTSIDE
+        }
+
+    def broken(self, state: State) -> Iterator[str]:
+        """Everything that does not hold."""
+        present = [number for life, number in state.processes if life[1] == state.incarnations[life[0]]]
+        cover = self.cover(state)
+        yield from self._stores(state)
+        yield from self._agreement(state, present, cover)
+        yield from self._orphans(state, present, cover)
+        for number in present:
+            key = (number, state.restore)
+            if key not in self._alone:
+                self._alone[key] = [*self._truncation(self.world.cores.facts[number], state.complete, cover)]
+                self._alone[key] += self._own(self.world.cores.facts[number], cover)
+            yield from self._alone[key]
+        yield from self._coverage(present)
+
+    def unfinished(self, state: State) -> Iterator[str]:
+        """What is not as it must be when the job has ended: every row is there, once."""
+        for channel, number in state.stores:
+            names = sorted(name for name, _ in self.world.stores.shelves[number].rows)
+            if names != self._wanted[channel]:
+                yield f"the job has ended with the rows {names}, {self._wanted[channel]} are wanted"
+
+    def cover(self, state: State) -> Cover:
+        """What the checkpoint that is complete holds."""
+        if state.restore not in self._covers:
+            facts: set[Fact] = set()
+            inputs: dict[int, int] = {}
+            for parts in (self.world.cores.values[place] for place in state.restore if place >= 0):
+                facts |= set(read_still(parts[1])[2])
+                inputs |= {channel: where[0] for channel, where in Cut.unpack(parts[0]).inputs.items()}
+            self._covers[state.restore] = Cover(frozenset(facts), inputs)
+        return self._covers[state.restore]
+
+    def _shelf(self, number: int) -> Shelf:
+        return self.world.stores.shelves[number]
+
+    # -- what users see --------------------------------------------------------------------------------
+
+    def _stores(self, state: State) -> Iterator[str]:
+        for channel, number in state.stores:
+            if number not in self._shelves:
+                shelf = self._shelf(number)
+                names = [name for name, _ in shelf.rows]
+                found = [f"one writer: {shelf.broken}"] if shelf.broken else []
+                if len(names) != len(set(names)) or not set(names) <= set(self._wanted[channel]):
+                    found.append(f"exactly once: the store shows {names}")
+                found += [f"exactly once: rows that are visible together contradict each other: {text}"
+                          for text in (contradiction(frozenset(a[1]), frozenset(b[1]))
+                                       for a, b in combinations(shelf.rows, 2)) if text][:1]  # fmt: skip
+                if self.job.depth > self.world.topology.depth and shelf.withdrawn:
+                    found.append(f"exactly once: {shelf.withdrawn} rows were withdrawn at full sharing depth")
+                self._shelves[number] = found
+            yield from self._shelves[number]
+
+    # -- two holders at a time -------------------------------------------------------------------------
+
+    def _agreement(self, state: State, present: Sequence[int], cover: Cover) -> Iterator[str]:
+        if state.lost or any(self.world.cores.facts[number].lost for number in present):
+            return  # orphans exist by then, and an inquiry is to find them
+        holders = [("task", number) for number in present] + [("store", number) for _, number in state.stores]
+        for (kind, one), (its_kind, other) in combinations(holders, 2):
+            key = (kind, one, its_kind, other)
+            if key not in self._pairs:
+                a, b = self._seen(kind, one), self._seen(its_kind, other)
+                text = contradiction(a[0], b[0])
+                told = f"contradiction: {self._name(kind, one)} and {self._name(its_kind, other)} depend on {text}"
+                parted = divided(a[1], b[1])
+                found = told if text else ""
+                found = found or (f"prefix: {parted} are no prefixes of one another" if parted else "")
+                self._pairs[key] = found
+            if self._pairs[key]:
+                yield self._pairs[key]
+        for kind, number in holders:
+            text = contradiction(cover.facts, self._seen(kind, number)[0])
+            if text:
+                yield f"contradiction: {self._name(kind, number)} and the complete checkpoint depend on {text}"
+
+    def _seen(self, kind: str, number: int) -> tuple[frozenset[Fact], Logs]:
+        if kind == "task":
+            facts = self.world.cores.facts[number]
+            return facts.facts, facts.logs
+        shelf = self._shelf(number)
+        return shelf.facts, shelf.logs
+
+    def _name(self, kind: str, number: int) -> str:
+        if kind == "store":
+            return "the store"
+        facts = self.world.cores.facts[number]
+        return f"{self.world.topology.tasks[facts.task].name}, incarnation {facts.incarnation},"
+
+    # -- determinants ----------------------------------------------------------------------------------
+
+    def _orphans(self, state: State, present: Sequence[int], cover: Cover) -> Iterator[str]:
+        """What somebody depends on is held by somebody, while no more have died than the depth covers."""
+        if self.job.betrays >= 0 or self.job.crashes - state.crashes > self.job.depth:
+            return
+        seen = [self._seen("task", n) for n in present] + [self._seen("store", n) for _, n in state.stores]
+        for fact in sorted(frozenset().union(*(facts for facts, _ in seen)) - cover.facts):
+            token = token_in(fact)
+            if not any(owner == fact[0] and token in log for _, logs in seen for (owner, _), log in logs.items()):
+                yield f"no orphans: somebody depends on {fact[2]} of task {fact[0]}, and nobody holds it"
+        if self.job.depth <= self.world.topology.depth:
+            return
+        for _, number in state.stores:
+            shelf = self._shelf(number)
+            for fact in sorted(shelf.facts - cover.facts):
+                if not any(owner == fact[0] and token_in(fact) in log for (owner, _), log in shelf.logs.items()):
+                    yield f"no orphans: a row depends on {fact[2]} of task {fact[0]}, which its store does not hold"
+
+    def _own(self, facts: Facts, cover: Cover) -> list[str]:
+        """Within the sharing depth a task holds itself what it depends on."""
+        if self.job.betrays >= 0:
+            return []
+        near = self.world.topology.held_by(TaskIndex(facts.task), self.job.depth)
+        name = self.world.topology.tasks[facts.task].name
+        return [
+            f"no orphans: {name} depends on {fact[2]} of task {fact[0]}, and does not hold it"
+            for fact in sorted(facts.facts - cover.facts)
+            if fact[0] in near and not facts.holds(fact)
+        ]
+
+    def _truncation(self, facts: Facts, complete: int, cover: Cover) -> list[str]:
+        """Nothing is forgotten that a restart from the complete checkpoint would ask for."""
+        name = self.world.topology.tasks[facts.task].name
+        found = [
+            f"truncation: {name} has forgotten the log of task {owner} below epoch {first}, {complete} is complete"
+            for owner, first in facts.first_epochs.items()
+            if first > complete
+        ]
+        for channel, (start, _) in facts.outputs.items():
+            wanted = cover.inputs.get(channel, 0)
+            if start > wanted:
+                found.append(f"truncation: {name} keeps channel {channel} from {start}, a restart wants {wanted}")
+        return found
+
+    def _coverage(self, present: Sequence[int]) -> Iterator[str]:
+        """Every position that a living neighbour may ask for can be sent again, or will be regenerated."""
+        wanted: dict[int, int] = {}
+        for number in present:
+            wanted |= self.world.cores.facts[number].inputs
+        for number in present:
+            facts = self.world.cores.facts[number]
+            for channel, (start, end) in facts.outputs.items():
+                position = wanted.get(channel)
+                if position is None:
+                    continue
+                if position < start:
+                    yield f"in flight: channel {channel} is kept from {start}, its receiver wants {position}"
+                if position > end and facts.phase is Phase.RUNNING:
+                    yield f"in flight: channel {channel} ends at {end}, its receiver has {position}"

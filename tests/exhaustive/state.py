@@ -1,0 +1,96 @@
+"""One state of the whole tiny world, as a value; and the draft of the next one while an action changes it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from causal.rollback import Extent
+
+Life = tuple[int, int]
+"""(task, incarnation)."""
+End = tuple[int, int, int, int]
+"""A direction of a connection: (task, incarnation) → (task, incarnation)."""
+
+
+class State(NamedTuple):
+    """Numbers stand for values that are kept once (`cores.Cores`, `stores.Stores`).
+
+    Attributes:
+        processes: who lives, and in which state of its core; a zombie is one whose incarnation is not the present.
+        incarnations: the present one of each task.
+        links: frames in transit, per direction of each connection.
+        orders: what the supervisor has sent and a process has not read yet.
+        stores: by channel.
+        writing: (task, incarnation, epoch, snapshot) on its way to disk.
+        acks: the snapshot with which each task acknowledged the checkpoint under way; -1 for none.
+        restore: the snapshot of each task in the last complete checkpoint; -1 for none.
+        crashes, losses, asks: how many of them may still happen; ticks: how often the clock has moved.
+        lost: what an inquiry is about; findings: (task, incarnation, finding) that have been answered.
+    """
+
+    processes: tuple[tuple[Life, int], ...]
+    incarnations: tuple[int, ...]
+    links: tuple[tuple[End, tuple[int, ...]], ...]
+    orders: tuple[tuple[Life, tuple[Any, ...]], ...]
+    stores: tuple[tuple[int, int], ...]
+    writing: tuple[tuple[int, int, int, int], ...]
+    acks: tuple[int, ...]
+    restore: tuple[int, ...]
+    complete: int
+    asked: int
+    crashes: int
+    losses: int
+    asks: int
+    ticks: int
+    rollback: int = -1
+    inquiry: int = 0
+    lost: tuple[Extent, ...] = ()
+    findings: tuple[tuple[int, int, int], ...] = ()
+
+
+class Draft:
+    """A state that is being changed."""
+
+    def __init__(self, state: State) -> None:
+        self.base = state
+        self.processes = dict(state.processes)
+        self.incarnations = list(state.incarnations)
+        self.links = dict(state.links)
+        self.orders = dict(state.orders)
+        self.stores = dict(state.stores)
+        self.writing = list(state.writing)
+        self.acks = list(state.acks)
+        self.restore = list(state.restore)
+        self.findings = {task: (task, incarnation, finding) for task, incarnation, finding in state.findings}
+        self.changes: dict[str, Any] = {}
+        self.broken: list[str] = []
+        """What went wrong on the way; a path ends here."""
+
+    def present(self, task: int) -> Life | None:
+        """The process that is this task now, if it lives."""
+        life = (task, self.incarnations[task])
+        return life if life in self.processes else None
+
+    def send(self, end: End, frame: int) -> None:
+        self.links[end] = (*self.links.get(end, ()), frame)
+
+    def end(self, life: Life) -> None:
+        """A process is gone, with what was on its way to it; what it had sent may still arrive."""
+        del self.processes[life]
+        self.orders.pop(life, None)
+        self.links = {end: frames for end, frames in self.links.items() if end[2:] != life}
+        self.writing = [each for each in self.writing if each[:2] != life]
+
+    def state(self) -> State:
+        return self.base._replace(
+            processes=tuple(sorted(self.processes.items())),
+            incarnations=tuple(self.incarnations),
+            links=tuple(sorted((end, frames) for end, frames in self.links.items() if frames)),
+            orders=tuple(sorted((life, told) for life, told in self.orders.items() if told)),
+            stores=tuple(sorted(self.stores.items())),
+            writing=tuple(sorted(self.writing)),
+            acks=tuple(self.acks),
+            restore=tuple(self.restore),
+            findings=tuple(sorted(self.findings.values())),
+            **self.changes,
+        )

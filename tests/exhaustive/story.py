@@ -1,0 +1,114 @@
+"""A path of actions, told line by line so that a person can follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from causal import wire
+from tests.exhaustive.explore import Breach, Found
+from tests.exhaustive.state import State
+from tests.exhaustive.world import Action, World
+
+_KINDS = {wire.DATA: "DATA", wire.HELLO: "HELLO", wire.WELCOME: "WELCOME", wire.CREDIT: "CREDIT",
+          wire.FENCED: "FENCED", wire.LOGS: "LOGS"}  # fmt: skip
+
+
+class Story:
+    """Tells paths of one world, which may be a fresh one: numbers are given alike along a path."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def lines(self, path: Sequence[Action]) -> Iterator[str]:
+        """One per action: what happened, and what became of the processes that it touched."""
+        state = self._world.first()
+        for number, action in enumerate(path, 1):
+            after, _ = self._world.after(state, action)
+            yield f"{number:3}. {self._told(state, action)}{self._moved(state, after)}"
+            state = after
+
+    def _name(self, life: tuple[int, int]) -> str:
+        return f"{self._world.topology.tasks[life[0]].name}#{life[1]}"
+
+    def _told(self, state: State, action: Action) -> str:
+        kind = action[0]
+        if kind in ("deliver", "lose"):
+            end = action[1]
+            frame = self._frame(dict(state.links)[end][0])
+            way = f"{self._name(end[:2])} → {self._name(end[2:])}"
+            return f"{way}: {frame} {'arrives' if kind == 'deliver' else 'is lost'}"
+        if kind == "turn":
+            dies = f", and dies before its effect {action[2] + 1}" if len(action) > 2 else ""
+            return f"{self._name(action[1])} takes a turn{dies}"
+        if kind == "read":
+            return f"{self._name(action[1])} reads from the supervisor: {dict(state.orders)[action[1]][0]}"
+        if kind == "disk":
+            return f"the snapshot of {self._name(action[1][:2])} at barrier {action[1][2]} is on disk"
+        if kind == "crash":
+            return f"{self._name(action[1])} dies"
+        names: dict[str, Any] = {
+            "complete": f"checkpoint {state.asked} is complete",
+            "ask": f"checkpoint {state.complete + 1} is asked for",
+            "wait": "nothing happens for a while",
+            "inquire": "the supervisor asks everybody what depends on what is lost",
+            "decide": "the supervisor decides who goes back",
+        }
+        if kind in names:
+            return str(names[kind])
+        name = self._world.topology.tasks[action[1]].name
+        return f"{name} is promoted{', although its process lives' if kind == 'usurp' else ''}"
+
+    def _frame(self, number: int) -> str:
+        parts = self._world.cores.values[number]
+        header = wire.read_header(parts, int.from_bytes(parts[0][4:12], "little"))
+        text = f"{_KINDS[header.kind]} of channel {header.channel}"
+        if header.kind == wire.DATA:
+            deltas, _ = wire.unpack_deltas(parts[1])
+            text += f", elements {header.position} to {header.position + header.count - 1}"
+            told = [f"{d.task}/{d.epoch} from {d.offset} to {d.offset + len(d.bytes)}" for d in deltas]
+            text += f", log {', '.join(told)}" if told else ", no log"
+        elif header.kind == wire.WELCOME:
+            welcome = wire.read_welcome(parts[1])
+            text += f", wants {welcome.next}, holds {welcome.extents}"
+        elif header.kind == wire.HELLO:
+            hello = wire.read_hello(parts[1])
+            text += f", keeps {hello.low} to {hello.high}"
+        return text
+
+    def _moved(self, before: State, after: State) -> str:
+        old, told = dict(before.processes), []
+        for life, number in after.processes:
+            facts = self._world.cores.facts[number]
+            was = self._world.cores.facts[old[life]] if life in old else None
+            if was is None:
+                told.append(f"{self._name(life)} begins")
+            elif was.phase is not facts.phase:
+                told.append(f"{self._name(life)} is {facts.phase.value}")
+        rows = {channel: self._world.stores.shelves[number].rows for channel, number in before.stores}
+        for channel, number in after.stores:
+            fresh = self._world.stores.shelves[number].rows[len(rows[channel]) :]
+            told += [f"row {name} is visible" for name, _ in fresh]
+        return f"  [{'; '.join(told)}]" if told else ""
+
+
+def summary(found: Found) -> str:
+    """One line about one exploration."""
+    job = found.job
+    faults = [f"{job.crashes} {'crashes' if job.crashes != 1 else 'crash'}{' or zombies' if job.zombies else ''}"]
+    faults += [f"{job.losses} lost"] if job.losses else []
+    faults += [f"{job.asks} {'checkpoints' if job.asks != 1 else 'checkpoint'}"] if job.asks else []
+    outcome = "every invariant holds in each" if found.breach is None else "BROKEN"
+    if not found.whole:
+        outcome = "stopped at the bound, not all states were seen"
+    return (
+        f"{job.name:<20} {', '.join(faults)}: {found.states} states, {found.transitions} transitions, depth "
+        f"{found.depth}, {found.ended} ends, {found.core_states} states of one task; {outcome}"
+    )
+
+
+def told(found: Found, breach: Breach) -> list[str]:
+    """What is broken, and the way there."""
+    lines = [f"  {each}" for each in breach.what]
+    lines.append(f"  the shortest path there, {len(breach.path)} actions:")
+    return lines + [f"  {line}" for line in Story(World(found.job)).lines(breach.path)]

@@ -1,0 +1,391 @@
+"""What can happen in a tiny job, and what it makes of a state: deliveries, turns, the disk, the supervisor, and faults.
+
+Everything is immediate but what is an action here; so an order of actions is an order of everything that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from causal.config import JobConfig
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.ids import OUTSIDE, TaskIndex
+from causal.rollback import NO_ROLLBACK, Finding, Retreat, Rollback, decide
+from causal.topology import FULL_DEPTH, Topology
+from tests.exhaustive.cores import Asked, Cores, Told
+from tests.exhaustive.state import Draft, End, Life, State
+from tests.exhaustive.stores import Stores
+
+Action = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A tiny job, and how much may go wrong.
+
+    Attributes:
+        records: per partition.
+        batch: elements that one event may take.
+        crashes: processes that may die; zombies: instead of dying they may be replaced while they go on.
+        losses: frames that may be lost; asks: checkpoints that may be asked for.
+        travelling: what the supervisor says to a process takes time, like frames.
+        timers: operators set one; betrays: the task whose operator is nondeterministic behind the runtime's back.
+    """
+
+    name: str
+    topology: Topology
+    records: int = 2
+    depth: int = FULL_DEPTH
+    batch: int = 2
+    crashes: int = 1
+    zombies: bool = False
+    losses: int = 0
+    asks: int = 0
+    travelling: bool = False
+    timers: bool = False
+    betrays: int = -1
+
+
+class World:
+    """The rules of one tiny job."""
+
+    def __init__(self, job: Job, audit: bool = False) -> None:
+        self.job = job
+        self.topology = job.topology
+        config = JobConfig(
+            run="r", name="w", pipeline="p", sharing_depth=job.depth, credit_bytes=1 << 16, batch_elements_max=job.batch
+        )
+        self.cores = Cores(job.topology, config, job.betrays, job.timers, audit)
+        self.stores = Stores()
+        self.tasks = [TaskIndex(index) for index in range(len(job.topology.tasks))]
+        self.sinks = [task for task in self.tasks if self.topology.is_sink(task)]
+        self.up = {task: self.topology.upstream(task) for task in self.tasks}
+        self.down = {task: self.topology.downstream(task) for task in self.tasks}
+        self.partition: dict[int, int] = {c.id: c.partition for c in self.topology.channels if c.source == OUTSIDE}
+        self._no_rollback = self._rollback_number(NO_ROLLBACK)
+
+    def _rollback_number(self, rollback: Rollback) -> int:
+        for number, value in enumerate(self.cores.values):
+            if value == rollback:
+                return number
+        self.cores.values.append(rollback)
+        return len(self.cores.values) - 1
+
+    def first(self) -> State:
+        """Everybody has just been started."""
+        count = len(self.tasks)
+        outside = [c for c in self.topology.channels if c.target == OUTSIDE]
+        stores = tuple((c.id, self.stores.empty(self.topology.tasks[c.source].name)) for c in outside)
+        nobody = (-1,) * count
+        draft = Draft(
+            State((), (0,) * count, (), (), stores, (), nobody, nobody, 0, 0, self.job.crashes, self.job.losses,
+                  self.job.asks, 0, self._no_rollback)
+        )  # fmt: skip
+        for task in self.tasks:
+            self._promote(draft, task)
+        return draft.state()
+
+    def done(self, state: State) -> bool:
+        """Every sink task has reported that it has finished: the job ends."""
+        present = dict(state.processes)
+        if any((task, state.incarnations[task]) not in present for task in self.tasks):
+            return False
+        return all(self.cores.facts[present[task, state.incarnations[task]]].finished for task in self.sinks)
+
+    # -- what can happen -------------------------------------------------------------------------------
+
+    def actions(self, state: State) -> Iterator[tuple[Action, bool]]:
+        """Each with whether it must happen some time if it stays possible."""
+        fair = False
+        for action, must in self._progress(state):
+            fair = fair or must
+            yield action, must
+        if not fair:
+            yield ("wait",), True
+        yield from ((action, False) for action in self._faults(state))
+
+    def _progress(self, state: State) -> Iterator[tuple[Action, bool]]:
+        present = {(task, state.incarnations[task]) for task in self.tasks}
+        living = {life for life, _ in state.processes}
+        for end, _ in state.links:
+            yield ("deliver", end), end[:2] in present & living and end[2:] in present
+        for life, number in state.processes:
+            after, effects = self.cores.step(number, ("turn",), state.ticks)
+            if after != number or effects:
+                yield ("turn", life), life in present
+        for life, _ in state.orders:
+            yield ("read", life), life in present
+        for each in state.writing:
+            yield ("disk", each), each[:2] in present
+        for life in sorted(present - living):
+            yield ("promote", life[0]), True
+        if state.asked > state.complete and -1 not in state.acks:
+            yield ("complete",), True
+        if state.asks and state.asked == state.complete:
+            yield ("ask",), False
+        yield from self._supervision(state, present <= living)
+
+    def _supervision(self, state: State, all_live: bool) -> Iterator[tuple[Action, bool]]:
+        lost = self._lost(state)
+        if lost and lost != state.lost:
+            yield ("inquire",), True
+        answered = {task for task, incarnation, _ in state.findings if incarnation == state.incarnations[task]}
+        if state.lost and all_live and len(answered) == len(self.tasks):
+            yield ("decide",), True
+
+    def _lost(self, state: State) -> tuple[Any, ...]:
+        present = [number for life, number in state.processes if life[1] == state.incarnations[life[0]]]
+        return tuple(sorted({each for number in present for each in self.cores.facts[number].lost}))
+
+    def _faults(self, state: State) -> Iterator[Action]:
+        if state.crashes:
+            for life, number in state.processes:
+                if life[1] != state.incarnations[life[0]]:
+                    continue
+                yield ("crash", life)
+                if self.job.zombies:
+                    yield ("usurp", life[0])
+                _, effects = self.cores.step(number, ("turn",), state.ticks)
+                for place in _cuts(effects):
+                    yield ("turn", life, place)
+        if state.losses:
+            yield from (("lose", end) for end, _ in state.links)
+
+    # -- what it makes of a state ----------------------------------------------------------------------
+
+    def after(self, state: State, action: Action) -> tuple[State, list[str]]:
+        """(the next state, what went wrong on the way)."""
+        draft = Draft(state)
+        _ACTIONS[action[0]](self, draft, *action[1:])
+        self._forget_dead_letters(draft)
+        return draft.state(), draft.broken
+
+    def _deliver(self, draft: Draft, end: End) -> None:
+        frame, *rest = draft.links[end]
+        draft.links[end] = tuple(rest)
+        self._feed(draft, end[2:], self._frame(end, frame))
+
+    def _frame(self, end: End, frame: int) -> Told:
+        link = f"{end[0]}/{end[1]}".encode() if end[0] in self.up[TaskIndex(end[2])] else b""
+        return ("frame", link, frame)
+
+    def _lose(self, draft: Draft, end: End) -> None:
+        draft.links[end] = draft.links[end][1:]
+        draft.changes["losses"] = draft.base.losses - 1
+
+    def _turn(self, draft: Draft, life: Life, dies_before: int = -1) -> None:
+        self._feed(draft, life, ("turn",), dies_before)
+        if dies_before >= 0:
+            self._spend_crash(draft)
+            self._tell_of_death(draft, life)
+
+    def _read(self, draft: Draft, life: Life) -> None:
+        told, *rest = draft.orders[life]
+        draft.orders[life] = tuple(rest)
+        self._feed(draft, life, told)
+
+    def _disk(self, draft: Draft, writing: tuple[int, int, int, int]) -> None:
+        draft.writing.remove(writing)
+        task, incarnation, epoch, parts = writing
+        _, effects = self.cores.step(draft.processes[task, incarnation], ("written", epoch), draft.base.ticks)
+        present = incarnation == draft.incarnations[task]
+        if present and ("ready", epoch) in effects and epoch == draft.base.complete + 1:
+            draft.acks[task] = parts
+        self._feed(draft, (task, incarnation), ("written", epoch))
+
+    def _complete(self, draft: Draft) -> None:
+        epoch = draft.base.asked
+        draft.restore, draft.acks = draft.acks, [-1] * len(self.tasks)
+        draft.changes["complete"] = epoch
+        for task in self.tasks:
+            self._tell(draft, task, ("completed", epoch))
+
+    def _ask(self, draft: Draft) -> None:
+        epoch = draft.base.complete + 1
+        draft.changes |= {"asked": epoch, "asks": draft.base.asks - 1}
+        for task in self.tasks:
+            if self.topology.is_source(task):
+                self._tell(draft, task, ("ask", epoch))
+
+    def _wait(self, draft: Draft) -> None:
+        draft.changes["ticks"] = draft.base.ticks + 1
+
+    def _spend_crash(self, draft: Draft) -> None:
+        draft.changes["crashes"] = draft.base.crashes - 1
+
+    def _crash(self, draft: Draft, life: Life) -> None:
+        draft.end(life)
+        self._spend_crash(draft)
+        self._tell_of_death(draft, life)
+
+    def _tell_of_death(self, draft: Draft, life: Life) -> None:
+        for other in self.up[TaskIndex(life[0])]:
+            self._tell(draft, other, ("down", *life))
+
+    def _usurp(self, draft: Draft, task: TaskIndex) -> None:
+        self._spend_crash(draft)
+        self._promote(draft, task)
+
+    def _promote(self, draft: Draft, task: TaskIndex, retained: Knowledge = NO_KNOWLEDGE) -> None:
+        draft.incarnations[task] += 1
+        draft.acks[task] = -1
+        draft.findings.pop(task, None)
+        life = (int(task), draft.incarnations[task])
+        parts = self.cores.values[draft.restore[task]] if draft.restore[task] >= 0 else ()
+        rollback = self.cores.values[draft.changes.get("rollback", draft.base.rollback)]
+        draft.processes[life] = self.cores.begin(*life, parts, rollback, retained)
+        neighbours = [other for other in (*self.up[task], *self.down[task]) if draft.present(other)]
+        for other in neighbours:
+            self._feed(draft, life, ("peer", other, draft.incarnations[other]))
+        self._feed(draft, life, ("started",))
+        for other in neighbours:
+            self._tell(draft, other, ("peer", *life))
+        if draft.base.asked > draft.base.complete and self.topology.is_source(task):
+            self._tell(draft, task, ("ask", draft.base.asked))
+        lost = draft.changes.get("lost", draft.base.lost)
+        if lost:
+            self._tell(draft, task, ("inquired", draft.base.inquiry, lost))
+
+    def _inquire(self, draft: Draft) -> None:
+        lost, number = self._lost(draft.base), draft.base.inquiry + 1
+        draft.changes |= {"lost": lost, "inquiry": number}
+        draft.findings = {}
+        for task in self.tasks:
+            self._tell(draft, task, ("inquired", number, lost))
+
+    def _decide(self, draft: Draft) -> None:
+        """Who goes back does so in its process, with what it knows (D9)."""
+        state = draft.base
+        findings: dict[int, Finding] = {task: self.cores.values[finding] for task, _, finding in state.findings}
+        stands = decide(findings)
+        retreats = {task: Retreat(state.incarnations[task] + 1, stands[task]) for task in stands}
+        before = tuple(each for each in self.cores.values[state.rollback].lost if each[2] >= state.complete)
+        rollback = Rollback(state.inquiry, (*before, *((state.inquiry, *each) for each in state.lost)), retreats)
+        number = self._rollback_number(rollback)
+        draft.changes |= {"rollback": number, "lost": ()}
+        draft.findings = {}
+        for task in self.tasks:
+            if task not in retreats:
+                self._tell(draft, task, ("kept", number))
+        for back in sorted(retreats):
+            life = (back, state.incarnations[back])
+            retained = self.cores.retained(draft.processes[life], rollback)
+            draft.end(life)
+            self._promote(draft, TaskIndex(back), retained)
+
+    # -- within one action -----------------------------------------------------------------------------
+
+    def _tell(self, draft: Draft, task: TaskIndex, told: Told) -> None:
+        """The supervisor says something to a task, if it lives."""
+        life = draft.present(task)
+        if life is None:
+            return
+        if self.job.travelling:
+            draft.orders[life] = (*draft.orders.get(life, ()), told)
+        else:
+            self._feed(draft, life, told)
+
+    def _feed(self, draft: Draft, life: Life, told: Told, dies_before: int = -1) -> None:
+        """One event, and what the outside answers to it at once."""
+        waiting = [told]
+        while waiting and life in draft.processes:
+            number, effects = self.cores.step(draft.processes[life], waiting.pop(0), draft.base.ticks)
+            draft.processes[life] = number
+            for place, effect in enumerate(effects):
+                if place == dies_before:
+                    draft.end(life)
+                if life not in draft.processes:
+                    return
+                self._perform(draft, life, effect, waiting)
+
+    def _perform(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+        kind = effect[0]
+        if kind == "send":
+            _, target, frame = effect
+            known = self.cores.facts[draft.processes[life]].peers[target]
+            if (target, known) in draft.processes:
+                draft.send((*life, target, known), frame)
+        elif kind == "reply":
+            task, incarnation = map(int, effect[1].split(b"/"))
+            if (task, incarnation) in draft.processes:
+                draft.send((*life, task, incarnation), effect[2])
+        elif kind == "read":
+            waiting.append(self._records(effect[1], effect[2]))
+        elif kind == "snapshot":
+            draft.writing.append((*life, effect[1], effect[2]))
+        elif kind == "found":
+            draft.findings[life[0]] = (*life, effect[2])
+        elif kind == "error":
+            self._stop(draft, life, effect[1], f"{effect[1]}: {effect[2]}")
+        elif kind != "ready":
+            self._outside(draft, life, effect, waiting)
+
+    def _records(self, channel: int, position: int) -> Told:
+        """One record at a time: what has arrived by then differs from run to run."""
+        count = self.job.records
+        names = (f"{'abcdef'[self.partition[channel]]}{position}",) if position < count else ()
+        return ("read", channel, position, names, position + 1 >= count)
+
+    def _outside(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+        kind, channel, *rest = effect
+        number, incarnation = draft.stores[channel], life[1]
+        if kind == "open":
+            after, answer = self.stores.open(number, incarnation)
+        elif kind == "write":
+            after, answer = self.stores.write(number, rest[0])
+        elif kind == "truncate":
+            after, answer = self.stores.truncate(number, incarnation, rest[0])
+        else:
+            after, answer = self.stores.withdraw(number, incarnation, rest[0])
+        draft.stores[channel] = after
+        if isinstance(answer, str):
+            self._stop(draft, life, answer.split(":")[0], answer)
+        elif answer is not None:
+            waiting.append(("opened", channel, answer))
+
+    def _stop(self, draft: Draft, life: Life, family: str, text: str) -> None:
+        """A process cannot go on.  A zombie that is told so has done its duty; of anybody else it is a failure."""
+        draft.end(life)
+        if family != "Fenced" or life[1] == draft.incarnations[life[0]]:
+            draft.broken.append(f"{self.topology.tasks[life[0]].name} stops with {text}")
+
+    def _forget_dead_letters(self, draft: Draft) -> None:
+        """What a dead process had sent, where it has come to mean nothing: the page says why that is for ever."""
+        for end, frames in list(draft.links.items()):
+            if end[:2] in draft.processes or end[2:] not in draft.processes:
+                continue
+            number = draft.processes[end[2:]]
+            if self.cores.facts[number].peers[end[0]] <= end[1]:
+                continue
+            steps = [self.cores.step(number, self._frame(end, frame), draft.base.ticks) for frame in frames]
+            if all(after == number and {each[0] for each in effects} <= {"reply"} for after, effects in steps):
+                del draft.links[end]
+
+
+def _cuts(effects: tuple[Asked, ...]) -> Iterator[int]:
+    """Where a death between two effects of one step is not the same as a death before or behind it.
+
+    A frame that was sent may never arrive, so only what a store takes counts.
+    """
+    for place, effect in enumerate(effects):
+        if place and effect[0] in ("write", "open", "truncate", "withdraw"):
+            yield place
+
+
+_ACTIONS: dict[str, Any] = {
+    "deliver": World._deliver,
+    "lose": World._lose,
+    "turn": World._turn,
+    "read": World._read,
+    "disk": World._disk,
+    "complete": World._complete,
+    "ask": World._ask,
+    "wait": World._wait,
+    "crash": World._crash,
+    "usurp": World._usurp,
+    "promote": World._promote,
+    "inquire": World._inquire,
+    "decide": World._decide,
+}
