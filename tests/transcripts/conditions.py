@@ -60,7 +60,8 @@ def _of_task(stage: Stage, name: str, rest: list[str]) -> str:
         return _differs("dead" if process is None else "alive", " ".join(rest))
     protocol = process.protocol
     if rest == ["waits"]:
-        return "" if protocol._full() else "it does not wait"
+        congested = any(output.congested for output in protocol.channels.downstream.values())
+        return "" if congested else "it does not wait"
     if rest[0] == "queued":
         return _differs(str(sum(channel.queued for channel in protocol.inputs)), rest[1])
     if rest[0] == "performed":

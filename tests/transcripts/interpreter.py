@@ -146,14 +146,19 @@ class Interpreter:
 
     def _partition(self, name: str) -> Partition:
         index = self.stage.words.names.index(name)
-        channel = next(c for c in self.stage.topology.inputs(index) if c.source == OUTSIDE)  # type: ignore[arg-type]
+        channel = self.stage.topology.inputs(index)[0]  # type: ignore[arg-type]
+        if channel.source != OUTSIDE:
+            raise ValueError(f"{name} is not a source")
         return self.stage.outside.partitions[channel.id]
 
     # -- what happens ----------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
         """`B`: the youngest incarnation; `B1`: that one."""
-        task, incarnation = re.fullmatch(r"([A-Z]+)(\d*)", name).groups()  # type: ignore[union-attr]
+        match = re.fullmatch(r"([A-Z]+)(\d*)", name)
+        if match is None:
+            raise ValueError(f"{name!r} is no task; say B, or B2 for its incarnation 2")
+        task, incarnation = match.groups()
         index = self.stage.words.names.index(task)
         process = self.stage.processes.get((index, int(incarnation or self.stage.incarnations[index])))
         if process is None:

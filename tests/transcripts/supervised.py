@@ -51,6 +51,7 @@ class Worker:
     """One process: a standby, or the task that it was promoted to."""
 
     slot: str
+    pid: int
     membership: Membership
     process: Process | None = None
     last_beat: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Supervised(Stage):
         for worker in self.workers.values():
             worker.last_beat = ()
         self.supervise(events.Restored(tuple(self.journal)))
-        slots = {slot: worker.membership._pid for slot, worker in self.workers.items()}
+        slots = {slot: worker.pid for slot, worker in self.workers.items()}
         if count:
             self.say("agent -> supervisor", "AGENT_BEAT", f"alive are {' '.join(slots)}")
             self._control.append((AGENT, "supervisor", {"kind": "agent_beat", "slots": slots, "dead": {}}))
@@ -146,7 +147,7 @@ class Supervised(Stage):
         membership = Membership(
             slot, pid, f"ipc:///{slot}", self.topology, self.config.heartbeat_ms, lambda: self._vitals(slot)
         )
-        self.workers[slot] = Worker(slot, membership)
+        self.workers[slot] = Worker(slot, pid, membership)
         self._control.append((AGENT, "supervisor", {"kind": "started", "slot": slot, "pid": pid, "at_ns": self.now_ns}))
 
     def _end_worker(self, worker: Worker) -> None:
@@ -154,8 +155,7 @@ class Supervised(Stage):
         if worker.process is not None and self._lives(worker.process):
             self.forget(worker.process)
         self._control = deque(each for each in self._control if each[1] != worker.slot)
-        pid = worker.membership._pid
-        told = {"kind": "exited", "slot": worker.slot, "pid": pid, "at_ns": self.now_ns, "status": -9}
+        told = {"kind": "exited", "slot": worker.slot, "pid": worker.pid, "at_ns": self.now_ns, "status": -9}
         self.say(
             "agent -> supervisor", "EXITED", *message(told, self.words), "" if self.supervision else "(nobody is there)"
         )

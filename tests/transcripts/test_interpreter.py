@@ -68,7 +68,17 @@ def test_every_sort_of_expectation_can_fail(scenario: Path, condition: str) -> N
 
 
 @pytest.mark.parametrize(
-    "command", ["jump", "kill Z", "deliver A->B", "promote C", "run until complete 1", "operator A: clock"]
+    "command",
+    [
+        "jump",
+        "kill Z",
+        "kill b",
+        "records B: x",
+        "deliver A->B",
+        "promote C",
+        "run until complete 1",
+        "operator A: clock",
+    ],
 )
 def test_a_command_that_cannot_be_carried_out_is_named(scenario: Path, command: str) -> None:
     scenario.write_text(SCENARIO + f"> {command}\n")
