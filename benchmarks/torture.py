@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -95,6 +97,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         RunFailed: there was nothing to measure.
     """
     sums = Sums()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # put in order what is under way
     keep = options.keep if options.keep is not None else Path(tempfile.mkdtemp(prefix="torture-kept-"))
     keep.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + options.minutes * 60

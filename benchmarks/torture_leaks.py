@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.torture_processes import of_job
 from standby.processes import start_time
+
+SETTLED_S = 3.0
+"""Age from which a process counts: before, it is still opening what its duties need."""
 
 GROWTH_MAX = 16
 """Descriptors that one process may have more at the end of its life than when it was first seen in its role."""
@@ -80,6 +84,11 @@ def _stray_checkpoints(state: Path) -> list[str]:
     return strays
 
 
+def _age_s(started: int) -> float:
+    """Of a process, from its start time in clock ticks since boot."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(slots=True)
 class Descriptors:
     """How many descriptors processes have open, followed over their lives."""
@@ -99,7 +108,7 @@ class Descriptors:
             count = len(os.listdir(f"/proc/{pid}/fd")) - expected
         except (FileNotFoundError, ProcessLookupError):
             return
-        if started is not None:
+        if started is not None and _age_s(started) >= SETTLED_S:
             self.first.setdefault((pid, started, role), count)
             self.last[pid, started, role] = count
 

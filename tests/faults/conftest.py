@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from examples.fraud_chain import check
-from tests.faults.job import FRAUD_CHAIN, Job
+from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job
 
 Start = Callable[..., Job]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """`start(pipeline, *arguments, config=…)` begins a job; one per test."""
+    """`start(pipeline, *arguments, config=…)` begins a job; one per test, which may leave nothing behind."""
     jobs: list[Job] = []
 
     def begin(pipeline: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
@@ -24,8 +24,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return jobs[-1].start()
 
     yield begin
+    leaks = [leak for job in jobs for leak in job.leaks()]
     for job in jobs:
         job.close()
+    assert not leaks, leaks
 
 
 class FraudChain:
@@ -39,6 +41,15 @@ class FraudChain:
         settings = [part for setting in told for part in ("--set", setting)]
         self.job = start(FRAUD_CHAIN, *settings, *arguments, config=config)
 
+    def until_checkpoint(self, count: int) -> int:
+        """Wait until more than `count` checkpoints are complete; how many there are."""
+
+        def more(view: dict[str, Any]) -> int | None:
+            complete: int = view["checkpoint"]["count"]
+            return complete if complete > count else None
+
+        return self.job.until(f"more than {count} checkpoints are complete", more)
+
     def finish_exactly(self) -> dict[str, Any]:
         """The report, once the job has ended well and the chains in the sink hold."""
         report = self.job.finish_well()
@@ -51,11 +62,39 @@ class FraudChain:
         assert (found["lost"], found["doubled"], found["broken"]) == (0, 0, 0), found
 
 
+class HeldChain(FraudChain):
+    """The same job, which runs until `finish_exactly` lets it end."""
+
+    COUNT, RATE = 4000, 200
+
+    def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
+        self._count = self.COUNT
+        self._rows, self._gate = directory / "held.db", directory / "gate"
+        told = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
+        settings = [part for setting in told for part in ("--set", setting)]
+        self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
+
+    def finish_exactly(self) -> dict[str, Any]:
+        """Let the sources end first."""
+        self._gate.touch()
+        return super().finish_exactly()
+
+
 @pytest.fixture
 def fraud(start: Start, tmp_path: Path) -> Callable[..., FraudChain]:
     """`fraud(seconds, *arguments, **config)` begins a run of the fraud chain of that many seconds."""
 
     def begin(seconds: float, *arguments: str, **config: Any) -> FraudChain:
         return FraudChain(start, tmp_path, seconds, *arguments, **config)
+
+    return begin
+
+
+@pytest.fixture
+def held(start: Start, tmp_path: Path) -> Callable[..., HeldChain]:
+    """`held(*arguments, **config)` begins a fraud chain that ends when the test says so."""
+
+    def begin(*arguments: str, **config: Any) -> HeldChain:
+        return HeldChain(start, tmp_path, *arguments, **config)
 
     return begin

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from standby.processes import kill_marked, marked, open_process, send_signal, start_time
+from benchmarks import torture_leaks
+from benchmarks.torture_processes import argv, children, kill, of_job
+from standby.processes import kill_marked
 
 HOME = Path(__file__).resolve().parents[2]
 PIPELINES = Path(__file__).resolve().parent / "pipelines"
@@ -63,6 +67,9 @@ class Job:
             (directory / "job.toml").write_text(told)
             self.arguments += ["--config", str(directory / "job.toml")]
         self._run: subprocess.Popen[str] | None = None
+        self._runtimes: set[Path] = set()
+        self._shared = torture_leaks.shared_memory()
+        self._ended_by_itself = False
 
     # -- causal run ----------------------------------------------------------------------------------
 
@@ -70,6 +77,8 @@ class Job:
         """Begin a `causal run`; several of one job may follow each other."""
         if self._run is not None:
             self._run.communicate(timeout=WAIT_S)  # the one before has ended or been killed
+        self._note_runtime()
+        self._ended_by_itself = False
         self._run = subprocess.Popen(
             command("run", *self.arguments, *arguments),
             cwd=self.directory,
@@ -91,6 +100,7 @@ class Job:
             raise AssertionError(f"`causal run` does not end\n{self.told()}") from None
         left = self.living()
         assert not left, f"still running after the job ended: {left}"
+        self._ended_by_itself = True
         return self._run.returncode, said.strip()
 
     def finish_well(self) -> dict[str, Any]:
@@ -118,7 +128,18 @@ class Job:
             view: dict[str, Any] = json.loads((self.state / "status.json").read_text())
         except FileNotFoundError:
             return None
+        self._note_runtime()
         return view
+
+    def _note_runtime(self) -> None:
+        runtime = torture_leaks.runtime_of(self.state)
+        if runtime is not None:
+            self._runtimes.add(runtime)
+
+    @property
+    def runtime(self) -> Path:
+        """The directory of sockets."""
+        return wait_for("the job has a runtime directory", lambda: torture_leaks.runtime_of(self.state))
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], T | None]) -> T:
         """The first answer of `holds` about the view of a job that must be running until then."""
@@ -151,6 +172,14 @@ class Job:
 
         return self.until(f"{records} records out, {checkpoints} checkpoints, all standbys ready", warm)
 
+    def until_written(self, records: int) -> None:
+        """Wait until the sinks have written at least that many records."""
+
+        def written(view: dict[str, Any]) -> bool:
+            return sum(int(task["figures"].get("records_out", 0)) for task in view["tasks"] if task["sink"]) >= records
+
+        self.until(f"{records} records out", written)
+
     def pid_of(self, task: str) -> int:
         """The process that runs the task now."""
 
@@ -160,17 +189,17 @@ class Job:
 
         return self.until(f"{task} runs", served)
 
+    def until_replaced(self, *pids: int) -> None:
+        """Wait until none of these processes runs a task any more."""
+        self.until(f"{pids} are replaced", lambda view: not any(told["pid"] in pids for told in view["tasks"]))
+
     def server(self, module: str) -> int:
         """The supervisor (`standby.daemon`) or the agent (`standby.agent`)."""
         return wait_for(f"{module} runs", lambda: next((p for p in children(self.root) if module in argv(p)), None))
 
     def living(self) -> dict[int, str]:
         """Every process of the job that runs: by the marks of its environment, or by its command line."""
-        found = {process.pid for process in marked(self.state.resolve())}
-        for entry in os.listdir("/proc"):
-            if entry.isdecimal() and int(entry) != os.getpid() and str(self.state) in argv(int(entry)):
-                found.add(int(entry))
-        return {pid: " ".join(argv(pid)) for pid in sorted(found) if start_time(pid) is not None}
+        return of_job(self.state.resolve())
 
     def told(self) -> str:
         """What its processes logged, for a person who has to find out why a test failed."""
@@ -194,8 +223,14 @@ class Job:
 
         wait_for("every process of the job is gone", gone)
 
+    def leaks(self) -> list[str]:
+        """What a job that has ended by itself left behind; one that was killed could put nothing in order."""
+        if not self._ended_by_itself:
+            return []
+        return torture_leaks.after(self.state.resolve(), self._runtimes, self._shared)
+
     def close(self) -> None:
-        """Leave nothing running."""
+        """Leave nothing running, and no directory of sockets."""
         if self._run is not None:
             if self._run.poll() is None:
                 self._run.kill()
@@ -203,29 +238,10 @@ class Job:
         for pid in self.living():
             kill(pid)
         kill_marked(self.state.resolve(), CLEAN_S)
-
-
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signal a process that was just seen; nothing happens when it has ended."""
-    started = start_time(pid)
-    pidfd = open_process(pid, started) if started is not None else None
-    if pidfd is not None:
-        send_signal(pidfd, number)
-        os.close(pidfd)
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def argv(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+        self._note_runtime()
+        for runtime in self._runtimes:
+            if runtime.parent == Path(tempfile.gettempdir()) and runtime.name.startswith("causal-"):
+                shutil.rmtree(runtime, ignore_errors=True)
 
 
 def command(*arguments: str) -> list[str]:

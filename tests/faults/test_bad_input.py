@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import FRAUD_CHAIN, Job, causal, kill
+from tests.faults.job import FRAUD_CHAIN, Job, causal
 
 HEAD = """
 import os

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.torture_processes import kill
 from tests.faults.conftest import FraudChain
-from tests.faults.job import kill
 
 Fraud = Callable[..., FraudChain]
 

@@ -7,8 +7,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, Job, kill
+from tests.faults.job import PIPELINES, Job
 
 COUNT = 5000
 
@@ -45,10 +46,22 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
         job.until("elements are on disk", lambda view: spilled(job))
         pid = job.pid_of(task)
         kill(pid)
-        job.until("it is replaced", lambda view, dead=pid: all(told["pid"] != dead for told in view["tasks"]))
+        job.until_replaced(pid)
     job.finish_well()
     with sqlite3.connect(tmp_path / "heavy.db") as database:
         rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
     assert [row["i"] for row in rows] == list(range(count))
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
     assert {row["bytes"] for row in rows} == {2048}
+
+
+def test_at_least_once_repeats_rows_after_a_failure_and_loses_none(start: Start, tmp_path: Path) -> None:
+    moments = ("number/1@2.6", "out/0@3.6", "all/0@4.6")
+    told = [part for moment in moments for part in ("--kill", moment)]
+    settings = ("--set", f"count={COUNT}", "--set", "rate=1500", "--guarantee", "at-least-once")
+    report = start(PIPELINES / "spread.py", *settings, *told).finish_well()
+    # One failure takes every task back, so each is one recovery at least.
+    assert len(report["recoveries"]) >= len(moments)
+    rows = [(row["p"], row["i"]) for file in rows_of(tmp_path / "rows") for row in file]
+    assert set(rows) == {(p, i) for p in range(2) for i in range(COUNT)}
+    assert len(rows) > 2 * COUNT, "nothing came twice: did any task go back at all?"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.torture_processes import kill
 from tests.faults.conftest import FraudChain
-from tests.faults.job import causal, kill
+from tests.faults.job import causal
 
 Fraud = Callable[..., FraudChain]
 

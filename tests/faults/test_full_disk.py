@@ -1,0 +1,86 @@
+"""A disk fills up under a running job: it waits or fails in one line, and nothing is wrong once there is room again."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.torture_disk import SmallDisk, permitted
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import HeldChain, Start
+from tests.faults.job import PIPELINES, wait_for
+
+Held = Callable[..., HeldChain]
+Mount = Callable[[Path], SmallDisk]
+
+DISK_BYTES = 48 << 20
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """`mount(path)` puts a small disk there, as soon as there is a directory and before anything is in it."""
+    if not permitted(tmp_path):
+        pytest.skip("mounting a small disk is not permitted here (root can)")
+    disks: list[SmallDisk] = []
+
+    def put(path: Path) -> SmallDisk:
+        wait_for(f"{path} is there", path.is_dir)
+        assert not any(path.iterdir()), "it is in use already"
+        disks.append(SmallDisk(path, DISK_BYTES))
+        return disks[-1]
+
+    yield put
+    for disk in disks:
+        disk.close()
+
+
+def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, held: Held) -> None:
+    chain = held("--checkpoint-interval", "0.4")
+    disk = mount(chain.job.state / "checkpoints")
+    before = chain.job.until_warm()["checkpoint"]["count"]
+    disk.fill()
+    kill(chain.job.pid_of("score/0"))  # it replays up to the barrier of a checkpoint that nobody can write
+    chain.job.until("a snapshot is refused", lambda view: view["checkpoint"]["under_way"])
+    disk.make_room()
+    chain.until_checkpoint(before + 2)
+    chain.finish_exactly()
+
+
+def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_go_on(mount: Mount, held: Held) -> None:
+    chain = held("--checkpoint-interval", "0.4", crash_loop_max=1)
+    disk = mount(chain.job.state / "checkpoints")
+    chain.job.until_warm()
+    disk.fill()
+    status, said = chain.job.finish()
+    assert status == 1 and len(said.splitlines()) == 1, said
+    assert "checkpoints/" in said and "No space left on device" in said and "free space" in said, said
+    disk.make_room()
+    chain.job.start("--resume")
+    chain.finish_exactly()
+
+
+def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
+    mount: Mount, start: Start, tmp_path: Path
+) -> None:
+    config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 1.0}
+    count = 12_000
+    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", config=config)
+    spill = mount(job.state / "spill")
+    spill.fill()
+    job.until_written(count // 6)
+    assert not list(spill.path.rglob("*.seg")), "nothing can have been written"
+    kill(job.pid_of("slow/0"))
+    job.until_written(count // 3)
+    spill.make_room()
+    job.until("elements are on disk", lambda view: any(spill.path.rglob("*.seg")))
+    kill(job.pid_of("slow/0"))
+    report = job.finish_well()
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["slow/0", "slow/0"]
+    with sqlite3.connect(tmp_path / "heavy.db") as database:
+        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
+    assert [row["i"] for row in rows] == list(range(count))
+    assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]

@@ -1,0 +1,60 @@
+"""Standbys die too: with their primary, right before it, and right after they were told to take over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import HeldChain
+from tests.faults.job import Job
+
+Held = Callable[..., HeldChain]
+
+
+def standby_of(job: Job, task: str) -> int:
+    """The process that holds the task's state and waits."""
+    view = job.until_warm()
+    [told] = [process["pid"] for process in view["processes"] if process["standby_of"] == task][:1]
+    pid: int = told
+    return pid
+
+
+ORDERS = {
+    "the standby a moment before": (("standby", 0.005), ("primary", 0.0)),
+    "together": (("primary", 0.0), ("standby", 0.0)),
+    "the standby while it takes over": (("primary", 0.012), ("standby", 0.0)),
+    "the standby while it replays": (("primary", 0.06), ("standby", 0.0)),
+}
+
+
+@pytest.mark.parametrize("task", ["totals/0", "out/0"])
+def test_a_standby_dies_with_its_primary(held: Held, task: str) -> None:
+    chain = held()
+    job = chain.job
+    for order in ORDERS.values():
+        dying = {"standby": standby_of(job, task), "primary": job.pid_of(task)}
+        for which, wait_s in order:
+            kill(dying[which])
+            time.sleep(wait_s)
+        job.until_replaced(*dying.values())
+        job.pid_of(task)
+    recoveries = chain.finish_exactly()["recoveries"]
+    # Where the heir had begun already, its end is a failure of its own.
+    assert len(ORDERS) <= len(recoveries) <= len(ORDERS) + 3
+    assert {recovery["task"] for recovery in recoveries} == {task}
+
+
+def test_a_pool_that_dies_as_a_whole_is_filled_again(held: Held) -> None:
+    chain = held("--standbys", "2")
+    view = chain.job.until_warm()
+    idle = [process["pid"] for process in view["processes"] if not process["task"]]
+    tasks = [chain.job.pid_of(task) for task in ("score/0", "ledger/0")]
+    assert idle
+    for pid in (*idle, *tasks):
+        kill(pid)
+    chain.job.until_replaced(*tasks)
+    report = chain.finish_exactly()
+    assert {recovery["task"] for recovery in report["recoveries"]} == {"score/0", "ledger/0"}

@@ -1,0 +1,64 @@
+"""The supervisor is killed at many moments of a recovery, and a second one is refused: the data never notices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.torture_processes import SUPERVISOR, kill, server
+from tests.faults.conftest import HeldChain
+from tests.faults.job import WAIT_S, Job, environment, wait_for
+
+Held = Callable[..., HeldChain]
+
+MOMENTS_S = (0.0, 0.004, 0.01, 0.02, 0.04, 0.08, 0.2)
+"""After the kill of a task: before anybody knows, while it is decided, told, collected and replayed, and after all."""
+
+
+def until_another(job: Job, dead: int) -> None:
+    wait_for("there is another supervisor", lambda: server(job.root, SUPERVISOR) not in (None, dead))
+
+
+@pytest.mark.parametrize("task", ["score/0", "out/0"])
+def test_the_supervisor_dies_at_any_moment_of_a_recovery(held: Held, task: str) -> None:
+    chain = held("--checkpoint-interval", "0.5")
+    job = chain.job
+    view = job.until_warm()
+    done = view["checkpoint"]["count"]
+    others = {told["task"]: told["pid"] for told in view["tasks"] if told["task"] != task}
+    for moment_s in MOMENTS_S:
+        supervisor, dying = job.server(SUPERVISOR), job.pid_of(task)
+        kill(dying)
+        time.sleep(moment_s)
+        kill(supervisor)
+        until_another(job, supervisor)
+        job.until_replaced(dying)
+        job.pid_of(task)
+        done = chain.until_checkpoint(done)
+    assert {name: job.pid_of(name) for name in others} == others, "nobody else may have stopped"
+    report = chain.finish_exactly()
+    assert [recovery["task"] for recovery in report["recoveries"]] == [task] * len(MOMENTS_S)
+
+
+@pytest.mark.parametrize("module", ["standby.daemon", "standby.agent"])
+def test_a_second_one_of_the_same_job_is_refused(held: Held, module: str) -> None:
+    chain = held()
+    chain.job.until_warm()
+    first = chain.job.server(module)
+    second = subprocess.run(
+        [sys.executable, "-m", module, str(chain.job.state)],
+        cwd=chain.job.directory,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert second.returncode == 2 and len(second.stderr.splitlines()) == 1, second.stderr
+    assert "another" in second.stderr and str(chain.job.state) in second.stderr
+    assert chain.job.server(module) == first
+    assert chain.finish_exactly()["recoveries"] == []
