@@ -137,7 +137,6 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, tell:
     rng = Random(f"{options.seed}:{number}")
     name = options.pipeline or USUAL[number % len(USUAL)]
     target = TARGETS[name](rng, options.seconds)
-    shared = torture_leaks.shared_memory()
     with _ground(name, sums) as (place, disks):
         run = TortureRun(target, place, place / "state" / "job", place / "out")
         fire = Fire(run, rng, disks)
@@ -148,8 +147,7 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, tell:
         finally:
             fire.settle(everything=True)
             run.close()
-        leaks = run.descriptors.grown()
-        leaks += torture_leaks.after(run.state, run.runtimes, shared)
+        leaks = run.held.grown() + torture_leaks.after(run.state, run.runtimes, run.held.shared)
         sums.leaks += [f"job {number} ({name}): {leak}" for leak in dict.fromkeys(leaks)]
         for kind, count in problems.items():
             sums.violations[kind] += count
@@ -196,7 +194,7 @@ def _tortured(options: argparse.Namespace, run: TortureRun, fire: Fire, witness:
         fire.throw()
         thrown += 1
         if thrown % QUIET_AFTER == 0 and _until(run, fire, witness, lambda: _whole(run), QUIET_S):
-            run.count_descriptors()
+            run.look_at_processes()
         elif fire.rng.random() >= BURST:
             _until(run, fire, witness, lambda: False, min(fire.rng.expovariate(1 / options.gap), 5 * options.gap))
     fire.settle(everything=True)

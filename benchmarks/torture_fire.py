@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.torture_cut import cut, links
+from benchmarks.torture_cut import Link, cut, links
 from benchmarks.torture_disk import SmallDisk
 from benchmarks.torture_leaks import runtime_of
 from benchmarks.torture_processes import kill
@@ -196,10 +196,32 @@ class Fire:
             self.unavailable.add(f"cut connections: {problem.strerror}")
             return
         for link in self.rng.sample(found, self.rng.randint(1, len(found))) if found else []:
-            kind = "control" if link.control else "tcp data" if link.tcp else "ipc data"
-            if cut(link):
-                self.faults[f"{kind} connections cut"] += 1
-                self._note(f"  cut a {kind} connection of {victim[0]}")
+            self._cut_one(victim[0], link)
+
+    def _cut_one(self, name: str, link: Link) -> None:
+        kind = "control" if link.control else "tcp data" if link.tcp else "ipc data"
+        if cut(link):
+            self.faults[f"{kind} connections cut"] += 1
+            self._note(f"  cut a {kind} connection of {name}")
+
+    def _kill_with_cut(self) -> None:
+        """A task dies in the moment in which others are cut off from it, from each other and from who decides."""
+        found, runtime = sorted(self._tasks().items()), runtime_of(self.run.state)
+        if len(found) < 2 or runtime is None:
+            return
+        dying, *others = self.rng.sample(found, self.rng.randint(2, min(4, len(found))))
+        try:
+            cuts = [(name, link) for name, pid in others for link in links(pid, runtime)]
+        except PermissionError as problem:
+            self.unavailable.add(f"cut connections: {problem.strerror}")
+            return
+        before = self.rng.random() < 0.5
+        if before:
+            self._kill("task, others being cut off", dying)
+        for name, link in cuts:
+            self._cut_one(name, link)
+        if not before:
+            self._kill("task, others being cut off", dying)
 
     def _fill(self) -> None:
         free = [disk for disk in self.disks if disk not in [full for _, full in self._full]]
@@ -229,6 +251,7 @@ _FAULTS: dict[str, tuple[float, Callable[[Fire], None]]] = {
     "stop briefly": (2, Fire._stop_briefly),
     "stop for long": (0.7, Fire._stop_long),
     "cut connections": (3, Fire._cut),
+    "kill a task and cut others off": (2, Fire._kill_with_cut),
     "fill a disk": (1, Fire._fill),
 }
 """Name → how often it is drawn, and what it does."""

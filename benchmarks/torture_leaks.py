@@ -22,21 +22,22 @@ GROWTH_MAX = 16
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
 
 
-def shared_memory() -> set[str]:
-    """Names of the machine's POSIX shared memory."""
+def shared_memory(pid: int) -> set[Path]:
+    """Files of POSIX shared memory that a process has mapped."""
     try:
-        return set(os.listdir("/dev/shm"))
-    except FileNotFoundError:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set()
+    return {Path(line[line.index("/dev/shm/") :].split(" (")[0]) for line in lines if "/dev/shm/" in line}
 
 
-def after(state: Path, runtimes: Iterable[Path], shared_before: set[str]) -> list[str]:
+def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path]) -> list[str]:
     """One line for each thing that a job that has ended left behind.
 
     Args:
         state: the job's directory.
         runtimes: its directories of sockets, as they were while it ran; each life has its own.
-        shared_before: `shared_memory()` before the job began.
+        shared: shared memory that its processes were seen to use.
     """
     found = [f"process {pid}: {told}" for pid, told in of_job(state).items()]
     for runtime in sorted(runtimes):
@@ -45,7 +46,7 @@ def after(state: Path, runtimes: Iterable[Path], shared_before: set[str]) -> lis
         found += [f"socket {path}" for path in unix_sockets(runtime)]
     found += [f"spilled segment {path}" for path in _files(state / "spill")]
     found += _stray_checkpoints(state)
-    found += [f"shared memory {name}" for name in sorted(shared_memory() - shared_before)]
+    found += [f"shared memory {path}" for path in sorted(shared) if path.exists()]
     return found
 
 
@@ -90,19 +91,21 @@ def _age_s(started: int) -> float:
 
 
 @dataclass(slots=True)
-class Descriptors:
-    """How many descriptors processes have open, followed over their lives."""
+class Held:
+    """What processes hold, followed over their lives: how many descriptors, and which shared memory."""
 
+    shared: set[Path] = field(default_factory=set)
     first: dict[tuple[int, int, str], int] = field(default_factory=dict)
     last: dict[tuple[int, int, str], int] = field(default_factory=dict)
 
     def look(self, pid: int, role: str, expected: int = 0) -> None:
-        """Count those of a process.
+        """Look at one process.
 
         Args:
             role: a process that takes another role is counted anew.
             expected: how many of them its duties account for, for example one per worker.
         """
+        self.shared |= shared_memory(pid)
         started = start_time(pid)
         try:
             count = len(os.listdir(f"/proc/{pid}/fd")) - expected

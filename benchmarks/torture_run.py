@@ -34,7 +34,7 @@ class TortureRun:
         self.target = target
         self.place, self.state, self.out = place, state.resolve(), out
         self.runtimes: set[Path] = set()
-        self.descriptors = torture_leaks.Descriptors()
+        self.held = torture_leaks.Held()
         lines = [f"{name} = {json.dumps(value)}" for name, value in target.config.items()]
         (place / "job.toml").write_text("\n".join(lines) + "\n")
         told = [f"--set={name}={value}" for name, value in {**target.settings, "out": out / target.database}.items()]
@@ -122,17 +122,17 @@ class TortureRun:
         if self._process is not None:
             self._process.wait(GONE_S)
 
-    def count_descriptors(self) -> None:
+    def look_at_processes(self) -> None:
         """Look at every process of the job, in a quiet moment."""
         view = self.view()
         if view is None:
             return
         alive = self.workers()
         for name, pid in self.servers().items():
-            self.descriptors.look(pid, name, expected=len(alive))
+            self.held.look(pid, name, expected=len(alive))
         for process in view["processes"]:
             if alive.get(process["slot"]) == process["pid"]:
-                self.descriptors.look(process["pid"], f"{process['slot']} as {process['task'] or 'a standby'}")
+                self.held.look(process["pid"], f"{process['slot']} as {process['task'] or 'a standby'}")
 
     def close(self) -> None:
         """Leave no process of the job."""

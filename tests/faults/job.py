@@ -68,7 +68,7 @@ class Job:
             self.arguments += ["--config", str(directory / "job.toml")]
         self._run: subprocess.Popen[str] | None = None
         self._runtimes: set[Path] = set()
-        self._shared = torture_leaks.shared_memory()
+        self._shared: set[Path] = set()
         self._ended_by_itself = False
 
     # -- causal run ----------------------------------------------------------------------------------
@@ -170,7 +170,10 @@ class Job:
             done = sum(task["figures"].get("records_out", 0) for task in view["tasks"] if task["sink"])
             return view if ready and view["checkpoint"]["count"] >= checkpoints and done >= records else None
 
-        return self.until(f"{records} records out, {checkpoints} checkpoints, all standbys ready", warm)
+        view = self.until(f"{records} records out, {checkpoints} checkpoints, all standbys ready", warm)
+        for pid in self.living():
+            self._shared |= torture_leaks.shared_memory(pid)
+        return view
 
     def until_written(self, records: int) -> None:
         """Wait until the sinks have written at least that many records."""
