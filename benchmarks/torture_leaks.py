@@ -19,6 +19,9 @@ SETTLED_S = 3.0
 GROWTH_MAX = 16
 """Descriptors that one process may have more at the end of its life than when it was first seen in its role."""
 
+MANIFESTS_KEPT = 2
+"""The last complete checkpoint, and the one before, from which a promotion that was under way may still load."""
+
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
 
 
@@ -69,18 +72,18 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _stray_checkpoints(state: Path) -> list[str]:
-    """Snapshots that the newest manifest could have had removed and did not name."""
+    """Manifests and snapshots older than the last two checkpoints that neither of them names."""
     folder = state / "checkpoints"
     manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
     if not manifests:
         return []
-    newest = max(manifests)
-    told = json.loads(manifests[newest].read_text())
-    named = {file[0] for files in told["files"].values() for file in files}
-    strays: list[str] = []
+    kept = sorted(manifests)[-MANIFESTS_KEPT:]
+    strays = [f"{manifests[epoch].relative_to(state)}" for epoch in sorted(manifests) if epoch not in kept]
+    told = [json.loads(manifests[epoch].read_text())["files"] for epoch in kept]
+    named = {file[0] for tasks in told for files in tasks.values() for file in files}
     for path in _files(folder):
         match = _SNAPSHOT.match(path.name)
-        if match and int(match[1]) < newest and str(path.relative_to(state)) not in named:
+        if match and int(match[1]) < kept[-1] and str(path.relative_to(state)) not in named:
             strays.append(f"snapshot {path.relative_to(state)} that no manifest names")
     return strays
 
