@@ -34,9 +34,7 @@ class HashingChain:
         ask: a live answer of the outside world.
     """
 
-    def __init__(
-        self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes]) -> None:
         self._outputs = outputs
         self._sink = sink
         self._fan_out = fan_out
@@ -50,7 +48,8 @@ class HashingChain:
         return str(self.state["chain"].hex())
 
     def _facts(self, services: Services) -> list[object]:
-        kinds, n, facts = self._kinds, self.state["n"], []
+        kinds, n = self._kinds, self.state["n"]
+        facts: list[object] = []
         if "clock" in kinds and n % 3 == 0:
             facts.append(services.now_ns())
         if "random" in kinds and n % 4 == 0:
@@ -111,7 +110,9 @@ def identities(rows: bytes) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     for line in rows.splitlines():
         row = json.loads(line)
-        kind, *where = row[1] if isinstance(row, list) else ("p" if isinstance(row["from"], int) else "", row["from"], row["i"])
+        kind, *where = (
+            row[1] if isinstance(row, list) else ("p" if isinstance(row["from"], int) else "", row["from"], row["i"])
+        )
         if kind == "p":
             found.add((where[0], where[1]))
     return found

@@ -139,14 +139,16 @@ class Observer:
         for position in range(first, last):
             told = emitted.get(position)
             if told is None:
-                raise Violated(f"delivery: {task.name} delivers position {position} of channel {channel}, never put out")
+                raise Violated(
+                    f"delivery: {task.name} delivers position {position} of channel {channel}, never put out"
+                )
             if told is not seen:
                 seen = told
                 _join(truth, told[0], from_epoch)
                 if owed is not truth:
                     _join(owed, told[1], from_epoch)
 
-    def wrote(self, process: Process, store: Store, channel: int, bundle: Bundle) -> None:
+    def wrote(self, store: Store, channel: int, bundle: Bundle) -> None:
         """Rows have become visible: what they depend on must outlive their writer."""
         if not self._causal:
             return
@@ -182,7 +184,9 @@ class Observer:
                 sent = self._cuts[channel.source].outputs[channel.id]
                 taken = self._cuts[channel.target].inputs[channel.id]
                 if sent != tuple(taken[:2]):
-                    raise Violated(f"checkpoint: channel {channel.id} was cut at {sent} and at {taken} in epoch {epoch}")
+                    raise Violated(
+                        f"checkpoint: channel {channel.id} was cut at {sent} and at {taken} in epoch {epoch}"
+                    )
         for (index, past), (_, whole) in self._passed.items():
             if past < epoch:
                 self._complete.setdefault((index, past), whole)
@@ -289,7 +293,7 @@ class Observer:
             for index, (_, task) in self._current.items():
                 self._keep_if_finished(index, task)
             self._check_twin()
-        elif world.scenario.guarantee == "at-least-once" or not world.faults_done:
+        elif world.scenario.guarantee == "at-least-once" or not world.applied:
             self._check_nothing_lost()
 
     def final_logs(self) -> dict[tuple[int, int], bytes]:

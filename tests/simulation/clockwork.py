@@ -14,14 +14,14 @@ class Clockwork:
 
     def __init__(self) -> None:
         self.now_ns = SECOND
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []
         self._asked = 0
 
-    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+    def after(self, delay_ns: int, action: Callable[[], object]) -> None:
         """Have `action` happen in `delay_ns` from now, or at once if that is not positive."""
         self.at(self.now_ns + delay_ns, action)
 
-    def at(self, time_ns: int, action: Callable[[], None]) -> None:
+    def at(self, time_ns: int, action: Callable[[], object]) -> None:
         self._asked += 1
         heapq.heappush(self._queue, (max(time_ns, self.now_ns), self._asked, action))
 

@@ -6,8 +6,8 @@ agent is simulated as a whole: its promises are those of `standby.agent`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import Unavailable
@@ -19,7 +19,6 @@ from standby.supervision import Supervision
 from tests.simulation.clockwork import MS
 
 if TYPE_CHECKING:
-    from tests.simulation.process import Process
     from tests.simulation.world import Simulation
 
 
@@ -87,7 +86,7 @@ class Supervisor:
                 process = world.processes.get(slot)
                 if slot in self._known and process is not None and process.living:
                     told = decode(encode(dict(message)))
-                    world.clock.after(world.control_delay_ns(), lambda: process.living and process.hear(told))
+                    world.carry("supervisor", slot, partial(process.hear, told))
             case fx.StartProcess(slot, _):
                 world.order("start", slot)
             case fx.KillProcess(slot):
@@ -142,6 +141,8 @@ class Agent:
     def obey(self, kind: str, slot: str) -> None:
         """An order of the supervisor; a repeated one is no second process."""
         world = self.world
+        if not self.living:
+            return
         if kind == "kill":
             process = world.processes.get(slot)
             if slot in world.table and process is not None:
@@ -162,15 +163,3 @@ class Agent:
         told = {"status": status, "killed_ns": world.killed.get(slot)}
         given = {name: value for name, value in told.items() if value is not None}
         self._tell("exited", slot=slot, pid=world.processes[slot].pid, at_ns=world.clock.now_ns, **given)
-
-
-class Orders:
-    """What the supervisor wants of the agent, kept until there is one."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[str, str]] = deque()
-
-
-def living_slots(processes: Mapping[str, Process]) -> list[Process]:
-    """Those that run, zombies among them."""
-    return [process for process in processes.values() if process.living]

@@ -52,7 +52,7 @@ def graph(layers: tuple[int, ...], partitions: int, shortcut: bool) -> Topology:
     for depth, width in enumerate(layers):
         groups.append([len(tasks) + i for i in range(width)])
         tasks += [Task(TaskIndex(len(tasks) + i), TaskName(f"l{depth}/{i}")) for i in range(width)]
-    ends = [(OUTSIDE, task, place) for task in groups[0] for place in range(partitions)]
+    ends: list[tuple[int, int, int]] = [(OUTSIDE, task, place) for task in groups[0] for place in range(partitions)]
     ends += [(a, b, 0) for above, below in zip(groups, groups[1:], strict=False) for a in above for b in below]
     if shortcut:
         target = groups[-2] if len(groups) > 3 else groups[-1]

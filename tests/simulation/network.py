@@ -26,6 +26,8 @@ class Connection:
     back_free_ns: int = 0
     down_until_ns: int = 0
     closed: bool = False
+    garbled: int = 0
+    """Frames of data still to be damaged on the way."""
 
     @property
     def link(self) -> bytes:
@@ -57,6 +59,9 @@ class Network:
         return connection
 
     def send(self, connection: Connection, frame: Frame) -> None:
+        if connection.garbled and len(frame) == 3 and frame[2]:
+            connection.garbled -= 1
+            frame = (frame[0], frame[1], _damaged(frame[2], self._rng))
         connection.free_ns = self._carry(connection, connection.free_ns, connection.target, connection.link, frame)
 
     def reply(self, slot: str, link: bytes, frame: Frame) -> None:
@@ -102,3 +107,8 @@ class Network:
     @property
     def open(self) -> list[Connection]:
         return [c for c in self._connections.values() if not c.closed]
+
+
+def _damaged(payload: bytes, rng: random.Random) -> bytes:
+    place = rng.randrange(len(payload))
+    return payload[:place] + bytes((payload[place] ^ 1 << rng.randrange(8),)) + payload[place + 1 :]

@@ -45,7 +45,9 @@ class Store:
     def write(self, bundle: Bundle) -> None:
         self.account.fence("run", bundle.incarnation)
         if bundle.incarnation != self.opened_by:
-            raise Violated(f"one writer: incarnation {bundle.incarnation} writes, {self.opened_by} has opened {self.task}")
+            raise Violated(
+                f"one writer: incarnation {bundle.incarnation} writes, {self.opened_by} has opened {self.task}"
+            )
         if self.account.take(bundle) is not None:
             self.spans.append((bundle.first, bundle.count, bundle.incarnation))
             self.rows.append(bundle.rows)
@@ -108,7 +110,9 @@ class Partition:
         make: the record at a position, a pure function.
     """
 
-    def __init__(self, number: int, records: int, batch: int, every_ns: int, make: Callable[[int, int], object]) -> None:
+    def __init__(
+        self, number: int, records: int, batch: int, every_ns: int, make: Callable[[int, int], object]
+    ) -> None:
         self.number = number
         self.records = records
         self._batch = batch
@@ -123,7 +127,9 @@ class Partition:
 
     def read(self, position: int, count: int) -> list[object]:
         if position < self.low:
-            raise Violated(f"ingest log: position {position} of partition {self.number} is asked for, {self.low} is left")
+            raise Violated(
+                f"ingest log: position {position} of partition {self.number} is asked for, {self.low} is left"
+            )
         return [self._make(self.number, i) for i in range(position, position + count)]
 
     def completed(self, position: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 
@@ -12,7 +13,18 @@ KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
 
 DEADLY = ("kill", "kill_mid", "kill_standby", "several", "host", "everything", "supervisor", "agent")
-TROUBLE = ("cut", "partition", "pause", "disk_slow", "disk_full", "store_away", "clock_jump", "false_exit", "rot_spill")
+TROUBLE = (
+    "cut",
+    "partition",
+    "pause",
+    "disk_slow",
+    "disk_full",
+    "store_away",
+    "clock_jump",
+    "false_exit",
+    "garble",
+    "rot_spill",
+)
 FAULTS = DEADLY + TROUBLE
 
 
@@ -68,7 +80,7 @@ def draw(seed: int) -> Scenario:
     faults = tuple(sorted((_fault(rng) for _ in range(rng.choice((0, 1, 2, 3, 4, 6)))), key=lambda f: f.at_ns))
     if guarantee != "causal":
         # Only what these guarantees say something about.
-        faults = tuple(f for f in faults if f.kind in ("kill", "supervisor", "agent", "cut", "disk_slow"))
+        faults = tuple(f for f in faults if f.kind in ("kill", "supervisor", "agent", "cut", "garble", "disk_slow"))
     return Scenario(
         seed=seed,
         layers=layers,
@@ -92,6 +104,15 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def from_json(text: str) -> Scenario:
+    """What `json.dumps(dataclasses.asdict(scenario))` wrote."""
+    told = json.loads(text)
+    for name in ("layers", "kinds"):
+        told[name] = tuple(told[name])
+    told["faults"] = tuple(Fault(**fault) for fault in told["faults"])
+    return Scenario(**told)
+
+
 def _fault(rng: random.Random) -> Fault:
-    kind = rng.choices(FAULTS, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 2, 2, 2, 2))[0]
+    kind = rng.choices(FAULTS, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 2, 2, 3, 3, 2))[0]
     return Fault(kind, rng.randint(300, 1500) * MS + rng.randint(0, MS), rng.randrange(1 << 16), rng.randint(1, 400))

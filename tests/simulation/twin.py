@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from causal import batch
 from causal.batch import Chunk
@@ -17,6 +18,8 @@ from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
 from causal.topology import Topology
 from tests.simulation.peers import Violated
+
+Kind = TypeVar("Kind")
 
 Logs = Mapping[tuple[int, int], bytes]
 """(task, epoch) → its final log."""
@@ -47,12 +50,12 @@ class _Answers:
         self._seeds: dict[int, bytes] = {}
 
     def now_ns(self) -> int:
-        return self._twin.answer(Clock).time_ns  # type: ignore[attr-defined, no-any-return]
+        return self._twin.answer(Clock).time_ns
 
     def seed(self) -> bytes:
         epoch = self._twin.epoch
         if epoch not in self._seeds:
-            self._seeds[epoch] = self._twin.answer(Random).seed  # type: ignore[attr-defined]
+            self._seeds[epoch] = self._twin.answer(Random).seed
         return self._seeds[epoch]
 
     def epoch(self) -> int:
@@ -62,10 +65,10 @@ class _Answers:
         return True
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        return self._twin.answer(Call).answer  # type: ignore[attr-defined, no-any-return]
+        return self._twin.answer(Call).answer
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        return self._twin.answer(User).value  # type: ignore[attr-defined, no-any-return]
+        return self._twin.answer(User).value
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
         told = self._twin.answer(Window)
@@ -76,7 +79,9 @@ class _Answers:
 class _TaskTwin:
     """One task, read from its log."""
 
-    def __init__(self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int) -> None:
+    def __init__(
+        self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int
+    ) -> None:
         self.name = name
         self.epoch = 0
         self._chain = chain
@@ -89,7 +94,7 @@ class _TaskTwin:
         self._reader = _Reader(name, 0, logs.get(0, b""))
         self._services = _Answers(self)
 
-    def answer(self, kind: type[Determinant]) -> Determinant:
+    def answer(self, kind: type[Kind]) -> Kind:
         told = self._reader.next()
         if type(told) is not kind:
             raise Violated(f"twin: {self.name}, epoch {self.epoch}: {kind.__name__} is asked for, the log has {told}")

@@ -7,8 +7,9 @@ everything that happened.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -81,9 +82,11 @@ class Simulation:
         self.story: list[tuple[int, str, str]] | None = [] if draw else None
         self._digest = blake2b(digest_size=16)
         names = self.topology.tasks
-        self.stores = {c.id: Store(names[c.source].name) for c in self.topology.channels if c.target == OUTSIDE}
+        self.stores: dict[int, Store] = {
+            c.id: Store(names[c.source].name) for c in self.topology.channels if c.target == OUTSIDE
+        }
         batch = max(1, scenario.records * scenario.batch_every_ms // 1000)
-        self.partitions = {
+        self.partitions: dict[int, Partition] = {
             c.id: Partition(c.partition, scenario.records, batch, scenario.batch_every_ms * MS, self.job.make)
             for c in self.topology.channels
             if c.source == OUTSIDE
@@ -94,9 +97,11 @@ class Simulation:
         self.observer = Observer(self)
         self._orders: deque[tuple[str, str]] = deque()
         self._held_back: deque[tuple[str, bytes]] = deque()
+        self._carried: dict[tuple[str, str], int] = {}
         self.agent: Agent | None = None
         self.supervisor: Supervisor | None = None
-        self.faults_done = 0
+        self.applied: Counter[str] = Counter()
+        """Faults that came before the end, by kind."""
 
     # -- the run -------------------------------------------------------------------------------------
 
@@ -183,8 +188,11 @@ class Simulation:
 
     # -- the control plane -----------------------------------------------------------------------------
 
-    def control_delay_ns(self) -> int:
-        return self.rng.randint(20_000, 2 * MS)
+    def carry(self, sender: str, receiver: str, arrive: Callable[[], object]) -> None:
+        """Have a message of the control plane arrive: behind what went the same way before."""
+        earliest_ns = self.clock.now_ns + self.rng.randint(20_000, 2 * MS)
+        at_ns = self._carried[sender, receiver] = max(earliest_ns, self._carried.get((sender, receiver), 0))
+        self.clock.at(at_ns, arrive)
 
     def tell(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
         """A message of a worker to whatever supervisor there is when it arrives."""
@@ -200,7 +208,7 @@ class Simulation:
             elif self.rng.random() < 0.5:
                 self._held_back.append((sender, data))
 
-        self.clock.after(self.control_delay_ns(), arrive)
+        self.carry(sender, "supervisor", arrive)
 
     def order(self, kind: str, slot: str) -> None:
         """An order for the agent, kept until there is one."""
@@ -212,7 +220,7 @@ class Simulation:
         agent = self.agent
         while self._orders and agent is not None and agent.living:
             kind, slot = self._orders.popleft()
-            self.clock.after(self.control_delay_ns(), lambda k=kind, s=slot: agent.living and agent.obey(k, s))  # type: ignore[misc]
+            self.carry("supervisor", "agent", partial(agent.obey, kind, slot))
 
     def _start_supervisor(self) -> None:
         if self.ended is None and (self.supervisor is None or not self.supervisor.living):
@@ -246,7 +254,7 @@ class Simulation:
 
     def _apply(self, fault: Fault) -> None:
         if self.ended is None:
-            self.faults_done += 1
+            self.applied[fault.kind] += 1
             self.tell_story("world", fault.kind)
             _FAULTS[fault.kind](self, fault)
 
@@ -334,9 +342,15 @@ class Simulation:
                 self.observer.died(process)
                 self.agent.reap(process.slot, None)
 
+    def _garble(self, fault: Fault) -> None:
+        """A bit flips on the way: in fewer frames than a task takes for a peer that cannot do better."""
+        connections = self.network.open
+        if connections:
+            connections[fault.who % len(connections)].garbled = 1 + fault.extent % 2
+
     def _rot_spill(self, fault: Fault) -> None:
         for process in self._victims(fault):
-            process.rotten = True
+            process.shell.rotten = True
 
 
 _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
@@ -356,5 +370,6 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "store_away": Simulation._store_away,
     "clock_jump": Simulation._clock_jump,
     "false_exit": Simulation._false_exit,
+    "garble": Simulation._garble,
     "rot_spill": Simulation._rot_spill,
 }

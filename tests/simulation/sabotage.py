@@ -1,0 +1,339 @@
+"""Ways to break the protocol on purpose, one rule each: what the checkers are worth is what they find of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import causal.exchange
+import causal.inquiry
+import causal.task
+from causal.batch import BARRIER
+from causal.checkpointing import Checkpointing, Cut
+from causal.determinants import Clock, Timer
+from causal.dissemination import Holdings
+from causal.errors import PeerViolation
+from causal.exchange import Exchange
+from causal.execution import Execution
+from causal.inflight import InflightLog
+from causal.input_channel import InputChannel
+from causal.log import DeterminantLog
+from causal.output_channel import OutputChannel
+from causal.recovery import State
+from causal.rolling import RollingDigest
+from causal.schedule import Schedule
+from causal.services import CausalServices
+from causal.sink_channel import SinkChannel
+from operators.sinks.account import Account
+from standby.checkpoints import Coordinator
+from standby.effects import Journal, Outbox
+from standby.roster import Roster
+
+Patches = Mapping[tuple[Any, str], Any]
+"""(where, name) → what stands there instead."""
+
+
+def _skip_a_delta() -> Patches:
+    """Logs of ancestors are not passed on."""
+    lacking = Holdings.lacking
+
+    def own_only(self: Holdings, seen: Any, store: bool = False) -> Any:
+        deltas, depends = lacking(self, seen, store)
+        return [delta for delta in deltas if delta.task == self.task], depends
+
+    return {(Holdings, "lacking"): own_only}
+
+
+def _deliver_before_storing() -> Patches:
+    """What came with a frame is stored when the next one comes."""
+    merge = Holdings.merge
+
+    def late(self: Any, deltas: Any, extents: Any = ()) -> None:
+        waiting, self.__dict__["late"] = self.__dict__.get("late", []), list(deltas)
+        merge(self, waiting)
+
+    return {(Holdings, "merge"): late}
+
+
+def _truncate_determinants_early() -> Patches:
+    truncate = Holdings.truncate
+    return {(Holdings, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
+
+
+def _truncate_in_flight_early() -> Patches:
+    truncate = InflightLog.truncate
+    return {(InflightLog, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
+
+
+def _no_fence_between_tasks() -> Patches:
+    """Every frame counts as one of the incarnation that is known."""
+    receive = Exchange._data
+
+    def taken(self: Exchange, link: bytes, header: Any, parts: Any, answers: bool, now_ns: int) -> Any:
+        channel = self.inputs.get(header.channel)
+        if channel is not None:
+            header.incarnation = channel.peer_incarnation
+            if not channel.follows(header.session, header.sequence) and header.position <= channel.next:
+                channel._session, channel._sequence = header.session, header.sequence
+        return receive(self, link, header, parts, answers, now_ns)
+
+    return {(Exchange, "_data"): taken}
+
+
+def _no_fence_at_the_store() -> Patches:
+    return {(Account, "fence"): lambda self, run, incarnation: None}
+
+
+def _trust_a_shorter_log() -> Patches:
+    """A recovering task is told half of what is held of its log."""
+    logs_for = Holdings.logs_for
+
+    def half(self: Holdings, asker: Any, depends: Any) -> Any:
+        told = logs_for(self, asker, depends)
+        return [replace(delta, bytes=delta.bytes[: len(delta.bytes) // 2]) for delta in told]
+
+    return {(Holdings, "logs_for"): half}
+
+
+def _no_digest() -> Patches:
+    def believed(self: RollingDigest, packed: Any, expected: int) -> bool:
+        self.feed(packed)
+        return True
+
+    return {
+        (RollingDigest, "feed_if"): believed,
+        (OutputChannel, "_check_known"): lambda self, place, expected: None,
+        (OutputChannel, "_compare"): _as_if_equal,
+        (SinkChannel, "_compare"): lambda self: None,
+    }
+
+
+def _as_if_equal(self: Any) -> None:
+    self._expected = None
+    self._cursor = self.log.end_place
+
+
+def _count_a_batch_twice() -> Patches:
+    """A frame that overlaps what is here is taken as a whole."""
+
+    def again(self: InputChannel, header: Any, payload: Any) -> bool:
+        if header.position < self.next < header.position + header.count:
+            header.position = self.next
+            self._digest.adopt(0)
+            return accept(self, replace_digest(self, header, payload), payload)
+        return accept(self, header, payload)
+
+    def replace_digest(self: InputChannel, header: Any, payload: Any) -> Any:
+        trial = self._digest.copy()
+        header.digest = trial.feed(payload)
+        return header
+
+    accept = InputChannel.accept
+    return {(InputChannel, "accept"): again}
+
+
+def _write_rows_again() -> Patches:
+    """A sink does not look at what its store has."""
+    opened = SinkChannel.open
+
+    def forgetful(self: SinkChannel, held: Any, aligned: bool) -> None:
+        opened(self, replace(held, next=max(self.position, 0), digest=self.digest), aligned)
+
+    return {(SinkChannel, "open"): forgetful}
+
+
+def _answer_while_collecting() -> Patches:
+    return {(causal.task, "ANSWERS_UPSTREAM"): frozenset((State.COLLECTING, State.REPLAYING, State.RUNNING))}
+
+
+def _no_alignment() -> Patches:
+    """Elements behind a barrier are delivered before it has come on all inputs."""
+    head_count = InputChannel.head_count
+
+    def unblocked(self: InputChannel, elements_max: int, bytes_max: int) -> int:
+        blocked, self.blocked = self.blocked, False
+        count = head_count(self, elements_max, bytes_max)
+        self.blocked = blocked
+        head = self._queue[0] if self._queue else None
+        return 0 if blocked and head is not None and head.kind == BARRIER else count
+
+    return {(InputChannel, "head_count"): unblocked}
+
+
+def _complete_with_one_missing() -> Patches:
+    """A checkpoint counts as complete when all tasks but one have acknowledged it."""
+    acknowledged = Coordinator.acknowledged
+
+    def hasty(self: Any, task: str, epoch: int, files: Any, now_ns: int, outbox: Any) -> None:
+        absent = sorted(set(self._roster.seats) - {*self._acks, task})
+        if len(absent) == 1 and self.under_way == epoch and not self.writing:
+            self._acks[absent[0]] = self.files.get(absent[0], ())
+        acknowledged(self, task, epoch, files, now_ns, outbox)
+
+    return {(Coordinator, "acknowledged"): hasty}
+
+
+def _snapshot_of_what_waits() -> Patches:
+    """The cut says that elements were delivered that only wait in a queue."""
+    freeze = Checkpointing.freeze
+
+    def wrong(self: Checkpointing, cut: Cut) -> None:
+        inputs = {channel: (where[0] + 1, *where[1:]) for channel, where in cut.inputs.items()}
+        freeze(self, replace(cut, inputs=inputs))
+
+    return {(Checkpointing, "freeze"): wrong}
+
+
+def _clock_is_not_logged() -> Patches:
+    record = Schedule.record
+    return {(Schedule, "record"): lambda self, told: None if type(told) is Clock else record(self, told)}
+
+
+def _timers_do_not_fire_in_a_replay() -> Patches:
+    replay_next = Execution._replay_next
+
+    def skipping(self: Execution, effects: Any) -> bool:
+        if type(self.schedule.peek()) is Timer:
+            self.schedule.take(Timer)
+            return True
+        return replay_next(self, effects)
+
+    return {(Execution, "_replay_next"): skipping}
+
+
+def _ask_the_world_again() -> Patches:
+    """A call runs again in a replay, and its new answer counts."""
+    call = CausalServices.call
+
+    def anew(self: CausalServices, ask: Callable[[], bytes]) -> bytes:
+        told = call(self, ask)
+        return ask() if self._schedule.replaying else told
+
+    return {(CausalServices, "call"): anew}
+
+
+def _store_without_determinants() -> Patches:
+    return {(Account, "merge"): lambda self, deltas: ()}
+
+
+def _forget_in_flight() -> Patches:
+    """What a peer asks for again is not sent again."""
+    welcome = OutputChannel.welcome
+
+    def onward(self: OutputChannel, told: Any, replaying: bool, now_ns: int) -> bool:
+        news = welcome(self, told, replaying, now_ns)
+        if news and self._expected is None:
+            self._cursor = self.log.end_place
+        return news
+
+    return {(OutputChannel, "welcome"): onward}
+
+
+def _ignore_gaps() -> Patches:
+    follows = InputChannel.follows
+
+    def lenient(self: InputChannel, session: int, sequence: int) -> bool | None:
+        return True if follows(self, session, sequence) is False else follows(self, session, sequence)
+
+    return {(InputChannel, "follows"): lenient}
+
+
+def _take_a_longer_log_unchecked() -> Patches:
+    """A delta that leaves a gap is appended all the same."""
+    check = DeterminantLog.check
+
+    def lenient(self: DeterminantLog, delta: Any, reach: int = 0) -> int:
+        try:
+            return check(self, delta, reach)
+        except PeerViolation:
+            return int(max(self.extent(delta.epoch), delta.offset + len(delta.bytes)))
+
+    own = InputChannel.follows
+    return {
+        (DeterminantLog, "check"): lenient,
+        (InputChannel, "follows"): lambda self, session, sequence: own(self, session, sequence) is not None,
+    }
+
+
+def _amnesia() -> Patches:
+    """Promotions are not journaled."""
+    take = Outbox.take
+
+    def unwritten(self: Outbox) -> Any:
+        effects = take(self)
+        return [e for e in effects if not (isinstance(e, Journal) and e.record["kind"] == "promoted")]
+
+    return {(Outbox, "take"): unwritten}
+
+
+def _same_incarnation() -> Patches:
+    """A promoted standby takes the number of the one it replaces."""
+    apply = Roster.apply
+
+    def stuck(self: Roster, record: Any) -> None:
+        if record["kind"] == "promoted" and record["incarnation"] > 1:
+            record["incarnation"] = 1
+        apply(self, record)
+
+    return {(Roster, "apply"): stuck}
+
+
+def _forget_dependencies() -> Patches:
+    return {(Holdings, "depend"): lambda self, extents: None}
+
+
+def _orphans_stay() -> Patches:
+    return {(causal.inquiry, "beyond"): lambda depends, lost: None}
+
+
+def _rows_stay() -> Patches:
+    return {(SinkChannel, "orphaned"): lambda self, held, rollback: None}
+
+
+SABOTAGES: dict[str, Callable[[], Patches]] = {
+    made.__name__[1:].replace("_", "-"): made
+    for made in (
+        _skip_a_delta,
+        _deliver_before_storing,
+        _truncate_determinants_early,
+        _truncate_in_flight_early,
+        _no_fence_between_tasks,
+        _no_fence_at_the_store,
+        _trust_a_shorter_log,
+        _no_digest,
+        _count_a_batch_twice,
+        _write_rows_again,
+        _answer_while_collecting,
+        _no_alignment,
+        _complete_with_one_missing,
+        _snapshot_of_what_waits,
+        _clock_is_not_logged,
+        _timers_do_not_fire_in_a_replay,
+        _ask_the_world_again,
+        _store_without_determinants,
+        _forget_in_flight,
+        _ignore_gaps,
+        _take_a_longer_log_unchecked,
+        _amnesia,
+        _same_incarnation,
+        _forget_dependencies,
+        _orphans_stay,
+        _rows_stay,
+    )
+}
+
+
+@contextmanager
+def sabotaged(name: str) -> Iterator[None]:
+    """The protocol without the rule that `name` breaks.
+
+    Raises:
+        KeyError: there is no such sabotage.
+    """
+    with ExitStack() as stack:
+        for (where, attribute), instead in SABOTAGES[name]().items():
+            stack.enter_context(patch.object(where, attribute, instead))
+        yield

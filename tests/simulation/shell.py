@@ -1,0 +1,236 @@
+"""The shell around a simulated task: performs effects as `causal.shell` does, on what the simulation has instead.
+
+Stores, partitions and the disk may be away, slow or full; a write that a death interrupts never happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from causal.effects import (
+    Effect,
+    Found,
+    OpenSink,
+    Phase,
+    ReadSegment,
+    ReadSource,
+    RemoveSegments,
+    Reply,
+    Send,
+    SnapshotReady,
+    SourceCompleted,
+    SpillSegment,
+    TruncateSink,
+    WithdrawRows,
+    WriteBundle,
+    WriteSnapshot,
+)
+from causal.errors import Unavailable
+from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten, SourceRead
+from causal.task import TaskProtocol
+from operators.membership import Reported
+from tests.simulation.clockwork import MS
+from tests.simulation.network import Connection
+from tests.simulation.peers import Violated
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+SNAPSHOT_TRIES_MAX = 5
+
+
+class Shell:
+    """What one process has of the world.
+
+    Attributes:
+        reads: reads of partitions that had nothing yet, by channel: (position, count).
+        rotten: the disk gives back spilled segments damaged.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self.dialled: dict[int, Connection] = {}
+        self.reads: dict[int, tuple[int, int]] = {}
+        self.segments: dict[int, dict[int, bytes]] = {}
+        self.rotten = False
+        self.first_record_ns: int | None = None
+
+    def clear(self) -> None:
+        """The task begins anew in this process."""
+        self.reads.clear()
+        self.segments.clear()
+
+    def perform(self, effect: Effect) -> bool:
+        """False if it must be tried again before anything else: a store is away."""
+        return _PERFORMERS[type(effect)](self, effect)
+
+    def _send(self, effect: Send) -> bool:
+        connection = self.dialled.get(effect.target)
+        if connection is not None:
+            self._world.network.send(connection, tuple(effect.parts))
+        return True
+
+    def _reply(self, effect: Reply) -> bool:
+        self._world.network.reply(self._process.slot, effect.link, tuple(effect.parts))
+        return True
+
+    def _open_sink(self, effect: OpenSink) -> bool:
+        store = self._world.stores[effect.channel]
+        if not store.reachable(self._world.clock.now_ns):
+            return False
+        self._process.answers.append(SinkOpened(effect.channel, store.open(self._incarnation)))
+        return True
+
+    def _write_bundle(self, effect: WriteBundle) -> bool:
+        store = self._world.stores[effect.channel]
+        if not store.reachable(self._world.clock.now_ns):
+            return False
+        store.write(effect.bundle)
+        self._world.observer.wrote(store, effect.channel, effect.bundle)
+        return True
+
+    def _withdraw(self, effect: WithdrawRows) -> bool:
+        held = self._world.stores[effect.channel].withdraw(effect.mark, self._incarnation)
+        self._process.answers.append(SinkOpened(effect.channel, held))
+        return True
+
+    def _truncate_sink(self, effect: TruncateSink) -> bool:
+        self._world.stores[effect.channel].truncate(effect.epoch, self._incarnation)
+        return True
+
+    @property
+    def _incarnation(self) -> int:
+        return self._process.membership.incarnation
+
+    def _read_source(self, effect: ReadSource) -> bool:
+        self.read(effect.channel, effect.position, effect.count_max)
+        return True
+
+    def read(self, channel: int, position: int, count_max: int) -> None:
+        partition, now_ns = self._world.partitions[channel], self._world.clock.now_ns
+        self._world.began_ns = self._world.began_ns or now_ns
+        ready = min(partition.available(now_ns, self._world.began_ns) - position, count_max)
+        if ready <= 0 and position < partition.records:
+            self.reads[channel] = (position, count_max)
+            return
+        self.reads.pop(channel, None)
+        count = self._world.rng.randint(1, ready) if ready > 0 else 0
+        self.first_record_ns = self.first_record_ns or now_ns
+        records = partition.read(position, count)
+        self._process.answers.append(
+            SourceRead(channel, position, records, now_ns, position + count == partition.records)
+        )
+
+    def _source_completed(self, effect: SourceCompleted) -> bool:
+        self._world.partitions[effect.channel].completed(effect.position)
+        return True
+
+    # -- the disk ------------------------------------------------------------------------------------
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        slow = self._world.clock.now_ns < self._world.disk.slow_until_ns
+        self._world.clock.after(self._world.rng.randint(20_000, 200 * MS if slow else 3 * MS), action)
+
+    def _answer(self, task: TaskProtocol | None, event: Event) -> None:
+        if self._process.living and self._process.task is task:
+            self._process.from_disk.append(event)
+            self._process.poke(0)
+
+    def _write_snapshot(self, effect: WriteSnapshot) -> bool:
+        task, tried = self._process.task, 0
+        name = f"checkpoints/{self._process.membership.name}/e{effect.epoch:08d}-i{self._incarnation}.snap"
+
+        def write() -> None:
+            nonlocal tried
+            if not self._process.living:
+                return  # torn: what was written aside is never looked at
+            try:
+                file = self._world.disk.write(name, effect.parts, self._world.clock.now_ns)
+            except Unavailable as problem:
+                tried += 1
+                if tried == SNAPSHOT_TRIES_MAX:
+                    self._process.fail(problem)
+                else:
+                    self._world.clock.after(200 * MS * tried, write)
+                return
+            self._answer(task, SnapshotWritten(effect.epoch, file))
+
+        self._soon(write)
+        return True
+
+    def _snapshot_ready(self, effect: SnapshotReady) -> bool:
+        files = [list(file) for file in effect.files]
+        self._process.report(Reported("snapshot", {"epoch": effect.epoch, "files": files}))
+        return True
+
+    def _spill(self, effect: SpillSegment) -> bool:
+        task = self._process.task
+        payloads = {entry.first: entry.payload or b"" for entry in effect.entries}
+        first, count = effect.entries[0].first, effect.entries[-1].next - effect.entries[0].first
+
+        def write() -> None:
+            if self._process.task is not task:
+                return
+            if self._world.clock.now_ns < self._world.disk.full_until_ns:
+                self._answer(task, SegmentFailed(effect.channel, effect.segment))
+                return
+            self.segments[effect.segment] = payloads
+            self._answer(task, SegmentWritten(effect.channel, effect.segment, first, count))
+
+        self._soon(write)
+        return True
+
+    def _load_segment(self, effect: ReadSegment) -> bool:
+        task = self._process.task
+
+        def read() -> None:
+            if self._process.task is not task or not self._process.living:
+                return
+            if effect.segment not in self.segments:
+                raise Violated(f"spill: segment {effect.segment} of {self._process.slot} is read after it was removed")
+            if self.rotten:
+                self._process.fail(Unavailable(f"segment {effect.segment} does not match its digest"))
+                return
+            self._answer(task, SegmentRead(effect.channel, effect.segment, self.segments[effect.segment]))
+
+        self._soon(read)
+        return True
+
+    def _remove_segments(self, effect: RemoveSegments) -> bool:
+        for segment in effect.segments:
+            self.segments.pop(segment, None)
+        return True
+
+    def _phase(self, effect: Phase) -> bool:
+        told = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}
+        self._process.report(Reported("phase", told))
+        return True
+
+    def _found(self, effect: Found) -> bool:
+        finding = effect.finding
+        orphan = None if finding.orphan is None else list(finding.orphan)
+        told = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+        self._process.report(Reported("finding", {"number": effect.number, "finding": told}))
+        return True
+
+
+_PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
+    Send: Shell._send,
+    Reply: Shell._reply,
+    OpenSink: Shell._open_sink,
+    WriteBundle: Shell._write_bundle,
+    WithdrawRows: Shell._withdraw,
+    TruncateSink: Shell._truncate_sink,
+    ReadSource: Shell._read_source,
+    SourceCompleted: Shell._source_completed,
+    WriteSnapshot: Shell._write_snapshot,
+    SnapshotReady: Shell._snapshot_ready,
+    SpillSegment: Shell._spill,
+    ReadSegment: Shell._load_segment,
+    RemoveSegments: Shell._remove_segments,
+    Phase: Shell._phase,
+    Found: Shell._found,
+}
+"""Each performs one effect; false if it must be tried again before anything else (a store is away)."""

@@ -1,0 +1,60 @@
+"""A failing scenario made smaller: fewer faults, a smaller graph, fewer records, as long as the same promise breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.simulation.scenario import Scenario
+from tests.simulation.trial import Outcome, run
+
+TRIES_MAX = 300
+_SMALLER_LAYERS = ((1, 1), (2, 1), (1, 1, 1), (1, 2, 1), (2, 1, 1), (1, 1, 1, 1), (2, 2, 1))
+
+
+def shrink(outcome: Outcome, sabotage: str = "") -> tuple[Outcome, int]:
+    """The smallest scenario found that breaks the same promise, and how many runs that took.
+
+    Returns the outcome itself where nothing smaller fails alike.
+    """
+    best, tries = outcome, 0
+    progress = True
+    while progress and tries < TRIES_MAX:
+        progress = False
+        for smaller in _smaller(best.scenario):
+            tries += 1
+            tried = run(smaller, sabotage)
+            if tried.problem and tried.sort == outcome.sort:
+                best, progress = tried, True
+                break
+            if tries == TRIES_MAX:
+                break
+    return best, tries
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Candidates, the greatest steps first."""
+    faults = scenario.faults
+    for size in (len(faults), len(faults) // 2, 1):
+        for start in range(0, len(faults), size) if size else ():
+            yield replace(scenario, faults=faults[:start] + faults[start + size :])
+    for layers in _SMALLER_LAYERS:
+        if (sum(layers), len(layers)) < (sum(scenario.layers), len(scenario.layers)):
+            yield replace(scenario, layers=layers)
+    for change in (
+        {"shortcut": False},
+        {"fan_out": False},
+        {"production": False},
+        {"partitions": 1},
+        {"tcp": False},
+        {"standbys": "per-task"},
+        {"batch_elements": 1},
+        {"inflight_memory_bytes": 1 << 20},
+    ):
+        if any(getattr(scenario, name) != value for name, value in change.items()):
+            yield replace(scenario, **change)
+    for records in (scenario.records // 4, scenario.records // 2, scenario.records - 5):
+        if 0 < records < scenario.records:
+            yield replace(scenario, records=records)
+    for kind in scenario.kinds:
+        yield replace(scenario, kinds=tuple(each for each in scenario.kinds if each != kind))

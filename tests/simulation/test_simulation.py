@@ -1,0 +1,150 @@
+"""The simulator in the test suite: a few hundred seeds, its own teeth, and what a sharing depth promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from causal.topology import FULL_DEPTH
+from tests.simulation.__main__ import main
+from tests.simulation.clockwork import MS
+from tests.simulation.diagram import drawn
+from tests.simulation.sabotage import SABOTAGES
+from tests.simulation.scenario import FAULTS, Fault, Scenario, draw
+from tests.simulation.shrink import shrink
+from tests.simulation.trial import Outcome, run
+
+SEEDS = 300
+GROUP = 20
+FOUND_WITHIN_SEEDS = 2000
+ROOT = Path(__file__).parents[2]
+
+
+def failing(outcomes: list[Outcome]) -> str:
+    return "\n".join(
+        f"{o.problem}\n  again: python -m tests.simulation --first {o.scenario.seed} --seeds 1"
+        for o in outcomes
+        if o.problem
+    )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, GROUP))
+def test_every_promise_is_kept_whatever_fails(first: int) -> None:
+    outcomes = [run(draw(seed)) for seed in range(first, first + GROUP)]
+    assert not failing(outcomes), failing(outcomes)
+    assert sum(outcome.figures["checks"] for outcome in outcomes) > 100 * GROUP
+
+
+def test_the_seeds_of_this_suite_meet_every_fault_and_every_way_to_recover() -> None:
+    drawn_kinds = {fault.kind for seed in range(SEEDS) for fault in draw(seed).faults}
+    assert drawn_kinds == set(FAULTS)
+
+
+@pytest.mark.parametrize("name", list(SABOTAGES))
+def test_a_broken_rule_is_found(name: str) -> None:
+    found = next((seed for seed in range(FOUND_WITHIN_SEEDS) if run(draw(seed), name).problem), None)
+    assert found is not None, f"{name} is not found: a hole in the checkers"
+
+
+def test_a_sabotage_ends_with_its_run() -> None:
+    assert run(draw(0), "skip-a-delta").problem
+    assert not run(draw(0)).problem
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11])
+def test_the_same_seed_is_the_same_run(seed: int) -> None:
+    assert run(draw(seed)).digest == run(draw(seed)).digest != run(draw(seed + 1)).digest
+
+
+def test_the_same_seed_is_the_same_run_in_another_process() -> None:
+    code = "from tests.simulation.trial import run; from tests.simulation.scenario import draw; "
+    code += "print([run(draw(seed)).digest for seed in (2, 5, 8, 13)])"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+def test_a_failure_is_made_smaller_and_can_be_drawn() -> None:
+    found = next(o for o in (run(draw(seed), "trust-a-shorter-log") for seed in range(200)) if o.problem)
+    smaller, tries = shrink(found, "trust-a-shorter-log")
+    assert smaller.problem and smaller.sort == found.sort and tries > 0
+    was, now = found.scenario, smaller.scenario
+    assert (len(now.faults), sum(now.layers), now.records) < (len(was.faults), sum(was.layers), was.records)
+    picture = ElementTree.fromstring(drawn(now, "trust-a-shorter-log"))
+    words = " ".join(text for text in picture.itertext())
+    assert (
+        found.sort.split(": ")[1] in words
+        and "✕" in words
+        and len(list(picture.iter("{http://www.w3.org/2000/svg}line"))) > 20
+    )
+
+
+def test_the_command_line_says_how_to_repeat_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--sabotage", "skip-a-delta", "--first", "0", "--jobs", "1"]) == 0
+    assert "skip-a-delta: found by seed" in capsys.readouterr().out
+    assert main(["--seeds", "2", "--jobs", "1"]) == 0
+    assert "2 passed, 0 failed" in capsys.readouterr().out
+
+
+# -- what a sharing depth promises (item 2 of the masking rule, D3) ----------------------------------------
+
+
+def _neighbours_die(seed: int, depth: int, dead: int) -> Outcome:
+    """Six tasks in a row; `dead` neighbours are killed in the same instant, well into the job."""
+    like = draw(seed)
+    row = Scenario(
+        seed=seed,
+        layers=(1, 1, 1, 1, 1, 1),
+        shortcut=False,
+        fan_out=False,
+        production=False,
+        partitions=1,
+        records=80,
+        batch_every_ms=5,
+        depth=depth,
+        guarantee="causal",
+        kinds=("clock", "random", "call", "user"),
+        checkpoint_ms=5000,
+        credit_bytes=1 << 20,
+        batch_elements=like.batch_elements,
+        inflight_memory_bytes=1 << 20,
+        standbys="per-task",
+        latency_us=like.latency_us,
+        tcp=False,
+        faults=(),
+    )
+    # Not the sink: its store outlives it, and so would mask more than the depth says.
+    first = seed % (len(row.layers) - 1 - dead) if dead < len(row.layers) - 1 else 0
+    return run(replace(row, faults=(Fault("several", (400 + seed) * MS, first, dead - 1),)))
+
+
+@pytest.mark.parametrize(("depth", "dead"), [(1, 1), (2, 2), (3, 3), (FULL_DEPTH, 5)])
+def test_a_depth_of_f_masks_f_neighbours_that_die_together(depth: int, dead: int) -> None:
+    outcomes = [_neighbours_die(seed, depth, dead) for seed in range(25)]
+    assert not failing(outcomes), failing(outcomes)
+    assert sum(outcome.figures["rollbacks"] for outcome in outcomes) == 0
+    assert sum(outcome.figures["withdrawn rows"] for outcome in outcomes) == 0
+    assert sum(outcome.figures["recovered: standby"] for outcome in outcomes) == 25 * dead
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_one_more_than_the_depth_rolls_back_what_depends_on_what_is_lost(depth: int) -> None:
+    outcomes = [_neighbours_die(seed, depth, depth + 1) for seed in range(25)]
+    assert not failing(outcomes), failing(outcomes)
+    assert sum(outcome.figures["rollbacks"] for outcome in outcomes) > 0
