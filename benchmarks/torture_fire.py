@@ -102,6 +102,10 @@ class Fire:
         if victim := self._one(self._standbys()):
             self._kill("standby", victim)
 
+    def _kill_companion(self) -> None:
+        if victim := self._one(self.run.companions()):
+            self._kill("companion", victim)
+
     def _kill_server(self, name: str) -> None:
         if pid := self.run.servers().get(name):
             self._kill(name, (name, pid))
@@ -240,6 +244,7 @@ def _killing(name: str) -> Callable[[Fire], None]:
 _FAULTS: dict[str, tuple[float, Callable[[Fire], None]]] = {
     "kill a task": (8, Fire._kill_task),
     "kill a standby": (2, Fire._kill_standby),
+    "kill a companion": (0.5, Fire._kill_companion),
     "kill the supervisor": (1.5, _killing("supervisor")),
     "kill the agent": (1.5, _killing("agent")),
     "kill several tasks": (2.5, Fire._kill_several),

@@ -15,7 +15,7 @@ from benchmarks import torture_leaks
 from benchmarks.runs import HERE
 from benchmarks.torture_jobs import Target
 from benchmarks.torture_processes import AGENT, SUPERVISOR, kill, of_job, server, workers
-from standby.processes import kill_marked
+from standby.processes import kill_marked, marked
 
 GONE_S = 15.0
 """How long all of a job's killed processes may take to be gone."""
@@ -101,6 +101,10 @@ class TortureRun:
     def workers(self) -> dict[str, int]:
         """Slot → process, of tasks and standbys that live."""
         return {slot: pid for slot, pid in workers(self.state).items() if slot.startswith("w")}
+
+    def companions(self) -> dict[str, int]:
+        """All processes that the job's sources have beside it: a Spark driver, its Java machine, its Python workers."""
+        return {f"{p.slot} {p.pid}": p.pid for p in marked(self.state) if not p.slot.startswith("w")}
 
     def kill_root(self) -> bool:
         """SIGKILL `causal run` alone; supervisor and agent end by themselves."""

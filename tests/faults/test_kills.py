@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.torture_processes import kill
-from tests.faults.conftest import FraudChain
+from tests.faults.conftest import FraudChain, HeldChain
 
 Fraud = Callable[..., FraudChain]
+Held = Callable[..., HeldChain]
 
 TASKS = ("shop/0", "web/0", "score/0", "score/1", "totals/0", "totals/1", "ledger/0", "out/0")
 
@@ -23,8 +24,13 @@ def kills(*moments: str) -> list[str]:
     return [part for moment in moments for part in ("--kill", moment)]
 
 
-def test_every_task_in_turn(fraud: Fraud) -> None:
-    chain = fraud(9.0, *kills(*(f"{task}@{3.0 + 0.6 * turn}" for turn, task in enumerate(TASKS))))
+def test_every_task_in_turn(held: Held) -> None:
+    chain = held()
+    chain.job.until_warm()
+    for task in TASKS:
+        dying = chain.job.pid_of(task)
+        kill(dying)
+        chain.job.until_replaced(dying)
     report = chain.finish_exactly()
     assert [recovery["task"] for recovery in report["recoveries"]] == list(TASKS)
     assert {recovery["mode"] for recovery in report["recoveries"]} == {"standby"}
@@ -34,19 +40,20 @@ TOGETHER = {
     "apart": ("shop/0", "ledger/0"),
     "neighbours": ("score/0", "totals/1"),
     "before the sink": ("ledger/0", "out/0"),
+    "all of them": TASKS,
 }
 
 
-@pytest.mark.parametrize("name", TOGETHER)
-def test_several_tasks_at_the_same_moment(fraud: Fraud, name: str) -> None:
-    chain = fraud(4.0, *kills(*(f"{task}@2.5" for task in TOGETHER[name])))
-    report = chain.finish_exactly()
-    assert {recovery["task"] for recovery in report["recoveries"]} == set(TOGETHER[name])
-
-
-def test_every_task_at_the_same_moment(fraud: Fraud) -> None:
-    report = fraud(4.0, *kills(*(f"{task}@2.5" for task in TASKS))).finish_exactly()
-    assert Counter(recovery["task"] for recovery in report["recoveries"]) == Counter(TASKS)
+def test_several_tasks_at_the_same_moment(held: Held) -> None:
+    chain = held()
+    for group in TOGETHER.values():
+        chain.job.until_warm()
+        dying = [chain.job.pid_of(task) for task in group]
+        for pid in dying:
+            kill(pid)
+        chain.job.until_replaced(*dying)
+    recoveries = chain.finish_exactly()["recoveries"]
+    assert Counter(r["task"] for r in recoveries) == Counter(task for group in TOGETHER.values() for task in group)
 
 
 def test_more_neighbours_at_once_than_the_sharing_depth_covers(fraud: Fraud) -> None:
@@ -59,26 +66,21 @@ def test_more_neighbours_at_once_than_the_sharing_depth_covers(fraud: Fraud) -> 
     assert report["withdrawn"] > 0
 
 
-@pytest.mark.parametrize(
-    "moments",
-    [("score/0@2.5", "score/0@2.53", "score/0@2.8"), ("out/0@2.5", "out/0@2.6", "out/0@3.8")],
-    ids=["operator", "sink"],
-)
-def test_the_same_task_again_while_it_recovers(fraud: Fraud, moments: tuple[str, ...]) -> None:
-    report = fraud(4.5, *kills(*moments)).finish_exactly()
-    assert len(report["recoveries"]) == len(moments)
+def test_the_same_task_again_while_it_recovers(held: Held) -> None:
+    moments = ("score/0@2.5", "score/0@2.53", "score/0@2.8", "out/0@4.5", "out/0@4.6", "out/0@5.8")
+    chain = held(*kills(*moments))
+    chain.job.until("all of them have been killed", lambda view: len(view["recoveries"]) == len(moments))
+    report = chain.finish_exactly()
+    assert Counter(r["task"] for r in report["recoveries"]) == {"score/0": 3, "out/0": 3}
 
 
-def test_tasks_that_hang_are_replaced_and_wake_to_nothing(fraud: Fraud) -> None:
-    chain = fraud(5.0, heartbeat_ms=100, suspect_after_ms=600)
+def test_tasks_that_hang_are_replaced_and_wake_to_nothing(held: Held) -> None:
+    chain = held(heartbeat_ms=100, suspect_after_ms=600)
     chain.job.until_warm()
     stopped = {task: chain.job.pid_of(task) for task in ("score/1", "out/0")}
     for pid in stopped.values():
         kill(pid, signal.SIGSTOP)
-    chain.job.until(
-        "both are replaced",
-        lambda view: all(told["pid"] != stopped.get(told["task"], 0) for told in view["tasks"]),
-    )
+    chain.job.until_replaced(*stopped.values())
     for pid in stopped.values():
         kill(pid, signal.SIGCONT)
     report = chain.finish_exactly()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from benchmarks.torture_processes import kill
-from tests.faults.conftest import FraudChain
+from tests.faults.conftest import FraudChain, HeldChain
 from tests.faults.job import causal
 
 Fraud = Callable[..., FraudChain]
+Held = Callable[..., HeldChain]
 
 SERVERS = {
     "supervisor": ("standby.daemon",),
@@ -19,27 +18,16 @@ SERVERS = {
 }
 
 
-@pytest.mark.parametrize("name", SERVERS)
-def test_who_decides_and_who_starts_may_die_right_before_a_task(fraud: Fraud, name: str) -> None:
-    chain = fraud(5.0)
-    chain.job.until_warm()
-    task = chain.job.pid_of("score/0")
-    servers = [chain.job.server(module) for module in SERVERS[name]]
-    for pid in (*servers, task):
-        kill(pid)
+def test_who_decides_and_who_starts_may_die_right_before_a_task(held: Held) -> None:
+    chain = held()
+    for modules in SERVERS.values():
+        chain.job.until_warm()
+        task = chain.job.pid_of("score/0")
+        for pid in (*(chain.job.server(module) for module in modules), task):
+            kill(pid)
+        chain.job.until_replaced(task)
     report = chain.finish_exactly()
-    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"]
-
-
-def test_who_decides_dies_while_a_task_recovers(fraud: Fraud) -> None:
-    chain = fraud(5.5)
-    chain.job.until_warm()
-    assert causal(chain.job.directory, "kill", "totals/0", "--state-dir", str(chain.job.state)) == (0, "")
-    chain.job.until("the failure is known", lambda view: view["recoveries"] or None)
-    kill(chain.job.server("standby.daemon"))
-    kill(chain.job.pid_of("out/0"))
-    report = chain.finish_exactly()
-    assert {recovery["task"] for recovery in report["recoveries"]} == {"totals/0", "out/0"}
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * len(SERVERS)
 
 
 def test_every_process_dies_twice_and_the_job_is_resumed_twice(fraud: Fraud) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.torture_processes import SUPERVISOR, kill, server
+from benchmarks.torture_processes import AGENT, SUPERVISOR, kill, server
 from tests.faults.conftest import HeldChain
 from tests.faults.job import WAIT_S, Job, environment, wait_for
 
@@ -25,7 +25,7 @@ def until_another(job: Job, dead: int) -> None:
 
 @pytest.mark.parametrize("task", ["score/0", "out/0"])
 def test_the_supervisor_dies_at_any_moment_of_a_recovery(held: Held, task: str) -> None:
-    chain = held("--checkpoint-interval", "0.5")
+    chain = held("--checkpoint-interval", "0.3")
     job = chain.job
     view = job.until_warm()
     done = view["checkpoint"]["count"]
@@ -44,21 +44,21 @@ def test_the_supervisor_dies_at_any_moment_of_a_recovery(held: Held, task: str) 
     assert [recovery["task"] for recovery in report["recoveries"]] == [task] * len(MOMENTS_S)
 
 
-@pytest.mark.parametrize("module", ["standby.daemon", "standby.agent"])
-def test_a_second_one_of_the_same_job_is_refused(held: Held, module: str) -> None:
+def test_a_second_one_of_the_same_job_is_refused(held: Held) -> None:
     chain = held()
     chain.job.until_warm()
-    first = chain.job.server(module)
-    second = subprocess.run(
-        [sys.executable, "-m", module, str(chain.job.state)],
-        cwd=chain.job.directory,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert second.returncode == 2 and len(second.stderr.splitlines()) == 1, second.stderr
-    assert "another" in second.stderr and str(chain.job.state) in second.stderr
-    assert chain.job.server(module) == first
+    for module in (SUPERVISOR, AGENT):
+        first = chain.job.server(module)
+        second = subprocess.run(
+            [sys.executable, "-m", module, str(chain.job.state)],
+            cwd=chain.job.directory,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert second.returncode == 2 and len(second.stderr.splitlines()) == 1, second.stderr
+        assert "another" in second.stderr and str(chain.job.state) in second.stderr
+        assert chain.job.server(module) == first
     assert chain.finish_exactly()["recoveries"] == []
