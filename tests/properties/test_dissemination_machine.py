@@ -15,7 +15,7 @@ from causal import wire
 from causal.dissemination import Holdings, Seen
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.log import LogDelta
-from causal.rollback import Extent
+from causal.rollback import Extent, vector_of
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 
 TASKS_MAX = 5
@@ -139,6 +139,10 @@ class Dissemination(RuleBasedStateMachine):
         for edge in self.edges:
             self._holds_all(edge.target, edge.source)
         if self.tasks[0].partial:
+            for edge in self.edges:
+                told = vector_of(self.tasks[edge.target].dependencies())
+                for owner, epoch, extent in self.tasks[edge.source].dependencies():
+                    assert told.get((owner, epoch), 0) >= extent, "who depends on a task depends on all it depends on"
             return
         for task in self.topology.tasks:
             for ancestor in self.topology.ancestors(task.index):
@@ -163,6 +167,8 @@ class Dissemination(RuleBasedStateMachine):
             assert set(holdings.logs) == {holdings.task} | {t for t, hops in distance.items() if hops <= self.depth}
             for owner, epoch, extent in holdings.dependencies():
                 assert extent <= len(self.written[owner].get(epoch, b""))
+                near = owner == holdings.task or distance[TaskIndex(owner)] <= self.depth
+                assert not near or holdings.logs[owner].extent(epoch) >= extent, "always no orphans"
             assert holdings.missing() == [], "nobody is an orphan while nobody fails"
 
 

@@ -1,0 +1,196 @@
+"""A chain that dies at any moment, again and again, gives what one that never died gives, byte for byte.
+
+Each life begins with what the last complete snapshots restore, full ones and increments in any order, encoded while the
+chain went on; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from causal.ports import Chain, Output, SnapshotJob
+from operators import Operator
+from tests.unit.operators.scene import Services, keyed, listed
+
+MS = 1_000_000
+KEYS = [0, "a", (1, "x"), None]
+NAMES = ["one", "two"]
+Bytes = list[tuple[int, int, int, bytes]]
+
+
+class Busy(Operator):
+    """A record is (key, what, number): puts, removes and re-inserts state, sets, moves and clears timers."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        _, what, number = record
+        state = ctx.state
+        if what == "put":
+            state[number] = {"n": [number, (number,)], "at": len(state)}
+        elif what == "remove" and state:
+            state.pop(next(iter(state)))
+        elif what == "clear":
+            state.clear()
+        elif what == "timer":
+            ctx.set_timer(ctx.now() + number / 1000, NAMES[number % 2])
+        elif what == "no timer":
+            ctx.clear_timer(NAMES[number % 2])
+        yield (ctx.key, what, list(state), ctx.random.random() if number % 5 == 0 else None)
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        ctx.state[name] = ctx.state.get(name, 0) + 1
+        if ctx.state[name] % 3 == 0:
+            ctx.set_timer(ctx.now() + 0.002, name)
+        yield (ctx.key, name, list(ctx.state.items()))
+
+
+def in_a_window(key: Any, records: list[Any], window: Any) -> list[Any]:
+    """Keys come in the order of their first elements."""
+    return [(key, len(records), records[0], records[-1], window.end)]
+
+
+def a_chain() -> Chain:
+    """State, timers and a counter in one task."""
+    return keyed(lambda stream: stream.process("busy", Busy(), parallelism=1), "busy/0")
+
+
+def a_window() -> Chain:
+    """Windows of ten milliseconds."""
+    return keyed(lambda stream: stream.window("w", 0.01, in_a_window), "w/0")
+
+
+@dataclass
+class Event:
+    """What the task did, what it asked for meanwhile, and what came out."""
+
+    what: str
+    told: Any
+    position: int
+    epoch: int
+    log: list[tuple[str, Any]]
+    given: Bytes
+
+
+def bytes_of(given: list[Output]) -> Bytes:
+    return [(ordinal, chunk.kind, chunk.count, bytes(chunk.body)) for ordinal, chunk in given]
+
+
+class Chains(RuleBasedStateMachine):
+    """Two chains side by side: `mortal` dies, `twin` never does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chains = [(a_chain(), a_chain()), (a_window(), a_window())]
+        self.events: list[list[Event]] = [[], []]
+        self.now_ns = 1_000_000 * MS
+        self.position = 0
+        self.epoch = 0
+        self.complete = [0, 0]
+        """How many events the complete snapshots cover."""
+        self.stored: list[list[list[bytes]]] = [[], []]
+        """Parts of the snapshots that restore each chain, oldest first."""
+        self.jobs: list[tuple[SnapshotJob, int] | None] = [None, None]
+
+    def _perform(self, chain: Chain, event: Event, services: Services) -> Bytes:
+        services.epoch_now = event.epoch
+        if event.what == "deliver":
+            return bytes_of(chain.deliver(0, listed(event.told), event.position, services))
+        return bytes_of(chain.fire(event.told, services))
+
+    def _live(self, place: int, what: str, told: Any) -> None:
+        event = Event(what, told, self.position, self.epoch, [], [])
+        mortal, twin = self.chains[place]
+        services = Services(start_ns=self.now_ns)
+        event.given = self._perform(twin, event, services)
+        event.log = services.log
+        again = Services(start_ns=self.now_ns)
+        assert self._perform(mortal, event, again) == event.given
+        assert again.log == event.log
+        self.events[place].append(event)
+
+    @rule(
+        records=st.lists(
+            st.tuples(
+                st.sampled_from(KEYS),
+                st.sampled_from(("put", "put", "remove", "clear", "timer", "timer", "no timer")),
+                st.integers(0, 12),
+            ),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    def deliver(self, records: list[Any]) -> None:
+        for place in range(len(self.chains)):
+            self._live(place, "deliver", records)
+        self.position += len(records)
+        self.now_ns += 3 * MS
+
+    @rule(later_ms=st.integers(0, 15))
+    def what_is_due_fires(self, later_ms: int) -> None:
+        self.now_ns += later_ms * MS
+        for place, (mortal, twin) in enumerate(self.chains):
+            due = twin.next_timer_ns()
+            assert mortal.next_timer_ns() == due
+            if due is not None and due <= self.now_ns:
+                self._live(place, "fire", self.now_ns)
+
+    @rule(full=st.booleans())
+    def a_barrier(self, full: bool) -> None:
+        """Both chains stand still for it; a snapshot that is not encoded yet is completed first."""
+        for place, (mortal, _) in enumerate(self.chains):
+            self._finish(place)
+            self.jobs[place] = (mortal.snapshot(full or not self.stored[place]), len(self.events[place]))
+        self.epoch += 1
+
+    @rule(keys_max=st.integers(1, 3))
+    def some_keys_are_encoded(self, keys_max: int) -> None:
+        for place in range(len(self.chains)):
+            self._step(place, keys_max)
+
+    @rule(full=st.booleans(), key=st.sampled_from(KEYS), records=st.booleans())
+    def a_snapshot_of_a_cleared_key(self, full: bool, key: Any, records: bool) -> None:
+        """What is gone from the state is gone from what is restored."""
+        self.deliver([(key, "put", 1), (key, "clear", 1)] if records else [(key, "put", 2)])
+        self.a_barrier(full)
+        for place in range(len(self.chains)):
+            self._finish(place)
+
+    def _step(self, place: int, keys_max: int) -> None:
+        under_way = self.jobs[place]
+        if under_way is not None and under_way[0].step(keys_max):
+            job, covers = under_way
+            self.stored[place] = [job.parts()] if job.full else [*self.stored[place], job.parts()]
+            self.complete[place] = covers
+            self.jobs[place] = None
+
+    def _finish(self, place: int) -> None:
+        while self.jobs[place] is not None:
+            self._step(place, 100)
+
+    @precondition(lambda self: any(self.stored))
+    @rule(place=st.integers(0, 1))
+    def die(self, place: int) -> None:
+        """What a standby holds is loaded, and the log is replayed."""
+        restored = (a_chain, a_window)[place]()
+        for parts in self.stored[place]:
+            restored.restore(parts)
+        for event in self.events[place][self.complete[place] :]:
+            services = Services(event.log)
+            assert self._perform(restored, event, services) == event.given
+            assert services.place == len(event.log), "a replay asks for all that was logged"
+        self.chains[place] = (restored, self.chains[place][1])
+        self.jobs[place] = None
+
+    @invariant()
+    def the_same_is_due(self) -> None:
+        for mortal, twin in self.chains:
+            assert mortal.next_timer_ns() == twin.next_timer_ns()
+
+
+TestChains = Chains.TestCase
+TestChains.settings = settings(max_examples=max(1, settings().max_examples // 2), stateful_step_count=50)
