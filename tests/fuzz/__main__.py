@@ -21,6 +21,7 @@ from tests.fuzz.seeds import CORPUS
 INPUT_BYTES_MAX = 4096
 HANGS_AFTER_S = 10
 PROCESS_MB_MAX = 512
+STARTS_WITHIN_S = 120
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,8 +56,9 @@ def fuzz(target: str, seconds: int, seed: int) -> Outcome:
             "-print_final_stats=1",
         ]  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.engine", target, *arguments], cwd=ROOT, capture_output=True, text=True
-        )
+            [sys.executable, "-m", "tests.fuzz.engine", target, *arguments], cwd=ROOT, capture_output=True, text=True,
+            timeout=STARTS_WITHIN_S + 3 * seconds,
+        )  # fmt: skip
     told = done.stdout + done.stderr
     found = set(folder.glob("*")) - before
     if done.returncode and not found:
