@@ -1,4 +1,4 @@
-"""A receiver against the stream it is sent: frames cut anywhere, overlapping, repeated, out of turn, damaged, given back.
+"""A receiver against the stream it is sent: frames that overlap, repeat, come out of turn, damaged, or are given back.
 
 It takes each chunk once, in order, or nothing of a frame at all; what it says it wants next is the truth.
 """
