@@ -34,13 +34,14 @@ def shared_memory(pid: int) -> set[Path]:
     return {Path(line[line.index("/dev/shm/") :].split(" (")[0]) for line in lines if "/dev/shm/" in line}
 
 
-def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path]) -> list[str]:
+def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path], well: bool = True) -> list[str]:
     """One line for each thing that a job that has ended left behind.
 
     Args:
         state: the job's directory.
         runtimes: its directories of sockets, as they were while it ran; each life has its own.
         shared: shared memory that its processes were seen to use.
+        well: it ended well, so its checkpoints are in order as well.
     """
     found = [f"process {pid}: {told}" for pid, told in of_job(state).items()]
     for runtime in sorted(runtimes):
@@ -48,7 +49,7 @@ def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path]) -> list
             found.append(f"the directory of sockets {runtime}")
         found += [f"socket {path}" for path in unix_sockets(runtime)]
     found += [f"spilled segment {path}" for path in _files(state / "spill")]
-    found += _stray_checkpoints(state)
+    found += _stray_checkpoints(state) if well else []
     found += [f"shared memory {path}" for path in sorted(shared) if path.exists()]
     return found
 

@@ -69,7 +69,7 @@ class Job:
         self._run: subprocess.Popen[str] | None = None
         self._runtimes: set[Path] = set()
         self._shared: set[Path] = set()
-        self._ended_by_itself = False
+        self._status: int | None = None
 
     # -- causal run ----------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class Job:
         if self._run is not None:
             self._run.communicate(timeout=WAIT_S)  # the one before has ended or been killed
         self._note_runtime()
-        self._ended_by_itself = False
+        self._status = None
         self._run = subprocess.Popen(
             command("run", *self.arguments, *arguments),
             cwd=self.directory,
@@ -100,7 +100,7 @@ class Job:
             raise AssertionError(f"`causal run` does not end\n{self.told()}") from None
         left = self.living()
         assert not left, f"still running after the job ended: {left}"
-        self._ended_by_itself = True
+        self._status = self._run.returncode
         return self._run.returncode, said.strip()
 
     def finish_well(self) -> dict[str, Any]:
@@ -228,9 +228,9 @@ class Job:
 
     def leaks(self) -> list[str]:
         """What a job that has ended by itself left behind; one that was killed could put nothing in order."""
-        if not self._ended_by_itself:
+        if self._status is None:
             return []
-        return torture_leaks.after(self.state.resolve(), self._runtimes, self._shared)
+        return torture_leaks.after(self.state.resolve(), self._runtimes, self._shared, well=self._status == 0)
 
     def close(self) -> None:
         """Leave nothing running, and no directory of sockets."""
