@@ -229,9 +229,10 @@ def _whole(run: TortureRun) -> bool:
 
 
 def _checked(run: TortureRun, witness: Witness, sums: Sums) -> Counter[str]:
-    """What the rows and the report say."""
+    """What the rows, the report and the logs say."""
+    tracebacks = Counter({f"traceback in {told}": 1 for told in run.tracebacks()})
     if run.status() != 0:
-        return Counter()
+        return tracebacks
     found = dict(run.target.check(run.out))
     sums.rows += found.pop("rows")
     report = run.report()
@@ -244,7 +245,7 @@ def _checked(run: TortureRun, witness: Witness, sums: Sums) -> Counter[str]:
         "visible rows contradicted" if run.target.config["sharing_depth"] == "full" else "rows withdrawn, not counted"
     )
     found[kind] = max(0, witness.contradicted() - withdrawn)
-    return Counter({kind: count for kind, count in found.items() if count})
+    return tracebacks + Counter({kind: count for kind, count in found.items() if count})
 
 
 def _kept(place: Path, run: TortureRun, fire: Fire, problems: list[str]) -> Path:

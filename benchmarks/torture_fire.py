@@ -20,6 +20,9 @@ from benchmarks.torture_run import TortureRun
 UP_S = 60.0
 """How long a resumed job may take until all of its tasks run."""
 
+RESUME_AGAIN = 0.35
+"""How likely it is that everything dies again before a resumed job is up."""
+
 LONG_S = 3.2
 """A hang that is longer than `suspect_after_ms`."""
 
@@ -165,6 +168,12 @@ class Fire:
         self.settle(everything=True)
 
     def _resume(self) -> None:
+        while self.rng.random() < RESUME_AGAIN:  # before it has come up, at any step of its coming up
+            self.faults["resumptions"] += 1
+            self.run.start("--resume")
+            time.sleep(self.rng.uniform(0.0, 1.5))
+            self.kills["every process while it resumes"] += self.run.kill_all()
+            self._note("  kill every process while it resumes")
         self.faults["resumptions"] += 1
         (self.run.state / "status.json").unlink(missing_ok=True)  # what is there next is of the new life
         self.run.start("--resume")

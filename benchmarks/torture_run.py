@@ -69,6 +69,17 @@ class TortureRun:
         lines = (self.place / "run.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
+    def tracebacks(self) -> list[str]:
+        """Errors that no process of the job was prepared for: file and last line of each."""
+        found: list[str] = []
+        for log in (*sorted((self.state / "logs").glob("*.log")), self.place / "run.log"):
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            for number, line in enumerate(lines):
+                if line.startswith("Traceback "):
+                    last = next((each for each in lines[number + 1 :] if each and not each.startswith(" ")), line)
+                    found.append(f"{log.name}: {last}")
+        return found
+
     def view(self) -> Mapping[str, Any] | None:
         """The supervisor's latest view; None before there is one."""
         try:
