@@ -119,13 +119,21 @@ class Cores:
         self._audit = audit
         self._frozen: list[bytes] = []
         self._others: dict[int, bytes] = {}
+        self._begun: dict[Any, int] = {}
         self._numbers: dict[bytes, int] = {}
         self._places: dict[Any, int] = {}
 
-    def begin(
+    def begin(self, index: int, incarnation: int, restored: int, rollback: int, retained: Knowledge) -> int:
+        """A new incarnation, restored from the snapshot with that number (-1: from the beginning)."""
+        key = (index, incarnation, restored, rollback, retained)
+        if key not in self._begun:
+            parts = self.values[restored] if restored >= 0 else ()
+            self._begun[key] = self._begin(index, incarnation, parts, self.values[rollback], retained)
+        return self._begun[key]
+
+    def _begin(
         self, index: int, incarnation: int, parts: tuple[bytes, ...], rollback: Rollback, retained: Knowledge
     ) -> int:
-        """A new incarnation, restored from `parts` (none: from the beginning)."""
         answers = Answers(index, incarnation)
         me = TaskIndex(index)
         chain = Witness(

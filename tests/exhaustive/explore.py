@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,11 +33,15 @@ class Found:
     transitions: int = 0
     depth: int = 0
     ended: int = 0
+    stopped: int = 0
+    """Ends in which the job said that user code is nondeterministic."""
     core_states: int = 0
     core_steps: int = 0
     audited: int = 0
     whole: bool = True
     breach: Breach | None = None
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How often each kind of action was taken."""
 
 
 @dataclass
@@ -115,12 +120,14 @@ class Exploration:
         for number, state in frontier:
             if self.world.done(state):
                 self._ends.append(number)
+                self.found.stopped += state.stopped
                 if self._breach(number, None, list(self._invariants.unfinished(state))):
                     return []
                 continue
             for action, fair in self.world.actions(state):
                 after, wrong = self.world.after(state, action)
                 self.found.transitions += 1
+                self.found.kinds[action[0]] += 1
                 if after.ticks > TICKS_MAX:
                     wrong = ["liveness: nothing can happen any more, and the job has not ended"]
                 known = len(self._numbers)

@@ -104,6 +104,11 @@ def _fields_of(value: object) -> tuple[str, ...]:
     return _fields[kind, own]
 
 
+def forget_fields() -> None:
+    """`WRITE_ONLY` has changed."""
+    _fields.clear()
+
+
 def _walk(value: Any, out: list[Any], met: dict[int, tuple[int, Any]]) -> None:
     kind = type(value)
     if kind in _ATOMS:

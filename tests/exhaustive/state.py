@@ -24,7 +24,8 @@ class State(NamedTuple):
         writing: (task, incarnation, epoch, snapshot) on its way to disk.
         acks: the snapshot with which each task acknowledged the checkpoint under way; -1 for none.
         restore: the snapshot of each task in the last complete checkpoint; -1 for none.
-        crashes, losses, asks: how many of them may still happen; ticks: how often the clock has moved.
+        crashes, losses, asks, hurries: how many of them may still happen; ticks: how often the clock has moved.
+        stopped: the job has ended with an error that names nondeterministic user code.
         lost: what an inquiry is about; findings: (task, incarnation, finding) that have been answered.
     """
 
@@ -41,7 +42,9 @@ class State(NamedTuple):
     crashes: int
     losses: int
     asks: int
+    hurries: int
     ticks: int
+    stopped: bool = False
     rollback: int = -1
     inquiry: int = 0
     lost: tuple[Extent, ...] = ()

@@ -15,7 +15,7 @@ _KINDS = {wire.DATA: "DATA", wire.HELLO: "HELLO", wire.WELCOME: "WELCOME", wire.
 
 
 class Story:
-    """Tells paths of one world, which may be a fresh one: numbers are given alike along a path."""
+    """Tells paths of one world, also of a fresh one: what an action names does not depend on what was met before."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -51,6 +51,7 @@ class Story:
             "complete": f"checkpoint {state.asked} is complete",
             "ask": f"checkpoint {state.complete + 1} is asked for",
             "wait": "nothing happens for a while",
+            "hurry": "the clock runs ahead",
             "inquire": "the supervisor asks everybody what depends on what is lost",
             "decide": "the supervisor decides who goes back",
         }

@@ -2,25 +2,88 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from tests.exhaustive.explore import Exploration
+from tests.exhaustive import frozen
+from tests.exhaustive.explore import Exploration, Found
 from tests.exhaustive.story import told
 from tests.exhaustive.world import Job
-from tests.exhaustive.worlds import CHAIN, MERGE, PAIR
+from tests.exhaustive.worlds import CHAIN, DIAMOND, JOBS, MERGE, PAIR
+
+STATES_MAX = 20_000
 
 SMALL = [
     Job("pair, two crashes", PAIR, records=1, crashes=2),
     Job("pair, checkpoint", PAIR, records=1, asks=1),
     Job("pair, zombie", PAIR, records=1, zombies=True),
+    Job("pair, timer", PAIR, records=1, timers=True),
+    Job("pair, loss", PAIR, records=1, losses=1),
+    Job("pair, orders travel", PAIR, records=1, travelling=True),
     Job("chain", CHAIN, records=1),
     Job("chain, depth 1", CHAIN, records=1, depth=1),
     Job("merge without failures", MERGE, records=1, crashes=0),
 ]
 
 
+def explored(job: Job, audit: bool = False) -> Found:
+    found = Exploration(job, STATES_MAX, audit).run()
+    assert found.breach is None, "\n".join(told(found, found.breach))
+    return found
+
+
 @pytest.mark.parametrize("job", SMALL, ids=lambda job: job.name)
 def test_every_invariant_holds_in_every_state(job: Job) -> None:
-    found = Exploration(job, 20_000).run()
-    assert found.breach is None, "\n".join(told(found, found.breach))
+    found = explored(job)
     assert found.whole and found.ended and found.states > found.depth
+    wanted = {"deliver", "turn"}
+    wanted |= {"crash", "promote"} if job.crashes else set()
+    wanted |= {"usurp"} if job.zombies else set()
+    wanted |= {"ask", "disk", "complete"} if job.asks else set()
+    wanted |= {"lose", "wait"} if job.losses else set()
+    wanted |= {"read"} if job.travelling else set()
+    assert set(found.kinds) == wanted, "a world in which nothing of that happens shows nothing"
+
+
+def test_states_that_are_taken_for_one_behave_alike() -> None:
+    """Each form in which a state of a task was met is stepped beside the one that stands for all."""
+    assert explored(Job("pair", PAIR, records=1), audit=True).audited > 100
+    assert explored(Job("pair, checkpoint", PAIR, records=1, crashes=0, asks=1), audit=True).audited > 10
+
+
+def test_merging_that_leaves_out_what_matters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(frozen.WRITE_ONLY, "InputChannel", frozenset(("delivered", "received_bytes")))
+    frozen.forget_fields()
+    try:
+        with pytest.raises(AssertionError, match="two forms of one state differ"):
+            Exploration(Job("pair", PAIR, records=1), STATES_MAX, audit=True).run()
+    finally:
+        frozen.forget_fields()
+
+
+def test_nondeterminism_behind_our_back_stops_the_job_before_it_shows() -> None:
+    found = explored(Job("betrayed chain", CHAIN, records=1, betrays=1))
+    assert found.whole and 0 < found.stopped < found.ended
+
+
+def test_two_runs_find_the_same_states() -> None:
+    job = Job("pair, timer", PAIR, records=1, timers=True)
+    one, other = explored(job), explored(job)
+    assert (one.states, one.transitions, one.depth, one.kinds) == (
+        other.states, other.transitions, other.depth, other.kinds,
+    )  # fmt: skip
+
+
+def test_a_bound_that_is_reached_is_not_called_whole() -> None:
+    found = Exploration(Job("diamond", DIAMOND), 500).run()
+    assert not found.whole and found.breach is None and found.states > 500
+
+
+def test_the_command_prints_the_figures_of_a_world() -> None:
+    command = [sys.executable, "-m", "tests.exhaustive", "--world", "pair-timer"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pair-timer" in done.stdout and "every invariant holds in each" in done.stdout
+    assert "pair-timer" in JOBS

@@ -28,8 +28,10 @@ class Job:
     Attributes:
         records: per partition.
         batch: elements that one event may take.
-        crashes: processes that may die; zombies: instead of dying they may be replaced while they go on.
+        crashes: processes that may die, of the tasks in `mortal` (empty: of all).
+        zombies: instead of dying they may be replaced while they go on.
         losses: frames that may be lost; asks: checkpoints that may be asked for.
+        hurries: how often the clock may run ahead of frames that are on their way, so that they are asked for again.
         travelling: what the supervisor says to a process takes time, like frames.
         timers: operators set one; betrays: the task whose operator is nondeterministic behind the runtime's back.
     """
@@ -40,9 +42,11 @@ class Job:
     depth: int = FULL_DEPTH
     batch: int = 2
     crashes: int = 1
+    mortal: tuple[int, ...] = ()
     zombies: bool = False
     losses: int = 0
     asks: int = 0
+    hurries: int = 0
     travelling: bool = False
     timers: bool = False
     betrays: int = -1
@@ -81,14 +85,16 @@ class World:
         nobody = (-1,) * count
         draft = Draft(
             State((), (0,) * count, (), (), stores, (), nobody, nobody, 0, 0, self.job.crashes, self.job.losses,
-                  self.job.asks, 0, self._no_rollback)
+                  self.job.asks, self.job.hurries, 0, rollback=self._no_rollback)
         )  # fmt: skip
         for task in self.tasks:
             self._promote(draft, task)
         return draft.state()
 
     def done(self, state: State) -> bool:
-        """Every sink task has reported that it has finished: the job ends."""
+        """Every sink task has reported that it has finished, or the job has stopped with an error it must stop with."""
+        if state.stopped:
+            return True
         present = dict(state.processes)
         if any((task, state.incarnations[task]) not in present for task in self.tasks):
             return False
@@ -118,7 +124,7 @@ class World:
         for life, _ in state.orders:
             yield ("read", life), life in present
         for each in state.writing:
-            yield ("disk", each), each[:2] in present
+            yield ("disk", each[:3]), each[:2] in present
         for life in sorted(present - living):
             yield ("promote", life[0]), True
         if state.asked > state.complete and -1 not in state.acks:
@@ -142,7 +148,7 @@ class World:
     def _faults(self, state: State) -> Iterator[Action]:
         if state.crashes:
             for life, number in state.processes:
-                if life[1] != state.incarnations[life[0]]:
+                if life[1] != state.incarnations[life[0]] or life[0] not in (self.job.mortal or self.tasks):
                     continue
                 yield ("crash", life)
                 if self.job.zombies:
@@ -150,6 +156,8 @@ class World:
                 _, effects = self.cores.step(number, ("turn",), state.ticks)
                 for place in _cuts(effects):
                     yield ("turn", life, place)
+        if state.hurries:
+            yield ("hurry",)
         if state.losses:
             yield from (("lose", end) for end, _ in state.links)
 
@@ -186,9 +194,10 @@ class World:
         draft.orders[life] = tuple(rest)
         self._feed(draft, life, told)
 
-    def _disk(self, draft: Draft, writing: tuple[int, int, int, int]) -> None:
-        draft.writing.remove(writing)
-        task, incarnation, epoch, parts = writing
+    def _disk(self, draft: Draft, writing: tuple[int, int, int]) -> None:
+        task, incarnation, epoch = writing
+        parts = next(each[3] for each in draft.writing if each[:3] == writing)
+        draft.writing.remove((*writing, parts))
         _, effects = self.cores.step(draft.processes[task, incarnation], ("written", epoch), draft.base.ticks)
         present = incarnation == draft.incarnations[task]
         if present and ("ready", epoch) in effects and epoch == draft.base.complete + 1:
@@ -212,6 +221,10 @@ class World:
     def _wait(self, draft: Draft) -> None:
         draft.changes["ticks"] = draft.base.ticks + 1
 
+    def _hurry(self, draft: Draft) -> None:
+        self._wait(draft)
+        draft.changes["hurries"] = draft.base.hurries - 1
+
     def _spend_crash(self, draft: Draft) -> None:
         draft.changes["crashes"] = draft.base.crashes - 1
 
@@ -233,9 +246,8 @@ class World:
         draft.acks[task] = -1
         draft.findings.pop(task, None)
         life = (int(task), draft.incarnations[task])
-        parts = self.cores.values[draft.restore[task]] if draft.restore[task] >= 0 else ()
-        rollback = self.cores.values[draft.changes.get("rollback", draft.base.rollback)]
-        draft.processes[life] = self.cores.begin(*life, parts, rollback, retained)
+        rollback = draft.changes.get("rollback", draft.base.rollback)
+        draft.processes[life] = self.cores.begin(*life, draft.restore[task], rollback, retained)
         neighbours = [other for other in (*self.up[task], *self.down[task]) if draft.present(other)]
         for other in neighbours:
             self._feed(draft, life, ("peer", other, draft.incarnations[other]))
@@ -348,7 +360,9 @@ class World:
     def _stop(self, draft: Draft, life: Life, family: str, text: str) -> None:
         """A process cannot go on.  A zombie that is told so has done its duty; of anybody else it is a failure."""
         draft.end(life)
-        if family != "Fenced" or life[1] == draft.incarnations[life[0]]:
+        if family == "ReplayDivergence" and self.job.betrays >= 0:
+            draft.changes["stopped"] = True
+        elif family != "Fenced" or life[1] == draft.incarnations[life[0]]:
             draft.broken.append(f"{self.topology.tasks[life[0]].name} stops with {text}")
 
     def _forget_dead_letters(self, draft: Draft) -> None:
@@ -383,6 +397,7 @@ _ACTIONS: dict[str, Any] = {
     "complete": World._complete,
     "ask": World._ask,
     "wait": World._wait,
+    "hurry": World._hurry,
     "crash": World._crash,
     "usurp": World._usurp,
     "promote": World._promote,

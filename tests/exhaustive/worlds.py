@@ -22,6 +22,29 @@ def graph(names: str, *ends: tuple[int, int]) -> Topology:
 PAIR = graph("source sink", (-1, 0), (0, 1), (1, -1))
 CHAIN = graph("source middle sink", (-1, 0), (0, 1), (1, 2), (2, -1))
 MERGE = graph("left right sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1))
+DIAMOND = graph("source left right join", (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1))
 TRIANGLE = graph("source middle join", (-1, 0), (0, 1), (0, 2), (1, 2), (2, -1))
 
-JOBS = {job.name: job for job in (Job("pair", PAIR, records=3, crashes=2, asks=1),)}
+JOBS = {
+    job.name: job
+    for job in (
+        Job("pair-two-crashes", PAIR, crashes=2),
+        Job("pair-timer", PAIR, timers=True),
+        Job("pair-zombie", PAIR, zombies=True),
+        Job("pair-losses", PAIR, crashes=0, losses=2, hurries=1),
+        Job("pair-loss-and-crash", PAIR, records=1, losses=1, hurries=1),
+        Job("pair-checkpoint", PAIR, asks=1),
+        Job("pair-two-checkpoints", PAIR, records=1, asks=2),
+        Job("pair-checkpoint-two-crashes", PAIR, records=1, crashes=2, asks=1),
+        Job("pair-orders-travel", PAIR, records=1, asks=1, travelling=True),
+        Job("merge", MERGE, records=1),
+        Job("merge-sink-dies", MERGE, mortal=(2,)),
+        Job("chain-two-crashes", CHAIN, records=1, crashes=2),
+        Job("chain-checkpoint", CHAIN, records=1, mortal=(0, 1), asks=1),
+        Job("chain-depth-1", CHAIN, depth=1),
+        Job("chain-depth-1-rollback", CHAIN, records=1, depth=1, crashes=2),
+        Job("chain-betrayed", CHAIN, betrays=1),
+        Job("triangle", TRIANGLE, records=1),
+        Job("diamond", DIAMOND, records=1, mortal=(1,)),
+    )
+}

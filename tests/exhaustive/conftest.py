@@ -1,0 +1,16 @@
+"""Settings of the exhaustive tests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    """Nothing here is cyclic, and looking through all states of a world again and again costs half the time."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -1,0 +1,242 @@
+"""Ways to break the protocol on purpose, each with a tiny job that must find it: what the invariants are worth.
+
+A sabotage changes one rule of the code under test while it is in force, and nothing of what watches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from causal import task as task_module
+from causal import wire
+from causal.dissemination import Holdings, Seen
+from causal.events import Turn
+from causal.exchange import Exchange
+from causal.inflight import InflightLog
+from causal.input_channel import InputChannel
+from causal.log import DeterminantLog, LogDelta
+from causal.output_channel import OutputChannel
+from causal.recovery import ANSWERS_UPSTREAM, State
+from causal.rolling import RollingDigest
+from causal.schedule import Schedule
+from causal.sink_channel import SinkChannel
+from causal.task import TaskProtocol
+from operators.sinks.account import Account
+from tests.exhaustive.world import Job
+from tests.exhaustive.worlds import CHAIN, PAIR, TRIANGLE
+
+Change = tuple[Any, str, Any]
+"""(owner, name, what stands there instead)."""
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """What is done, how it must show, and where.
+
+    Attributes:
+        shows: a word of the breach that is found first.
+    """
+
+    name: str
+    what: str
+    job: Job
+    shows: str
+    changes: Callable[[], Sequence[Change]]
+
+
+@contextmanager
+def in_force(sabotage: Sabotage) -> Iterator[None]:
+    """While this lasts, the rule is broken."""
+    patches = [patch.object(owner, name, instead) for owner, name, instead in sabotage.changes()]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in patches:
+            each.stop()
+
+
+def _stored_late() -> Sequence[Change]:
+    def take(self: Exchange, channel: InputChannel, header: wire.Header, parts: list[bytes]) -> None:
+        deltas, depends = wire.unpack_deltas(parts[1])
+        self.holdings.merge(channel.staged)
+        channel.staged = list(deltas)
+        position = max(header.position, channel.next)
+        channel.accept(header, wire.unpack_payload(header, parts[2]))
+        channel.note_depends(position, depends)
+        channel.followed(header.session, header.sequence)
+
+    return [(Exchange, "_take", take)]
+
+
+def _unfenced_store() -> Sequence[Change]:
+    def fence(self: Account, run: str, incarnation: int) -> None:
+        return None
+
+    return [(Account, "fence", fence)]
+
+
+def _frames_truncated_early() -> Sequence[Change]:
+    rule = InflightLog.truncate
+    return [(InflightLog, "truncate", lambda self, epoch: rule(self, epoch + 1))]
+
+
+def _determinants_truncated_early() -> Sequence[Change]:
+    rule = DeterminantLog.truncate
+    return [(DeterminantLog, "truncate", lambda self, epoch: rule(self, epoch + 1))]
+
+
+def _answers_while_collecting() -> Sequence[Change]:
+    return [(task_module, "ANSWERS_UPSTREAM", ANSWERS_UPSTREAM | {State.COLLECTING})]
+
+
+def _begins_after_one_answer() -> Sequence[Change]:
+    rule = TaskProtocol._collected
+
+    def collected(self: TaskProtocol, now_ns: int) -> Any:
+        outputs = self.channels.downstream
+        heard = {channel: output for channel, output in outputs.items() if output.welcomed}
+        self.channels.downstream = heard or outputs
+        try:
+            return rule(self, now_ns)
+        finally:
+            self.channels.downstream = outputs
+
+    return [(TaskProtocol, "_collected", collected)]
+
+
+def _digest_skipped() -> Sequence[Change]:
+    def feed(self: RollingDigest, packed: bytes, expected: int) -> bool:
+        self.feed(packed)
+        return True
+
+    def compared(self: OutputChannel) -> None:
+        self._expected = None
+        self._cursor = self.log.end_place
+
+    def nothing(self: Any, *args: Any) -> None:
+        return None
+
+    return [
+        (RollingDigest, "feed_if", feed),
+        (OutputChannel, "_compare", compared),
+        (OutputChannel, "_check_known", nothing),
+        (SinkChannel, "_compare", nothing),
+    ]
+
+
+def _last_delta_skipped() -> Sequence[Change]:
+    rule = Holdings.lacking
+
+    def lacking(self: Holdings, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Any]]:
+        deltas, depends = rule(self, seen, store)
+        return ([] if self.own.grown > 40 else deltas), depends
+
+    return [(Holdings, "lacking", lacking)]
+
+
+def _store_told_of_own_log_alone() -> Sequence[Change]:
+    rule = Holdings.lacking
+
+    def lacking(self: Holdings, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Any]]:
+        deltas, depends = rule(self, seen, store)
+        return [delta for delta in deltas if not store or delta.task == self.task], depends
+
+    return [(Holdings, "lacking", lacking)]
+
+
+def _gaps_by_position_alone() -> Sequence[Change]:
+    return [(InputChannel, "follows", lambda self, session, sequence: True)]
+
+
+def _orders_not_logged() -> Sequence[Change]:
+    return [(Schedule, "record_order", lambda self, input, count: None)]
+
+
+def _sleeps_on_work() -> Sequence[Change]:
+    rule = TaskProtocol._turn
+
+    def turn(self: TaskProtocol, event: Any, now_ns: int) -> Any:
+        effects = rule(self, event, now_ns)
+        self.idle = True
+        return effects
+
+    return [(task_module, "_HANDLERS", {**task_module._HANDLERS, Turn: turn})]
+
+
+def _cursor_not_set_back() -> Sequence[Change]:
+    rule = OutputChannel.welcome
+
+    def welcome(self: OutputChannel, told: wire.Welcome, replaying: bool, now_ns: int) -> bool:
+        before = self._cursor
+        news = rule(self, told, replaying, now_ns)
+        self._cursor = max(self._cursor, before)
+        return news
+
+    return [(OutputChannel, "welcome", welcome)]
+
+
+SABOTAGES = {
+    sabotage.name: sabotage
+    for sabotage in (
+        Sabotage(
+            "stored-late", "a delta is stored when the next frame comes, behind the delivery of its elements",
+            Job("pair", PAIR, records=1), "no orphans", _stored_late,
+        ),
+        Sabotage(
+            "unfenced-store", "a store takes bundles of any incarnation",
+            Job("pair with zombies", PAIR, records=1, zombies=True), "one writer", _unfenced_store,
+        ),
+        Sabotage(
+            "frames-truncated-early", "a complete checkpoint drops frames of the next epoch, too",
+            Job("pair with a checkpoint", PAIR, records=1, crashes=0, asks=1), "truncation", _frames_truncated_early,
+        ),
+        Sabotage(
+            "determinants-truncated-early", "a complete checkpoint drops determinants of the next epoch, too",
+            Job("pair with a checkpoint", PAIR, records=1, crashes=0, asks=1), "truncation",
+            _determinants_truncated_early,
+        ),
+        Sabotage(
+            "answers-while-collecting", "a task that has not collected yet sends its WELCOME",
+            Job("chain, two crashes", CHAIN, records=1, crashes=2), "prefix", _answers_while_collecting,
+        ),
+        Sabotage(
+            "begins-after-one-answer", "a task replays when the first neighbour downstream has answered",
+            Job("triangle", TRIANGLE, records=1), "in flight", _begins_after_one_answer,
+        ),
+        Sabotage(
+            "digest-skipped", "nobody compares digests, and an operator is nondeterministic behind our back",
+            Job("betrayed chain", CHAIN, records=2, betrays=1), "contradict", _digest_skipped,
+        ),
+        Sabotage(
+            "delta-skipped", "what a log has grown by beyond forty bytes is not sent",
+            Job("pair", PAIR, records=2), "no orphans", _last_delta_skipped,
+        ),
+        Sabotage(
+            "store-told-of-own-log", "a bundle carries the sink's determinants and not those of its ancestors",
+            Job("pair", PAIR, records=1), "no orphans", _store_told_of_own_log_alone,
+        ),
+        Sabotage(
+            "gaps-by-position", "a gap in the frames is seen by positions alone",
+            Job("pair, frames are lost", PAIR, crashes=0, losses=2, hurries=1), "no orphans",
+            _gaps_by_position_alone,
+        ),
+        Sabotage(
+            "orders-not-logged", "the order of deliveries is not logged",
+            Job("pair", PAIR, records=1), "ReplayDivergence", _orders_not_logged,
+        ),
+        Sabotage(
+            "sleeps-on-work", "a task says that it has nothing to do",
+            Job("pair", PAIR, records=1, crashes=0), "idle", _sleeps_on_work,
+        ),
+        Sabotage(
+            "cursor-not-set-back", "a WELCOME does not set back what is sent next",
+            Job("pair", PAIR, records=1), "liveness", _cursor_not_set_back,
+        ),
+    )
+}  # fmt: skip
