@@ -59,6 +59,8 @@ class JobConfig:
     """Failures of one task in a row, none of them followed by a complete checkpoint, that end the job."""
     transport: str = "ipc"
     """"ipc" on one host; "tcp" over loopback, as between hosts."""
+    check: bool = False
+    """A standby performs every epoch of its task again from the task's own log, and compares (development)."""
     metrics_port: int = 0
     """Port of the Prometheus page on 127.0.0.1; 0 for none."""
 
@@ -72,6 +74,10 @@ class JobConfig:
         self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
         self._check(self.credit_bytes >= 1 << 16, "credit_bytes", "at least 65536")
         self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
+        self._check(
+            not self.check or self.guarantee == "causal", "guarantee", "causal: only then is there a log to check"
+        )
+        self._check(not self.check or self.standbys == "per-task", "standbys", "per-task: they do the checking")
         self._check(self.heartbeat_ms * 3 <= self.suspect_after_ms, "suspect_after_ms", "at least 3 heartbeats")
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:

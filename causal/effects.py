@@ -99,6 +99,14 @@ class WriteSnapshot:
 
 
 @dataclass(slots=True)
+class WriteRecording:
+    """Keep what the task was told in the epoch that barrier `epoch` ended, for a rehearsal; may be lost."""
+
+    epoch: int
+    parts: list[bytes]
+
+
+@dataclass(slots=True)
 class SnapshotReady:
     """This checkpoint of the task is on disk: `files` restore it, oldest first."""
 
@@ -149,6 +157,7 @@ Effect = (
     | ReadSource
     | SourceCompleted
     | WriteSnapshot
+    | WriteRecording
     | SnapshotReady
     | SpillSegment
     | ReadSegment

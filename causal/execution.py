@@ -12,10 +12,11 @@ from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.determinants import Barrier, Order, Timer
 from causal.dissemination import Holdings
-from causal.effects import Effect, Phase, WriteBundle
+from causal.effects import Effect, Phase, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.input_channel import InputChannel
 from causal.ports import Chain, Live, Output
+from causal.recording import Recording
 from causal.recovery import Recovery, State, Step
 from causal.schedule import Schedule
 from causal.services import CausalServices
@@ -45,6 +46,7 @@ class Execution:
         self.reported_finished = False
         self.replayed_elements = 0
         self.asked_epoch = 0
+        self._told = Recording() if config.check else None
         self.wrote = False
         self.rollback = 0
         """Number of the last decision about lost determinants that is known here; bundles are marked with it."""
@@ -142,6 +144,8 @@ class Execution:
             raise ReplayDivergence(
                 f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
             ) from problem
+        if self._told is not None:
+            self._told.delivered(channel.ordinal, chunks)
         if self._holdings.partial:
             self._holdings.depend(channel.delivered_depends())
         kind = chunks[0].kind
@@ -169,6 +173,9 @@ class Execution:
         effects += self.checkpointing.finish_encoding()
         for output in self._outputs:
             output.put(batch.barrier(epoch))
+        if self._told is not None:
+            log = self._holdings.own.bytes_of(self.schedule.epoch)
+            effects.append(WriteRecording(epoch, self._told.parts(log)))
         self.schedule.advance(epoch)
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}

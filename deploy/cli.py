@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
     running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
+    running.add_argument("--check", action="store_true", help="perform every epoch twice and compare (development)")
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
     running.set_defaults(act=_run)
@@ -115,6 +116,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "standbys": getattr(arguments, "standbys", None),
         "on_error": getattr(arguments, "on_error", None),
         "metrics_port": getattr(arguments, "metrics_port", None),
+        "check": getattr(arguments, "check", False) or None,
     }
     given.update({name: value for name, value in told.items() if value is not None})
     if getattr(arguments, "sharing_depth", None) is not None:

@@ -94,6 +94,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "determinant_bytes": determinant_bytes(view),
         "recoveries": view["recoveries"],
         "withdrawn": sum(recovery["withdrawn"] for recovery in view["recoveries"]),
+        "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
         "sent_bytes": total(view, "sent_bytes"),
         "received_bytes": total(view, "received_bytes"),
         "checkpoint_ms": view["checkpoint"]["took_ms"],
@@ -146,6 +147,10 @@ def summary(told: Mapping[str, Any]) -> str:
             f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
             f" replayed {_number(replayed)} elements" + (f"; {recovery['why']}" if recovery["why"] else "")
         )
+    if told["checked_epochs"]:
+        epochs = told["checked_epochs"].values()
+        again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
+        lines.append(f"{again} and found the same" if not told["status"] else again)
     if told["withdrawn"]:
         lines.append(f"withdrawn {told['withdrawn']:,} rows that depended on lost determinants")
     return "\n".join(lines)

@@ -118,6 +118,8 @@ class Vitals:
     last_output_ns: int | None = None
     rollback: int = 0
     lost: list[list[int]] = field(default_factory=list)
+    checked: tuple[int, str] = (0, "")
+    """Epochs that this process has performed again and found the same, and what it found that was not."""
 
 
 class Membership:
@@ -187,6 +189,7 @@ class Membership:
             "last_output_ns": vitals.last_output_ns,
             "rollback": vitals.rollback,
             "lost": vitals.lost,
+            "checked": list(vitals.checked),
         }
         return [Tell("beat", facts)]
 

@@ -61,6 +61,7 @@ from operators.membership import (
     Vitals,
 )
 from operators.plan import plan
+from operators.rehearsals import Rehearsals
 
 DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation)
 """Errors after which another try would fail again."""
@@ -96,6 +97,7 @@ class Worker:
             slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
         )
         self.following: Image | None = None
+        self.rehearsals = Rehearsals(self.plan, self.config, job_directory)
         self.driver: TaskDriver | None = None
         self.disk: Disk | None = None
         self.root_check_due_ns = 0
@@ -118,8 +120,9 @@ class Worker:
 
     def vitals(self) -> Vitals:
         """For a beat."""
+        checked = (self.rehearsals.checked, self.rehearsals.problem)
         if self.driver is None:
-            return Vitals()
+            return Vitals(checked=checked)
         protocol = self.driver.task
         return Vitals(
             "finished" if protocol.reported_finished else protocol.recovery.state.value,
@@ -129,6 +132,7 @@ class Worker:
             self.driver.last_output_ns or None,
             protocol.inquiry.rollback.number,
             [list(each) for each in protocol.lost],
+            checked,
         )
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
@@ -156,6 +160,8 @@ class Worker:
     def load(self, act: Load) -> None:
         if self.following is None or self.following.task != act.task:
             self.following = Image(self.plan, act.task, self.directory)
+        if self.config.check:
+            self.rehearsals.follow(self.following, act.files)
         self.following.load(act.files)
         gc.freeze()
         self.handle(Loaded(self.following.cut.epoch))

@@ -130,6 +130,12 @@ def _any_map(value: Any) -> Any:
     return value
 
 
+def _checked(value: Any) -> tuple[int, str]:
+    if type(value) is not list or [type(each) for each in value] != [int, str]:
+        raise PeerViolation(f"{value!r:.80} is not [epochs, problem]")
+    return value[0], value[1]
+
+
 _TEXT, _NUMBER, _FLAG = _of(str), _of(int), _of(bool)
 
 _Spec = tuple[type, dict[str, Callable[[Any], Any]], dict[str, Callable[[Any], Any]]]
@@ -147,6 +153,7 @@ FROM_WORKER: dict[str, _Spec] = {
             "last_output_ns": _NUMBER,
             "rollback": _NUMBER,
             "lost": _extents,
+            "checked": _checked,
         },
     ),
     "phase": (

@@ -110,6 +110,7 @@ class Daemon:
                 self._step(events.Tick())
             if time.monotonic() >= self._status_due:
                 self._write_status()
+        signal.set_wakeup_fd(-1)  # a SIGTERM that comes now has nothing left to wake
         self._write_status()
 
     def close(self) -> None:

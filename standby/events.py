@@ -34,6 +34,8 @@ class Beat:
     """Number of the last decision about lost determinants that it has acted on."""
     lost: tuple[Extent, ...] = ()
     """How far it could collect those of its own logs of which others depend on more; it waits for a decision."""
+    checked: tuple[int, str] = (0, "")
+    """Epochs performed again as a standby and found the same; what was found that was not."""
 
 
 @dataclass(frozen=True, slots=True)

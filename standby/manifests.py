@@ -19,6 +19,8 @@ DIRECTORY = "checkpoints"
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
+_RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
+"""Of one epoch: standbys read the newest after its checkpoint is complete."""
 
 _log = logging.getLogger("standby.manifests")
 
@@ -79,7 +81,7 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
 
 
 def sweep(job: Path, order: RemoveFiles) -> None:
-    """Remove what the order says, and snapshots of dead incarnations that no manifest ever named.
+    """Remove what the order says, snapshots of dead incarnations that no manifest ever named, and recordings.
 
     A file that cannot be removed costs space and nothing else: it is logged.
     """
@@ -88,9 +90,12 @@ def sweep(job: Path, order: RemoveFiles) -> None:
         match = _MANIFEST.fullmatch(name)
         if match and int(match[1]) < order.manifests_from:
             _remove(folder / name)
-    for path in folder.rglob("*.snap*"):
+    for path in folder.rglob("e*-i*.*"):
         match = _SNAPSHOT.fullmatch(path.name)
         if match and int(match[1]) <= order.through_epoch and str(path.relative_to(job)) not in order.keep:
+            _remove(path)
+        match = _RECORDING.fullmatch(path.name)
+        if match and int(match[1]) < order.through_epoch:
             _remove(path)
 
 

@@ -8,7 +8,7 @@ What the journal does not hold, the beats repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from causal.config import JobConfig
@@ -16,15 +16,17 @@ from causal.errors import invariant
 from standby import events
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
+from standby.checks import Checks
 from standby.companions import Companions
 from standby.detector import Detector
-from standby.effects import Answer, Effect, EndJob, KillProcess, Note, Outbox, Record
+from standby.effects import Effect, EndJob, KillProcess, Note, Outbox, Record
 from standby.failures import Failures
 from standby.figures import Figures
 from standby.injection import Injection
 from standby.inquiries import Inquiries
 from standby.promotion import Promotion
 from standby.recoveries import Timeline
+from standby.requests import answer
 from standby.roster import Roster, Seat, Slot, SlotState
 from standby.view import view
 
@@ -59,6 +61,7 @@ class Supervision:
             self.roster, self.coordinator, self.timeline, self.inquiries, config.standbys, together
         )
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
+        self.checks = Checks(self.roster, config.check)
         self._detector = Detector(config.suspect_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
         self._companions = Companions(blueprint.companions)
@@ -98,6 +101,7 @@ class Supervision:
             self._promotion.deadline_ns(self._now_ns),
             self.injection.deadline_ns(self.figures.life_first_record_ns),
             self._stop_by_ns,
+            self.checks.deadline_ns(),
         ]
         return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
 
@@ -147,6 +151,9 @@ class Supervision:
             self._outbox.send(slot.name, "stop")
         if not slot.purpose or event.followed is not None or event.task is not None:
             self._promotion.ready(slot)
+        problem = self.checks.told(slot, event.checked)
+        if problem and self.stopping is None:
+            self._stop(1, problem)
         if event.task is not None:
             self._beat_with_task(slot, event, first)
         elif slot.state is SlotState.STARTING:
@@ -204,9 +211,14 @@ class Supervision:
 
     def _finished(self, seat: Seat, incarnation: int, at_ns: int) -> None:
         self._journal_phase("finished", seat, incarnation, at_ns, None)
+        self._stop_if_finished()
+
+    def _stop_if_finished(self) -> None:
         sinks = [seat for seat in self.roster.seats.values() if seat.sink]
         if all(sink.finished for sink in sinks) and self.stopping is None:
-            self._stop(0, "")
+            end = self.checks.finished(self._now_ns)
+            if end is not None:
+                self._stop(*end)
 
     def _journal_phase(self, phase: str, seat: Seat, incarnation: int, at_ns: int, detail: int | None) -> None:
         self._outbox.decide("phase", phase=phase, task=seat.name, incarnation=incarnation, at_ns=at_ns, detail=detail)
@@ -303,26 +315,10 @@ class Supervision:
         self._dirty = True
 
     def _admin(self, event: events.Admin) -> None:
-        if event.verb == "status":
-            self._outbox.add(Answer(event.sender, {"kind": "answer", "ok": True, "view": self.view()}))
-        elif event.verb == "kill":
-            self._outbox.add(Answer(event.sender, {"kind": "answer", **self._kill_task(event.arguments)}))
-        else:
-            told = f"there is no request {event.verb!r}; known are status and kill"
-            self._outbox.add(Answer(event.sender, {"kind": "answer", "ok": False, "error": told}))
+        self._outbox.add(answer(self, event))
 
-    def _kill_task(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        seat = self.roster.seats.get(str(arguments.get("task")))
-        if seat is None:
-            known = ", ".join(self.roster.seats)
-            return {"ok": False, "error": f"there is no task {arguments.get('task')}; tasks are {known}"}
-        slot = self.roster.holder(seat)
-        if slot is None or slot.state is SlotState.LEAVING or self.ended is not None:
-            return {"ok": False, "error": f"{seat.name} has no process at the moment"}
-        self._inject(slot)
-        return {"ok": True, "task": seat.name, "slot": slot.name, "pid": slot.pid}
-
-    def _inject(self, slot: Slot) -> None:
+    def inject(self, slot: Slot) -> None:
+        """Kill it, because somebody wants to see what happens."""
         self._promotion.kill(slot, "on request", self._now_ns, self._outbox)
 
     def _tick(self, event: events.Tick) -> None:
@@ -339,6 +335,8 @@ class Supervision:
         if self.stopping is not None:
             self._settle_stop()
             return
+        if self.checks.enabled:
+            self._stop_if_finished()
         for slot in self._detector.suspects(self.roster, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
             self._promotion.kill(slot, "silent", self._now_ns, self._outbox)
@@ -346,7 +344,7 @@ class Supervision:
             holder = self.roster.holder(self.roster.seats[task])
             if holder is not None and holder.seen_ns and holder.state is not SlotState.LEAVING:
                 self._outbox.decide("injected", index=index)
-                self._inject(holder)
+                self.inject(holder)
         if self._dirty:
             self._dirty = False
             self.inquiries.settle(self._now_ns, self._outbox)

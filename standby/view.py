@@ -25,6 +25,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
         "guarantee": config.guarantee,
         "sharing_depth": config.sharing_depth,
         "standbys": config.standbys,
+        "check": config.check,
         "tasks": [_task(supervision, seat) for seat in roster.seats.values()],
         "processes": [
             {
@@ -78,6 +79,7 @@ def _task(supervision: Supervision, seat: Seat) -> dict[str, Any]:
         "incarnation": seat.incarnation,
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
+        "checked_epochs": supervision.checks.epochs(seat.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
 

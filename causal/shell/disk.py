@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import queue
 import shutil
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import lz4.block
 
-from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, WriteSnapshot
+from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, WriteRecording, WriteSnapshot
 from causal.errors import CorruptData, Unavailable, invariant
 from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
 from causal.shell.files import read_parts, remove, write_parts
 
+SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
 SNAPSHOT_TRIES_MAX = 5
 CLOSE_WITHIN_S = 5
 _STRUCT_BYTES = 8
@@ -94,6 +96,9 @@ class Disk:
     def _perform(self, effect: Effect) -> Event | None:
         if isinstance(effect, WriteSnapshot):
             return self._write_snapshot(effect.epoch, effect.parts)
+        if isinstance(effect, WriteRecording):
+            self._write_recording(effect)
+            return None
         if isinstance(effect, SpillSegment):
             return self._spill(effect)
         if isinstance(effect, ReadSegment):
@@ -103,7 +108,7 @@ class Disk:
         return None
 
     def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event:
-        name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}.snap"
+        name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}{SNAPSHOT_SUFFIX}"
         for tried in range(1, SNAPSHOT_TRIES_MAX + 1):
             try:
                 size, digest = write_parts(self._job_directory / name, parts, durable=True)
@@ -114,6 +119,14 @@ class Disk:
                 threading.Event().wait(0.2 * tried)
         self.snapshot_bytes += size
         return SnapshotWritten(epoch, (name, size, digest))
+
+    def _write_recording(self, effect: WriteRecording) -> None:
+        """Before the snapshot at the same barrier, so it is there when that is; without it nothing is checked."""
+        name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
+        try:
+            write_parts(self._job_directory / name, effect.parts, durable=False)
+        except Unavailable as problem:
+            print(f"epoch {effect.epoch - 1} is not checked: {problem}", file=sys.stderr, flush=True)
 
     def _segment(self, number: int) -> Path:
         return self._spill_directory / f"{number:08d}.seg"
@@ -135,11 +148,18 @@ class Disk:
 
     def _load(self, effect: ReadSegment) -> Event:
         payloads: dict[int, bytes] = {}
-        for part in read_parts(self._segment(effect.segment)):
+        for part in self._parts_of_segment(effect.segment):
             first = int.from_bytes(part[:_STRUCT_BYTES], "little")
             size = int.from_bytes(part[_STRUCT_BYTES : 2 * _STRUCT_BYTES], "little")
             try:
                 payloads[first] = lz4.block.decompress(part[2 * _STRUCT_BYTES :], uncompressed_size=size)
             except lz4.block.LZ4BlockError as problem:
-                raise CorruptData(f"{self._segment(effect.segment)}: {problem}") from None
+                raise Unavailable(f"{self._segment(effect.segment)}: {problem}; its task begins again") from None
         return SegmentRead(effect.channel, effect.segment, payloads)
+
+    def _parts_of_segment(self, number: int) -> list[bytes]:
+        """A damaged segment costs this process: its successor makes the elements again."""
+        try:
+            return read_parts(self._segment(number))
+        except CorruptData as problem:
+            raise Unavailable(f"a spilled segment: {problem.args[0].partition(';')[0]}; its task begins again") from None

@@ -28,6 +28,7 @@ from causal.effects import (
     TruncateSink,
     WithdrawRows,
     WriteBundle,
+    WriteRecording,
     WriteSnapshot,
 )
 from causal.errors import Lost, Unavailable
@@ -267,6 +268,7 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     ReadSource: TaskDriver._read_source,
     SourceCompleted: TaskDriver._source_completed,
     WriteSnapshot: TaskDriver._write_snapshot,
+    WriteRecording: TaskDriver._ask_disk,
     SpillSegment: TaskDriver._ask_disk,
     ReadSegment: TaskDriver._ask_disk,
     RemoveSegments: TaskDriver._ask_disk,

@@ -15,7 +15,6 @@ from causal.batch import BARRIER
 from causal.checkpointing import Checkpointing, Cut
 from causal.determinants import Clock, Timer
 from causal.dissemination import Holdings
-from causal.errors import PeerViolation
 from causal.exchange import Exchange
 from causal.execution import Execution
 from causal.inflight import InflightLog
@@ -233,29 +232,36 @@ def _forget_in_flight() -> Patches:
 
 
 def _ignore_gaps() -> Patches:
-    follows = InputChannel.follows
+    """What comes after a lost frame is taken as if it came next."""
+    accept, data = InputChannel.accept, Exchange._data
 
-    def lenient(self: InputChannel, session: int, sequence: int) -> bool | None:
-        return True if follows(self, session, sequence) is False else follows(self, session, sequence)
+    def onward(self: InputChannel, header: Any, payload: Any) -> bool:
+        if self.__dict__.pop("gap", False):
+            header.digest = self._digest.copy().feed(payload)
+        return accept(self, header, payload)
 
-    return {(InputChannel, "follows"): lenient}
+    def taken(self: Exchange, link: bytes, header: Any, parts: Any, answers: bool, now_ns: int) -> Any:
+        channel = self.inputs.get(header.channel)
+        if channel is not None and header.incarnation == channel.peer_incarnation and header.position > channel.next:
+            header.position = channel.next
+            channel._session, channel._sequence = header.session, header.sequence
+            channel.__dict__["gap"] = True
+        return data(self, link, header, parts, answers, now_ns)
+
+    return {(InputChannel, "accept"): onward, (Exchange, "_data"): taken}
 
 
-def _take_a_longer_log_unchecked() -> Patches:
-    """A delta that leaves a gap is appended all the same."""
-    check = DeterminantLog.check
+def _determinants_one_frame_late() -> Patches:
+    """The last byte of the own log waits for the next frame."""
+    deltas = DeterminantLog.deltas
 
-    def lenient(self: DeterminantLog, delta: Any, reach: int = 0) -> int:
-        try:
-            return check(self, delta, reach)
-        except PeerViolation:
-            return int(max(self.extent(delta.epoch), delta.offset + len(delta.bytes)))
+    def late(self: DeterminantLog, beyond: Any, limits: Any = None) -> Any:
+        told = deltas(self, beyond, limits)
+        if told and beyond:
+            told[-1] = replace(told[-1], bytes=told[-1].bytes[:-1])
+        return told
 
-    own = InputChannel.follows
-    return {
-        (DeterminantLog, "check"): lenient,
-        (InputChannel, "follows"): lambda self, session, sequence: own(self, session, sequence) is not None,
-    }
+    return {(DeterminantLog, "deltas"): late}
 
 
 def _amnesia() -> Patches:
@@ -316,7 +322,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _store_without_determinants,
         _forget_in_flight,
         _ignore_gaps,
-        _take_a_longer_log_unchecked,
+        _determinants_one_frame_late,
         _amnesia,
         _same_incarnation,
         _forget_dependencies,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from causal.effects import ReadSegment, RemoveSegments, SpillSegment, WriteSnapshot
-from causal.errors import CorruptData, Unavailable
+from causal.errors import Unavailable
 from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
 from causal.inflight import Entry
 from causal.shell import disk as disk_module
@@ -71,13 +71,13 @@ def test_a_segment_that_cannot_be_written_is_answered_and_the_next_one_is_writte
     assert answered(disk, SpillSegment(0, 2, a_run(b"abc"))) == [SegmentWritten(0, 2, 10, 2)]
 
 
-def test_a_damaged_segment_is_named_and_never_used(disk: Disk, tmp_path: Path) -> None:
+def test_a_damaged_segment_is_never_used_and_costs_its_process(disk: Disk, tmp_path: Path) -> None:
     answered(disk, SpillSegment(0, 1, a_run(b"abc" * 100)))
     (segment,) = (tmp_path / "spill").iterdir()
     damaged = bytearray(segment.read_bytes())
     damaged[60] ^= 1
     segment.write_bytes(damaged)
-    with pytest.raises(CorruptData, match="00000001.seg does not match"):
+    with pytest.raises(Unavailable, match="00000001.seg does not match"):
         answered(disk, ReadSegment(0, 1))
 
 

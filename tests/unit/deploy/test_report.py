@@ -21,6 +21,7 @@ def task(name: str, kind: str, **figures: Any) -> dict[str, Any]:
         "sink": kind == "sink",
         "state": "running",
         "incarnation": 1,
+        "checked_epochs": 0,
         "figures": figures,
     }
 
@@ -30,6 +31,7 @@ def view() -> dict[str, Any]:
         "job": "j",
         "guarantee": "causal",
         "sharing_depth": 1_000_000,
+        "check": False,
         "state": "running",
         "tasks": [
             task("read/0", "source", records_in=60, records_out=0, determinant_bytes={"order": 4}, sent_bytes=9),
@@ -52,6 +54,18 @@ def test_the_report_has_the_promised_names_and_sums() -> None:
     assert told["determinant_bytes"] == {"clock": 2, "order": 5}
     assert told["sharing_depth"] == "full" and set(told["latency_ms"]) == {"p50", "p99", "max"}
     assert told["recoveries"] == [RECOVERY]
+
+
+def test_a_check_is_reported_and_summed_up() -> None:
+    shown = view()
+    shown["check"] = True
+    for told, epochs in zip(shown["tasks"], (3, 2, 4), strict=True):
+        told["checked_epochs"] = epochs
+    told = report(shown, 2.5)
+    assert told["checked_epochs"] == {"read/0": 3, "read/1": 2, "out/0": 4}
+    assert "checked: 9 epochs of 3 tasks were performed again and found the same" in summary(told)
+    assert "found the same" not in summary({**told, "status": 1})
+    assert report(view(), 2.5)["checked_epochs"] is None
 
 
 def test_percentiles_are_interpolated_inside_their_bucket() -> None:

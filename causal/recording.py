@@ -1,0 +1,98 @@
+"""What a task was told in one epoch: its determinants and the elements they deliver, for a rehearsal.
+
+Only where a job checks its operators (`causal run --check`): otherwise nothing is kept twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.batch import LISTED, RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.errors import CorruptData, PeerViolation
+from causal.values import NotCarried, decode, encode
+
+RECORDING_BYTES_MAX = 256 << 20
+"""Elements of one epoch of one task beyond it are not recorded, and the epoch is not rehearsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Elements of one input, delivered together."""
+
+    input: int
+    chunks: tuple[Chunk, ...]
+
+
+class Recording:
+    """Fills while an epoch goes on.
+
+    Attributes:
+        unfit: why this epoch cannot be rehearsed; empty if it can.
+    """
+
+    def __init__(self) -> None:
+        self.unfit = ""
+        self._deliveries: list[tuple[int, bool, bytes]] = []
+        self._bytes = 0
+
+    def delivered(self, input: int, chunks: Sequence[Chunk]) -> None:
+        """Keep the elements as they are now: user code may change what it is handed."""
+        if self.unfit:
+            return
+        try:
+            listed = chunks[0].kind == LISTED
+            packed = pack_chunks(_as_bytes(chunk) for chunk in chunks) if listed else pack_chunks(chunks)
+        except NotCarried as problem:
+            self._give_up(f"a record of the source cannot be kept: {problem}")
+            return
+        self._bytes += len(packed)
+        if self._bytes > RECORDING_BYTES_MAX:
+            self._give_up(f"more than {RECORDING_BYTES_MAX} bytes were delivered; make checkpoints more often")
+            return
+        self._deliveries.append((input, listed, packed))
+
+    def _give_up(self, why: str) -> None:
+        self.unfit, self._deliveries = why, []
+
+    def parts(self, log: bytes) -> list[bytes]:
+        """All of the epoch, with the determinants that were logged; for `read_recording`.  Begins anew."""
+        head = encode([self.unfit, [[input, listed] for input, listed, _ in self._deliveries]])
+        parts = [head, log, *(packed for _, _, packed in self._deliveries)]
+        self.unfit, self._deliveries, self._bytes = "", [], 0
+        return parts
+
+
+def _as_bytes(chunk: Chunk) -> Chunk:
+    return Chunk(RECORDS, chunk.count, encode_records(chunk.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A whole epoch of one task."""
+
+    unfit: str
+    log: bytes
+    deliveries: tuple[Delivery, ...]
+
+
+def read_recording(parts: Sequence[bytes]) -> Recorded:
+    """
+    Raises:
+        CorruptData: not what `Recording.parts` gives.
+    """
+    try:
+        told: Any = decode(parts[0])
+        unfit, heads = told
+        deliveries = [
+            Delivery(input, tuple(_listed(chunk) if listed else chunk for chunk in unpack_chunks(packed)))
+            for (input, listed), packed in zip(heads, parts[2:], strict=True)
+        ]
+        return Recorded(str(unfit), parts[1], tuple(deliveries))
+    except (PeerViolation, ValueError, TypeError, IndexError) as problem:
+        raise CorruptData(f"a recording cannot be read: {problem}") from None
+
+
+def _listed(chunk: Chunk) -> Chunk:
+    return Chunk(LISTED, chunk.count, decode_records(chunk.body)) if chunk.kind == RECORDS else chunk

@@ -1,0 +1,75 @@
+"""Performs one epoch of a task again, in another process, and compares: nondeterminism shows without any failure (D7).
+
+It is the replay of a recovery, by the same `Execution`, with nobody around: the elements come from a recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from causal.channels import Channels
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.dissemination import Holdings
+from causal.effects import Effect
+from causal.errors import ReplayDivergence
+from causal.execution import Execution
+from causal.ids import TaskIndex
+from causal.log import LogDelta
+from causal.ports import Chain, Live
+from causal.recording import Recorded
+from causal.recovery import Recovery, Step
+from causal.schedule import Schedule
+from causal.topology import Topology
+
+CURE = "an operator of this task is nondeterministic behind our back: use ctx.now, ctx.random, ctx.uuid and ctx.call"
+
+
+def rehearse(
+    topology: Topology,
+    task: TaskIndex,
+    config: JobConfig,
+    chain: Chain,
+    live: Live,
+    cut: Cut,
+    recorded: Recorded,
+    reached: Cut,
+) -> None:
+    """Perform what `recorded` tells, from `cut` to the next barrier, and compare with where the task stood there.
+
+    Args:
+        chain: restored to `cut`; stands at the barrier `reached` afterwards, and may be compared further.
+        reached: what the task itself wrote at that barrier.
+
+    Raises:
+        ReplayDivergence: it went another way, or put out something else.
+        OperatorFailed: user code raised, which it had not.
+    """
+    operators = " > ".join(topology.tasks[task].operators)
+    name = f"{topology.tasks[task].name} ({operators})" if operators else str(topology.tasks[task].name)
+    channels = Channels(topology, task, config, cut)
+    holdings = Holdings(topology, task, config.sharing_depth, cut.epoch)
+    holdings.own.merge(LogDelta(task, cut.epoch, 0, recorded.log))
+    schedule = Schedule(holdings.own, cut.epoch, name)
+    schedule.last_ns = cut.last_ns
+    recovery = Recovery(name)
+    recovery.step(Step.STARTED, 0)
+    recovery.step(Step.COLLECTED, 0)
+    execution = Execution(recovery, config, chain, live, channels, holdings, schedule, cut, [], 0)
+    for delivery in recorded.deliveries:
+        channel = channels.inputs[delivery.input]
+        channel.accept_read(channel.next, delivery.chunks)
+    effects: list[Effect] = []
+    while schedule.epoch == cut.epoch:
+        if not schedule.replaying or not execution.perform_next(effects, 0):
+            raise ReplayDivergence(f"{name}, epoch {cut.epoch}: the rehearsal wants more than the task had; {CURE}")
+        effects.clear()
+    _compare(name, cut.epoch, execution.checkpointing.cuts[schedule.epoch], reached, [o.name for o in channels.outputs])
+
+
+def _compare(name: str, epoch: int, rehearsed: Cut, reached: Cut, outputs: Sequence[str]) -> None:
+    for output, channel in zip(outputs, reached.outputs, strict=True):
+        if rehearsed.outputs.get(channel) != tuple(reached.outputs[channel]):
+            raise ReplayDivergence(
+                f"{name}, epoch {epoch}: performed again from its own log, its output {output} is another one; {CURE}"
+            )

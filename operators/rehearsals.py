@@ -1,0 +1,94 @@
+"""A standby checks its task's operators: each epoch it is told of, it performs first itself, from the task's own log.
+
+For `causal run --check`.  What differs, or cannot be repeated, is nondeterminism that no recovery has met yet (D7).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from causal.checkpointing import Cut, SnapshotFile
+from causal.config import JobConfig
+from causal.errors import CorruptData, OperatorFailed, ReplayDivergence
+from causal.ids import TaskIndex
+from causal.ports import Chain
+from causal.recording import read_recording
+from causal.rehearsal import CURE, rehearse
+from causal.shell.clock import RealLive
+from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
+from causal.shell.files import read_parts
+from operators.image import Image
+from operators.plan import Plan
+
+KEYS_PER_STEP = 10_000
+
+
+class Rehearsals:
+    """All that one standby has checked.
+
+    State: `checked` epochs were the same a second time; `problem` says what was not, and stays.
+    """
+
+    def __init__(self, plan: Plan, config: JobConfig, job_directory: Path) -> None:
+        self.checked = 0
+        self.problem = ""
+        self._plan = plan
+        self._config = config
+        self._directory = job_directory
+
+    def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
+        """`image` is about to be loaded with `files`: perform what lies between, if it is just the next epoch.
+
+        Says in `problem` what differs; a recording that is not there, or is not whole, is told of and passed over.
+        """
+        if not files or self.problem:
+            return
+        reached = Cut.unpack(read_parts(self._directory / files[-1][0], files[-1][2])[0])
+        if image.cut.epoch != reached.epoch - 1:
+            return
+        name = self._plan.topology.tasks[image.task].name
+        try:
+            recorded = read_recording(read_parts(self._recording(files[-1][0])))
+            if recorded.unfit:
+                raise CorruptData(recorded.unfit)
+        except CorruptData as problem:
+            print(f"{name}, epoch {image.cut.epoch} is not checked: {problem}", file=sys.stderr, flush=True)
+            return
+        rehearsed = Image(self._plan, image.task, self._directory)
+        rehearsed.load(image.files)
+        try:
+            rehearse(
+                self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, RealLive(), image.cut,
+                recorded, reached,
+            )  # fmt: skip
+            self._compare_state(name, image, rehearsed, files)
+        except (ReplayDivergence, OperatorFailed) as problem:
+            self.problem = str(problem)
+            return
+        self.checked += 1
+
+    def _compare_state(self, name: str, image: Image, rehearsed: Image, files: Sequence[SnapshotFile]) -> None:
+        written = Image(self._plan, image.task, self._directory)
+        written.load(files)
+        if self._canonical(image.task, written.chain) != self._canonical(image.task, rehearsed.chain):
+            raise ReplayDivergence(
+                f"{name}, epoch {image.cut.epoch}: performed again from its own log, its state is another one; {CURE}"
+            )
+
+    def _canonical(self, task: int, chain: Chain) -> list[bytes]:
+        """The state as a restored chain writes it: how it grew does not show."""
+        again = self._plan.chain(task)
+        again.restore(_whole(chain))
+        return _whole(again)
+
+    def _recording(self, snapshot: str) -> Path:
+        return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
+
+
+def _whole(chain: Chain) -> list[bytes]:
+    job = chain.snapshot(True)
+    while not job.step(KEYS_PER_STEP):
+        continue
+    return job.parts()

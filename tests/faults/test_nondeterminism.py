@@ -1,0 +1,65 @@
+"""An operator that misbehaves is named: at its first recovery, and by `causal run --check` without any failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
+from tests.faults.test_bad_input import one_line
+
+VISIBLE = ("urandom", "address", "thread")
+
+
+def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
+    told = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
+    settings = [part for setting in told for part in ("--set", setting)]
+    return start(PIPELINES / "misbehaving.py", *settings, *arguments)
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
+    job = misbehaving(start, tmp_path, how, 100_000, "--checkpoint-interval", "60")
+    job.until_warm(records=300, checkpoints=0)
+    kill(job.pid_of("misbehaving/0"))
+    status, said = job.finish()
+    line = one_line(said)
+    assert status == 1 and "misbehaving/0" in line and "nondeterministic" in line, line
+
+
+@pytest.mark.parametrize("how", [*VISIBLE, "state"])
+def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str) -> None:
+    job = misbehaving(start, tmp_path, how, 100_000, "--check", "--checkpoint-interval", "0.3")
+    status, said = job.finish()
+    line = said.splitlines()[-1]
+    assert status == 1 and line.startswith("causal: ") and "misbehaving/0" in line, said
+    assert "performed again from its own log" in line or "the rehearsal wants" in line or "the replay" in line, line
+    assert job.view()["recoveries"] == []  # type: ignore[index]
+
+
+def test_the_check_finds_nothing_where_nothing_is(start: Start, tmp_path: Path) -> None:
+    """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
+    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=3000", "--set", "rate=800"]
+    job = start(FRAUD_CHAIN, *settings, "--check", "--checkpoint-interval", "0.4")
+    job.until_warm(records=500, checkpoints=2)
+    kill(job.pid_of("score/0"))
+    report = job.finish_well()
+    assert report["checked_epochs"] and all(report["checked_epochs"].values())
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"]
+
+
+def test_a_bounded_job_waits_for_the_check_of_every_task(start: Start, tmp_path: Path) -> None:
+    """All records are through before the first checkpoint."""
+    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=100"]
+    report = start(FRAUD_CHAIN, *settings, "--check", "--checkpoint-interval", "1").finish_well()
+    assert all(report["checked_epochs"].values())
+
+
+def test_a_check_without_standbys_is_refused(tmp_path: Path) -> None:
+    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--check", "--standbys", "0")
+    assert status == 2 and "per-task" in one_line(said)
+    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--check", "--guarantee", "none")
+    assert status == 2 and "causal" in one_line(said)

@@ -1,0 +1,159 @@
+"""An epoch performed again from its recording: the same passes, every sort of difference is named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from causal import recording
+from causal.batch import LISTED, RECORDS, Chunk, encode_records
+from causal.checkpointing import Cut
+from causal.effects import WriteRecording
+from causal.errors import CorruptData, ReplayDivergence
+from causal.ids import TaskIndex
+from causal.recording import Recorded, Recording, read_recording
+from causal.rehearsal import rehearse
+from causal.values import encode
+from tests.unit.causal.test_rough_world import diamond
+from tests.unit.causal.world import ChainedHashes, World
+
+
+class Recorder(World):
+    """A world in which every task records its epochs."""
+
+    def __init__(self, seed: int) -> None:
+        self.recordings: dict[tuple[int, int], list[bytes]] = {}
+        super().__init__(diamond(), seed, 400, check=True, batch_elements_max=4)
+
+    def _perform(self, index: int, effect: Any) -> None:
+        if isinstance(effect, WriteRecording):
+            self.recordings[index, effect.epoch] = effect.parts
+        super()._perform(index, effect)
+
+    def rehearse(self, index: int, epoch: int, **changed: Any) -> None:
+        """Perform what led to barrier `epoch` again, with other facts where a test changes some."""
+        chain = changed.pop("chain", None) or self.chain(index)
+        cut = Cut()
+        if epoch > 1:
+            before = self.snapshots[index, epoch - 1]
+            cut = Cut.unpack(before[0])
+            chain.restore(before[1:])
+        recorded = read_recording(self.recordings[index, epoch])
+        told: dict[str, Any] = {"recorded": recorded, "reached": Cut.unpack(self.snapshots[index, epoch][0]), **changed}
+        rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **told)
+        assert chain.snapshot(True).parts() == self.snapshots[index, epoch][1:] or changed
+
+    def chain(self, index: int) -> ChainedHashes:
+        task = TaskIndex(index)
+        return ChainedHashes(len(self.topology.outputs(task)), self.topology.is_sink(task), random.Random(0))
+
+
+class Dead:
+    """A rehearsal asks the log and nobody else."""
+
+    def wall_ns(self) -> int:
+        raise AssertionError("a rehearsal looks at the clock")
+
+    def entropy(self) -> bytes:
+        raise AssertionError("a rehearsal asks for entropy")
+
+
+@pytest.fixture(scope="module")
+def world() -> Recorder:
+    """A whole job with several checkpoints and a failure, so that some epochs were recorded while replaying."""
+    made = Recorder(7)
+    for step in range(60_000):
+        made.step()
+        if step % 60 == 0:
+            made.checkpoint()
+        if step == 900:
+            made.kill(2)
+        if step == 960:
+            made.promote(2)
+        if made.done():
+            break
+    assert made.done() and made.complete >= 3, made.complete
+    return made
+
+
+def test_every_epoch_of_every_task_can_be_performed_again(world: Recorder) -> None:
+    epochs = [(index, epoch) for index, epoch in sorted(world.recordings) if (index, epoch) in world.snapshots]
+    assert len(epochs) >= 3 * len(world.topology.tasks)
+    for index, epoch in epochs:
+        world.rehearse(index, epoch)
+
+
+def busiest(world: Recorder, wanted: Callable[[Recorded], bool] = lambda recorded: True) -> tuple[int, int]:
+    told = {where: read_recording(parts) for where, parts in world.recordings.items() if where in world.snapshots}
+    return max((where for where in told if wanted(told[where])), key=lambda where: len(told[where].log))
+
+
+def test_another_output_is_named(world: Recorder) -> None:
+    index, epoch = busiest(world)
+    reached = Cut.unpack(world.snapshots[index, epoch][0])
+    channel, (position, digest) = next(iter(reached.outputs.items()))
+    wrong = replace(reached, outputs={**reached.outputs, channel: (position, digest ^ 1)})
+    with pytest.raises(ReplayDivergence, match="performed again from its own log, its output .* is another one"):
+        world.rehearse(index, epoch, reached=wrong)
+
+
+def test_an_operator_that_asks_for_something_else_is_named(world: Recorder) -> None:
+    index, epoch = busiest(world)
+
+    class Curious(ChainedHashes):
+        def deliver(self, *told: Any) -> Any:
+            told[-1].now_ns()
+            return super().deliver(*told)
+
+    whole = world.chain(index)
+    curious = Curious(whole.outputs, whole.sink, whole.rng)
+    with pytest.raises(ReplayDivergence, match="ctx"):
+        world.rehearse(index, epoch, chain=curious)
+
+
+def test_a_recording_that_lacks_elements_is_named(world: Recorder) -> None:
+    index, epoch = busiest(world)
+    recorded = read_recording(world.recordings[index, epoch])
+    with pytest.raises(ReplayDivergence, match="wants more than the task had"):
+        world.rehearse(index, epoch, recorded=replace(recorded, deliveries=recorded.deliveries[:-1]))
+
+
+def test_a_recording_gives_back_what_was_delivered() -> None:
+    made = Recording()
+    listed = Chunk(LISTED, 2, [("a", 1), {"b": [2]}])
+    packed = Chunk(RECORDS, 1, encode_records([("c", 3)]))
+    made.delivered(1, [listed])
+    listed.body.append("changed by user code")
+    made.delivered(0, [packed, packed])
+    told = read_recording(made.parts(b"log"))
+    assert told.log == b"log" and not told.unfit
+    assert [(d.input, [c.kind for c in d.chunks]) for d in told.deliveries] == [(1, [LISTED]), (0, [RECORDS] * 2)]
+    assert told.deliveries[0].chunks[0].body == [("a", 1), {"b": [2]}]
+    assert not read_recording(made.parts(b"")).deliveries
+
+
+def test_what_cannot_be_kept_makes_the_epoch_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Recording()
+    made.delivered(0, [Chunk(LISTED, 1, [object()])])
+    made.delivered(0, [Chunk(RECORDS, 1, b"x")])
+    told = read_recording(made.parts(b""))
+    assert "cannot be kept" in told.unfit and not told.deliveries
+    monkeypatch.setattr(recording, "RECORDING_BYTES_MAX", 100)
+    made.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
+    made.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
+    assert "more than 100 bytes" in read_recording(made.parts(b"")).unfit
+    made.delivered(0, [Chunk(RECORDS, 1, b"x")])
+    assert not read_recording(made.parts(b"")).unfit
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[], [b"\xc1"], [encode([1])], [encode(["", [[0, True]]]), b""], [encode(["", [[0, False]]]), b"", b"junk"]],
+)
+def test_a_damaged_recording_is_refused(parts: list[bytes]) -> None:
+    with pytest.raises(CorruptData, match="recording"):
+        read_recording(parts)

@@ -1,0 +1,95 @@
+"""The supervisor of a `causal run --check`: it waits for every task, and stops at the first difference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from standby import effects as fx
+from standby.control import Inbox, pack
+from standby.events import Beat
+from tests.unit.standby.scene import Scene, of, running
+
+TASKS = ("read/0", "count/0", "out/0")
+
+
+def checking() -> Scene:
+    scene = Scene(check=True)
+    scene.beats(4)
+    return scene
+
+
+def standby_of(scene: Scene, task: str) -> str:
+    slots = scene.supervision.roster.slots
+    return next(name for name in scene.living if slots[name].purpose == task and not slots[name].task)
+
+
+def finish(scene: Scene) -> None:
+    for task in TASKS:
+        scene.beat(scene.slot_of(task), state="finished")
+
+
+def stopped(scene: Scene) -> tuple[int, str] | None:
+    return scene.supervision.stopping
+
+
+def test_the_end_waits_until_every_task_was_performed_again() -> None:
+    scene = checking()
+    finish(scene)
+    assert stopped(scene) is None
+    for task in TASKS[:2]:
+        scene.beat(standby_of(scene, task), checked=(1, ""))
+    assert stopped(scene) is None
+    scene.beat(standby_of(scene, TASKS[2]), checked=(3, ""))
+    assert stopped(scene) == (0, "")
+    view = scene.supervision.view()
+    assert {told["task"]: told["checked_epochs"] for told in view["tasks"]} == {"read/0": 1, "count/0": 1, "out/0": 3}
+
+
+def test_what_was_never_performed_again_fails_the_check_after_a_while() -> None:
+    scene = checking()
+    for task in ("read/0", "out/0"):
+        scene.beat(standby_of(scene, task), checked=(1, ""))
+    finish(scene)
+    for _ in range(70):
+        for slot in list(scene.living):
+            task = scene.living[slot]["task"]
+            scene.beat(slot, after_ms=200, state="finished" if task else "standby")
+    told = stopped(scene)
+    assert told is not None and told[0] == 1 and "count/0" in told[1] and "read/0" not in told[1]
+
+
+def test_a_difference_stops_the_job_at_once() -> None:
+    scene = checking()
+    scene.beat(standby_of(scene, "count/0"), checked=(4, "count/0, epoch 4: another output"))
+    assert stopped(scene) == (1, "count/0, epoch 4: another output")
+
+
+def test_without_the_check_nobody_waits() -> None:
+    scene = running()
+    finish(scene)
+    assert stopped(scene) == (0, "")
+    assert not of(scene.said, fx.EndJob)
+    assert scene.supervision.checks.lacking() == []
+
+
+def test_epochs_of_a_standby_that_was_promoted_still_count() -> None:
+    scene = checking()
+    scene.beat(standby_of(scene, "count/0"), checked=(2, ""))
+    scene.die(scene.slot_of("count/0"))
+    scene.beats(2)
+    scene.idle(1500)
+    scene.beats(2)
+    scene.beat(standby_of(scene, "count/0"), checked=(1, ""))
+    assert scene.supervision.checks.epochs("count/0") == 3
+
+
+@pytest.mark.parametrize("told", [[1], [1, 2], ["1", ""], "1", {"1": ""}])
+def test_a_malformed_count_is_dropped(told: Any) -> None:
+    inbox = Inbox()
+    facts = {"pid": 1, "endpoint": "e", "incarnation": 0, "state": "standby", "epoch": 0}
+    assert inbox.receive(b"w1", pack("beat", **facts, checked=told)) is None
+    assert inbox.dropped == 1
+    event = inbox.receive(b"w1", pack("beat", **facts, checked=[2, "x"]))
+    assert isinstance(event, Beat) and event.checked == (2, "x")
