@@ -3,6 +3,7 @@
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make test    every check and every test
 #   make check   format, lint, types, imports, architecture; seconds
+#   make soak    the simulator until Ctrl-C, on all cores; every seed is a job under other failures
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
 #   make bench   throughput, recovery and determinants, as in docs/benchmarks.md
 #   make clean   remove what the targets above made
@@ -16,7 +17,7 @@ CODE := $(PACKAGES) tests examples benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench clean
+.PHONY: help demo test check soak fuzz bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -61,6 +62,9 @@ check: $(VENV)/dev
 $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[fuzz]'
 	@touch $@
+
+soak: $(VENV)/dev
+	$(RUN) -m tests.simulation --soak
 
 FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/fuzz

@@ -1,0 +1,70 @@
+"""A sharing depth of f masks f neighbours that die at the same moment: nobody else goes back, nothing is taken back."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+
+COUNT = 2400
+ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
+
+
+def begin(start: Start, directory: Path, depth: str) -> Job:
+    told = [f"out={directory / 'rows'}", f"count={COUNT}"]
+    settings = [part for setting in told for part in ("--set", setting)]
+    job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "60")
+    job.until_warm(records=200, checkpoints=0)
+    return job
+
+
+def kill_together(job: Job, tasks: tuple[str, ...]) -> None:
+    dying = [job.pid_of(task) for task in tasks]
+    for pid in dying:
+        kill(pid)
+    job.until_replaced(*dying)
+
+
+def assert_linked(directory: Path) -> None:
+    """Every record once, in order, and each row made from the one that was visible before it."""
+    (path,) = (directory / "rows").glob("*.jsonl")
+    before = ""
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["i"] for row in rows] == list(range(COUNT))
+    for row in rows:
+        told = repr((before, row["i"], row["seen"], row["dice"]))
+        assert row["before"] == before and row["hash"] == blake2b(told.encode(), digest_size=8).hexdigest(), row
+        before = row["hash"]
+
+
+@pytest.mark.parametrize(("depth", "dead"), [("1", 1), ("2", 2), ("3", 3), ("full", 6)])
+def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: int) -> None:
+    job = begin(start, tmp_path, depth)
+    groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, max(1, dead - 1))]
+    for tasks in groups:
+        kill_together(job, tasks)
+    report = job.finish_well()
+    recovered = [recovery["task"] for recovery in report["recoveries"]]
+    assert sorted(recovered) == sorted(task for tasks in groups for task in tasks)
+    assert {recovery["mode"] for recovery in report["recoveries"]} <= {"standby", "cold"}
+    assert report["withdrawn"] == 0
+    assert_linked(tmp_path)
+
+
+def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
+    """b and c die, which held what b was told: d and out depend on that and go back, read and a do not."""
+    job = begin(start, tmp_path, "1")
+    kill_together(job, ("b/0", "c/0"))
+    report = job.finish_well()
+    back = {recovery["task"]: recovery["why"] for recovery in report["recoveries"] if recovery["mode"] == "rollback"}
+    assert {"d/0", "out/0"} <= set(back) and not {"read/0", "a/0"} & set(back), back
+    assert "lost" in back["d/0"]
+    assert report["withdrawn"] > 0
+    assert_linked(tmp_path)
