@@ -38,6 +38,8 @@ class Found:
     core_states: int = 0
     core_steps: int = 0
     audited: int = 0
+    withdrawn: int = 0
+    """The most rows that a store had taken back in any state."""
     whole: bool = True
     breach: Breach | None = None
     kinds: Counter[str] = field(default_factory=Counter)
@@ -112,6 +114,7 @@ class Exploration:
                 found.breach = Breach(["liveness: from here the job can never end"], self._graph.path(stuck))
         found.ended = len(self._ends)
         found.core_states, found.core_steps = len(self.world.cores.facts), len(self.world.cores.steps)
+        found.withdrawn = max(shelf.withdrawn for shelf in self.world.stores.shelves)
         found.audited = self.world.cores.audited
         return found
 
@@ -136,7 +139,7 @@ class Exploration:
                     self._graph.sources.append(number)
                     self._graph.targets.append(its_number)
                 if its_number == known:
-                    wrong = wrong or list(self._invariants.broken(after))
+                    wrong = wrong or self._invariants.broken(after)
                     following.append((its_number, after))
                 if wrong and self._breach(number, action, wrong):
                     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from causal.rollback import Extent
@@ -52,22 +53,50 @@ class State(NamedTuple):
 
 
 class Draft:
-    """A state that is being changed."""
+    """A state that is being changed; what nobody asks for is taken over as it is."""
 
     def __init__(self, state: State) -> None:
         self.base = state
-        self.processes = dict(state.processes)
-        self.incarnations = list(state.incarnations)
-        self.links = dict(state.links)
-        self.orders = dict(state.orders)
-        self.stores = dict(state.stores)
-        self.writing = list(state.writing)
-        self.acks = list(state.acks)
-        self.restore = list(state.restore)
-        self.findings = {task: (task, incarnation, finding) for task, incarnation, finding in state.findings}
         self.changes: dict[str, Any] = {}
         self.broken: list[str] = []
         """What went wrong on the way; a path ends here."""
+
+    @cached_property
+    def processes(self) -> dict[Life, int]:
+        return dict(self.base.processes)
+
+    @cached_property
+    def incarnations(self) -> list[int]:
+        return list(self.base.incarnations)
+
+    @cached_property
+    def links(self) -> dict[End, tuple[int, ...]]:
+        return dict(self.base.links)
+
+    @cached_property
+    def orders(self) -> dict[Life, tuple[Any, ...]]:
+        return dict(self.base.orders)
+
+    @cached_property
+    def stores(self) -> dict[int, int]:
+        return dict(self.base.stores)
+
+    @cached_property
+    def writing(self) -> list[tuple[int, int, int, int]]:
+        return list(self.base.writing)
+
+    @cached_property
+    def acks(self) -> list[int]:
+        return list(self.base.acks)
+
+    @cached_property
+    def restore(self) -> list[int]:
+        return list(self.base.restore)
+
+    @cached_property
+    def findings(self) -> dict[int, tuple[int, int, int]]:
+        """By task."""
+        return {finding[0]: finding for finding in self.base.findings}
 
     def present(self, task: int) -> Life | None:
         """The process that is this task now, if it lives."""
@@ -85,15 +114,16 @@ class Draft:
         self.writing = [each for each in self.writing if each[:2] != life]
 
     def state(self) -> State:
-        return self.base._replace(
-            processes=tuple(sorted(self.processes.items())),
-            incarnations=tuple(self.incarnations),
-            links=tuple(sorted((end, frames) for end, frames in self.links.items() if frames)),
-            orders=tuple(sorted((life, told) for life, told in self.orders.items() if told)),
-            stores=tuple(sorted(self.stores.items())),
-            writing=tuple(sorted(self.writing)),
-            acks=tuple(self.acks),
-            restore=tuple(self.restore),
-            findings=tuple(sorted(self.findings.values())),
-            **self.changes,
-        )
+        """The state that it has become; parts without order are sorted."""
+        changed = vars(self)
+        parts: dict[str, Any] = {}
+        parts |= {name: tuple(sorted(changed[name].items())) for name in ("processes", "stores") if name in changed}
+        parts |= {
+            name: tuple(sorted(item for item in changed[name].items() if item[1]))
+            for name in ("links", "orders")
+            if name in changed
+        }
+        parts |= {name: tuple(changed[name]) for name in ("incarnations", "acks", "restore") if name in changed}
+        parts |= {"writing": tuple(sorted(self.writing))} if "writing" in changed else {}
+        parts |= {"findings": tuple(sorted(self.findings.values()))} if "findings" in changed else {}
+        return self.base._replace(**parts, **self.changes)

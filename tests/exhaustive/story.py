@@ -102,9 +102,10 @@ def summary(found: Found) -> str:
     outcome = "every invariant holds in each" if found.breach is None else "BROKEN"
     if not found.whole:
         outcome = "stopped at the bound, not all states were seen"
+    rolled_back = f"{found.kinds['decide']} rollbacks, " if found.kinds["decide"] else ""
     return (
         f"{job.name:<20} {', '.join(faults)}: {found.states} states, {found.transitions} transitions, depth "
-        f"{found.depth}, {found.ended} ends, {found.core_states} states of one task; {outcome}"
+        f"{found.depth}, {found.ended} ends, {rolled_back}{found.core_states} states of one task; {outcome}"
     )
 
 

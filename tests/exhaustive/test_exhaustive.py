@@ -68,6 +68,12 @@ def test_nondeterminism_behind_our_back_stops_the_job_before_it_shows() -> None:
     assert found.whole and 0 < found.stopped < found.ended
 
 
+def test_what_only_the_dead_knew_is_rolled_back_and_its_rows_withdrawn() -> None:
+    found = Exploration(Job("rollback", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1)), 3 * STATES_MAX).run()
+    assert found.breach is None, "\n".join(told(found, found.breach))
+    assert found.whole and found.kinds["decide"] and found.withdrawn == 1
+
+
 def test_two_runs_find_the_same_states() -> None:
     job = Job("pair, timer", PAIR, records=1, timers=True)
     one, other = explored(job), explored(job)

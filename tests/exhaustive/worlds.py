@@ -38,7 +38,7 @@ JOBS = {
         Job("pair-checkpoint-two-crashes", PAIR, records=1, crashes=2, asks=1),
         Job("pair-orders-travel", PAIR, records=1, asks=1, travelling=True),
         Job("merge", MERGE, records=1),
-        Job("merge-sink-dies", MERGE, mortal=(2,)),
+        Job("merge-two-records", MERGE, crashes=0),
         Job("chain-two-crashes", CHAIN, records=1, crashes=2),
         Job("chain-checkpoint", CHAIN, records=1, mortal=(0, 1), asks=1),
         Job("chain-depth-1", CHAIN, depth=1),
