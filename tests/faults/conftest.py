@@ -74,9 +74,13 @@ class HeldChain(FraudChain):
         settings = [part for setting in told for part in ("--set", setting)]
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
 
+    def let_end(self) -> None:
+        """The sources give what they have left, and end."""
+        self._gate.touch()
+
     def finish_exactly(self) -> dict[str, Any]:
         """Let the sources end first."""
-        self._gate.touch()
+        self.let_end()
         return super().finish_exactly()
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.torture_processes import kill
-from tests.faults.conftest import FraudChain, HeldChain
+from tests.faults.conftest import HeldChain
 from tests.faults.job import causal
 
-Fraud = Callable[..., FraudChain]
 Held = Callable[..., HeldChain]
 
 SERVERS = {
@@ -30,8 +29,8 @@ def test_who_decides_and_who_starts_may_die_right_before_a_task(held: Held) -> N
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * len(SERVERS)
 
 
-def test_every_process_dies_twice_and_the_job_is_resumed_twice(fraud: Fraud) -> None:
-    chain = fraud(6.0)
+def test_every_process_dies_twice_and_the_job_is_resumed_twice(held: Held) -> None:
+    chain = held()
     chain.job.until_warm(records=500)
     chain.job.kill_everything()
     chain.job.start("--resume")
@@ -41,24 +40,25 @@ def test_every_process_dies_twice_and_the_job_is_resumed_twice(fraud: Fraud) -> 
     chain.finish_exactly()
 
 
-def test_every_process_dies_before_the_first_checkpoint(fraud: Fraud) -> None:
-    chain = fraud(4.0, "--checkpoint-interval", "60")
+def test_every_process_dies_before_the_first_checkpoint(held: Held) -> None:
+    chain = held("--checkpoint-interval", "60")
     chain.job.until_warm(records=300, checkpoints=0)
     chain.job.kill_everything()
     chain.job.start("--resume")
     chain.finish_exactly()
 
 
-def test_what_is_left_when_the_root_dies_ends_by_itself(fraud: Fraud) -> None:
-    chain = fraud(4.0)
+def test_what_is_left_when_the_root_dies_ends_by_itself(held: Held) -> None:
+    chain = held()
     chain.job.until_warm()
     kill(chain.job.root)
+    chain.let_end()
     assert chain.job.start("--resume").finish() == (0, "")
     chain.assert_exact()
 
 
-def test_an_interrupted_job_leaves_nothing_running_and_goes_on_when_resumed(fraud: Fraud) -> None:
-    chain = fraud(4.0)
+def test_an_interrupted_job_leaves_nothing_running_and_goes_on_when_resumed(held: Held) -> None:
+    chain = held()
     chain.job.until_warm()
     chain.job.interrupt()
     status, said = chain.job.finish()
