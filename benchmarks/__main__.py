@@ -18,6 +18,9 @@ from benchmarks.runs import RunFailed
 
 BENCHMARKS = {"throughput": throughput, "recovery": recovery, "determinants": determinants, "torture": torture}
 
+PLACES = ("--json", "--keep")
+"""Options that say where something is written."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark that is named; returns the exit status."""
@@ -44,9 +47,9 @@ def _without_file(given: Sequence[str]) -> list[str]:
     kept: list[str] = []
     words = iter(given)
     for word in words:
-        if word == "--json":
+        if word in PLACES:
             next(words, None)
-        elif not word.startswith("--json="):
+        elif not word.startswith(tuple(f"{place}=" for place in PLACES)):
             kept.append(word)
     return kept
 
