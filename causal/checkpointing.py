@@ -52,6 +52,14 @@ class Cut:
         try:
             told: Any = decode(part)
             epoch, inputs, outputs, last_ns, finished = told
+            numbers = [
+                epoch,
+                last_ns,
+                *(n for c, p, d, _ in inputs for n in (c, p, d)),
+                *(n for o in outputs for n in o),
+            ]
+            if {type(n) for n in numbers} != {int} or {type(e) for e in (finished, *(i[3] for i in inputs))} != {bool}:
+                raise ValueError("other types")
             return cls(
                 epoch, {c: (p, d, e) for c, p, d, e in inputs}, {c: (p, d) for c, p, d in outputs}, last_ns, finished
             )

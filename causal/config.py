@@ -16,6 +16,14 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.topology import FULL_DEPTH
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "Mapping[str, str]": (dict,),
+}
+"""What may stand in JSON for a field of that type."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
 
@@ -90,7 +98,10 @@ class JobConfig:
         return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "big")
 
     def save(self, directory: Path) -> None:
-        (directory / "job.json").write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
+        """Replace the file atomically: a job whose settings are gone could not be resumed."""
+        fresh = directory / "job.json.new"
+        fresh.write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
+        fresh.replace(directory / "job.json")
 
     @classmethod
     def load(cls, directory: Path) -> JobConfig:
@@ -100,8 +111,10 @@ class JobConfig:
             raise PipelineError(
                 f"{directory} holds no job (job.json is missing); start one with `causal run`"
             ) from None
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
+        if type(told) is not dict:
+            raise PipelineError(f"{directory / 'job.json'} holds no settings; start the job afresh with `causal run`")
         return cls.from_mapping(told, str(directory / "job.json"))
 
     @classmethod
@@ -110,4 +123,10 @@ class JobConfig:
         unknown = sorted(set(told) - known)
         if unknown:
             raise PipelineError(f"{where}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        missing = [name for name in ("run", "name", "pipeline") if name not in told]
+        if missing:
+            raise PipelineError(f"{where} lacks {', '.join(missing)}; start the job afresh with `causal run`")
+        for each in fields(cls):
+            if each.name in told and type(told[each.name]) not in _TYPES[str(each.type)]:
+                raise PipelineError(f"{where}: setting {each.name} is {told[each.name]!r:.80}; give {each.type}")
         return cls(**told)

@@ -148,6 +148,8 @@ class Held:
     marks: tuple[Mark, ...] = ()
     """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
     where bundles came without dependencies."""
+    withdrawn: int = 0
+    """Rows ever taken back, by whichever incarnation."""
 
 
 class SinkStore(Protocol):

@@ -91,7 +91,8 @@ def read_rollback(told: Any) -> Rollback:
         number = told["number"]
     except (KeyError, TypeError, ValueError) as problem:
         raise PeerViolation(f"a rollback with other fields ({problem})") from None
-    if not all(type(n) is int for each in (*lost, (number,)) for n in each):
+    going = [(task, r.incarnation, *r.stands, *r.stands.values()) for task, r in retreats.items()]
+    if not all(type(n) is int for each in (*lost, (number,), *going) for n in each):
         raise PeerViolation("a rollback whose numbers are none")
     return Rollback(number, lost, retreats)
 

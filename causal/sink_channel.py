@@ -48,6 +48,8 @@ class SinkChannel:
         self.position = position
         self.epoch = epoch
         self.opened = False
+        self.withdrawn = 0
+        """Rows that its store has ever taken back."""
         self.seen = Seen()
         self._digest = RollingDigest(digest)
         self._held_next = position
@@ -95,6 +97,7 @@ class SinkChannel:
             aligned: false for guarantees without determinants: go on behind what is there.
         """
         self.opened = True
+        self.withdrawn = held.withdrawn
         self._marks = list(held.marks)
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in held.logs)
         if not aligned:

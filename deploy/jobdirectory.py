@@ -122,7 +122,9 @@ class JobDirectory:
         """Make the short directory for sockets (an ipc path may have 107 bytes)."""
         self._drop_runtime()
         self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
-        (self.path / "runtime").write_text(str(self._runtime))
+        fresh = self.path / "runtime.new"
+        fresh.write_text(str(self._runtime))
+        os.replace(fresh, self.path / "runtime")
         for name in ("logs", "checkpoints", "spill"):
             (self.path / name).mkdir(exist_ok=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,9 @@ TURN_S = 0.25
 
 DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
 """Deaths of the supervisor or the agent in a row that end the job: something is wrong that a restart cannot mend."""
+
+FREE_BYTES_MIN = 1 << 16
+"""Below this a disk counts as full."""
 
 STATUS_HOPELESS = 2
 """Exit status of a supervisor or an agent that would fail the same way again."""
@@ -180,7 +184,13 @@ class LocalDeployment:
             # The first restart is at once; one that dies again and again gets some time for its cause to go away.
             server.due = now + 0.05 * (len(server.deaths) - 1)
             if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX:
-                self._failure = self._last_line(server.name) or f"the {server.name} ended with status {status}"
+                self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
+
+    def _cause(self, name: str) -> str:
+        """What the server said last; a full disk first, because nothing can be said into a log on it."""
+        if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
+            return f"no space is left for {self._job}; make room, then `causal run --resume` goes on"
+        return self._last_line(name)
 
     def _last_line(self, name: str) -> str:
         lines = (self._job / "logs" / f"{name}.log").read_text(errors="replace").splitlines()

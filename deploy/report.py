@@ -93,7 +93,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "checkpoints": view["checkpoint"]["count"],
         "determinant_bytes": determinant_bytes(view),
         "recoveries": view["recoveries"],
-        "withdrawn": sum(recovery["withdrawn"] for recovery in view["recoveries"]),
+        "withdrawn": total(view, "withdrawn_rows"),
         "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
         "sent_bytes": total(view, "sent_bytes"),
         "received_bytes": total(view, "received_bytes"),

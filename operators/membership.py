@@ -190,6 +190,7 @@ class Membership:
             "rollback": vitals.rollback,
             "lost": vitals.lost,
             "checked": list(vitals.checked),
+            "peers": {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()},
         }
         return [Tell("beat", facts)]
 
@@ -238,6 +239,8 @@ class Membership:
         return [introduced]
 
     def _peer_down(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            self._peers[told["task"]] = ("", told["incarnation"])
         return self._feed(PeerDown(self._index(told["task"]), told["incarnation"]))
 
     def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:

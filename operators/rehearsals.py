@@ -5,8 +5,7 @@ For `causal run --check`.  What differs, or cannot be repeated, is nondeterminis
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from causal.checkpointing import Cut, SnapshotFile
@@ -31,12 +30,13 @@ class Rehearsals:
     State: `checked` epochs were the same a second time; `problem` says what was not, and stays.
     """
 
-    def __init__(self, plan: Plan, config: JobConfig, job_directory: Path) -> None:
+    def __init__(self, plan: Plan, config: JobConfig, job_directory: Path, say: Callable[[str], None]) -> None:
         self.checked = 0
         self.problem = ""
         self._plan = plan
         self._config = config
         self._directory = job_directory
+        self._say = say
 
     def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
         """`image` is about to be loaded with `files`: perform what lies between, if it is just the next epoch.
@@ -54,7 +54,7 @@ class Rehearsals:
             if recorded.unfit:
                 raise CorruptData(recorded.unfit)
         except CorruptData as problem:
-            print(f"{name}, epoch {image.cut.epoch} is not checked: {problem}", file=sys.stderr, flush=True)
+            self._say(f"{name}, epoch {image.cut.epoch} is not checked: {problem}")
             return
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import shutil
 import signal
 import sys
 import time
@@ -97,7 +98,7 @@ class Worker:
             slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
         )
         self.following: Image | None = None
-        self.rehearsals = Rehearsals(self.plan, self.config, job_directory)
+        self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
         self.driver: TaskDriver | None = None
         self.disk: Disk | None = None
         self.root_check_due_ns = 0
@@ -187,6 +188,9 @@ class Worker:
         )  # fmt: skip
         name = topology.tasks[task].name
         spill = self.directory / "spill" / f"{name}-{act.incarnation}"
+        for old in spill.parent.glob(f"{spill.name.rpartition('-')[0]}-*"):
+            if old != spill:
+                shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; nobody reads it any more
         if self.disk is not None:
             self.poller.unregister(self.disk.wake)
         self.disk = Disk(self.directory, name, act.incarnation, spill)

@@ -102,6 +102,7 @@ class Agent:
         while not self._stopping:
             beat_due = self._turn(beat_due)
         self._end_all()
+        signal.set_wakeup_fd(-1)  # a signal may still come after the descriptor is closed
 
     def close(self) -> None:
         self._socket.close()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from causal.errors import PipelineError
+from causal.errors import InvariantViolation, PipelineError
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.topology import Channel, Task, Topology
 
@@ -72,8 +72,12 @@ class Blueprint:
             companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in told["companions"])
             kills = tuple((task, float(seconds)) for task, seconds in told["kills"])
             worker = str(told["worker"])
+            for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
+                if type(end) is not int:
+                    raise ValueError(f"{end!r:.80} is no end of a channel")
+            topology = Topology(tasks, channels)
         except FileNotFoundError:
             raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ArithmeticError, InvariantViolation, KeyError, RecursionError, TypeError, ValueError) as problem:
             raise PipelineError(f"{path} is damaged: {problem}; start the job afresh with `causal run`") from None
-        return cls(Topology(tasks, channels), companions, kills, worker)
+        return cls(topology, companions, kills, worker)

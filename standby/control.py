@@ -104,10 +104,15 @@ def _counters(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _no(value: Any, wanted: str) -> PeerViolation:
+    """Names the type and not the value: what is nested a thousand levels deep cannot even be shown."""
+    return PeerViolation(f"a {type(value).__name__} where a {wanted} belongs")
+
+
 def _of(kind: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not kind:
-            raise PeerViolation(f"{value!r:.80} is not {kind.__name__}")
+            raise _no(value, kind.__name__)
         return value
 
     return check
@@ -116,9 +121,9 @@ def _of(kind: type) -> Callable[[Any], Any]:
 def _map_of(kind: type, empty: bool = False) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not dict or not all(type(key) is str for key in value):
-            raise PeerViolation(f"{value!r:.80} is not a map")
+            raise _no(value, "map with names")
         if not all(type(held) is kind or (empty and held is None) for held in value.values()):
-            raise PeerViolation(f"{value!r:.80} is not a map of {kind.__name__}")
+            raise _no(value, f"map of {kind.__name__}")
         return value
 
     return check
@@ -126,7 +131,7 @@ def _map_of(kind: type, empty: bool = False) -> Callable[[Any], Any]:
 
 def _any_map(value: Any) -> Any:
     if type(value) is not dict:
-        raise PeerViolation(f"{value!r:.80} is not a map")
+        raise _no(value, "map")
     return value
 
 
@@ -153,6 +158,7 @@ FROM_WORKER: dict[str, _Spec] = {
             "last_output_ns": _NUMBER,
             "rollback": _NUMBER,
             "lost": _extents,
+            "peers": _map_of(int),
             "checked": _checked,
         },
     ),

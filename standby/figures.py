@@ -13,6 +13,8 @@ from typing import Any
 from standby.effects import Record
 
 POSITIONS = frozenset(("records_in", "records_out", "delivered_elements"))
+TOTALS = frozenset(("withdrawn_rows",))
+"""Kept by stores, over all incarnations: the highest counts, also after a rollback."""
 LEVELS = frozenset(("inflight_bytes", "inflight_disk_bytes", "log_bytes", "checkpoint_ms"))
 PEAKS = frozenset(("latency_ms_max",))
 
@@ -28,7 +30,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif name in LEVELS or not isinstance(held, (int, float)):
             result[name] = value
         else:
-            result[name] = max(held, value) if name in POSITIONS or name in PEAKS else held + value
+            result[name] = max(held, value) if name in POSITIONS | PEAKS | TOTALS else held + value
     return result
 
 

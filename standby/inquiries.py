@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from causal.errors import invariant
 from causal.rollback import NO_ROLLBACK, Extent, Finding, Retreat, Rollback, decide, read_rollback
 from causal.topology import Topology
 from standby.checkpoints import Coordinator
@@ -54,10 +53,10 @@ class Inquiries:
 
     def told_lost(self, seat: Seat, lost: tuple[Extent, ...], outbox: Outbox) -> None:
         """The present incarnation of that task waits, because others depend on more than it could collect."""
-        invariant(all(task == self._index[seat.name] for task, _, _ in lost), "a task tells of its own", task=seat.name)
-        if set(lost) <= set(self.lost):
+        own = {each for each in lost if each[0] == self._index[seat.name]}  # of others' logs it cannot know
+        if own <= set(self.lost):
             return
-        wider = sorted({*self.lost, *lost})
+        wider = sorted({*self.lost, *own})
         outbox.decide("inquired", number=self.number + 1, lost=[list(each) for each in wider])
 
     def found(self, seat: Seat, number: int, finding: Finding) -> None:

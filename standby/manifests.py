@@ -76,7 +76,7 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
         if digest != _digest(told) or told["epoch"] != max(epochs):
             raise ValueError("its digest does not match")
         return told["epoch"], as_files(told["files"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
 
 

@@ -64,7 +64,7 @@ class Promotion:
                 self._command(slot, now_ns, outbox)
         for slot in self._roster.slots.values():
             if slot.seen_ns and slot.state in (SlotState.ASSIGNED, SlotState.SERVING):
-                self._introduce(slot, outbox)
+                self._introduce(slot, now_ns, outbox)
         for slot in self._roster.slots.values():
             if slot.seen_ns and slot.state is SlotState.IDLE:
                 self._follow(slot, now_ns, outbox)
@@ -114,7 +114,7 @@ class Promotion:
             return
         slot.commanded_ns = now_ns
         known = self._whereabouts(seat)
-        slot.peers_told = dict(known)
+        slot.peers_told, slot.peers_told_ns = dict(known), now_ns
         outbox.send(
             slot.name,
             "promote",
@@ -138,15 +138,17 @@ class Promotion:
                 known[name] = ("", neighbour.incarnation)
         return known
 
-    def _introduce(self, slot: Slot, outbox: Outbox) -> None:
-        """Tell a task what has changed about its neighbours since it was last told."""
+    def _introduce(self, slot: Slot, now_ns: int, outbox: Outbox) -> None:
+        """Tell a task what has changed about its neighbours since it was last told, until its beats show it."""
         seat = self._roster.seat_of(slot)
         if seat is None or not slot.commanded_ns and slot.state is SlotState.ASSIGNED:
             return
+        again = now_ns - slot.peers_told_ns >= AGAIN_NS
         for name, (endpoint, incarnation) in self._whereabouts(seat).items():
-            if slot.peers_told.get(name) == (endpoint, incarnation):
+            known = slot.peers_known.get(name) == (incarnation if endpoint else -incarnation)
+            if slot.peers_told.get(name) == (endpoint, incarnation) and (known or not again):
                 continue
-            slot.peers_told[name] = (endpoint, incarnation)
+            slot.peers_told[name], slot.peers_told_ns = (endpoint, incarnation), now_ns
             if endpoint:
                 outbox.send(slot.name, "peer", task=name, endpoint=endpoint, incarnation=incarnation)
             else:

@@ -6,6 +6,7 @@ The tables are the machines; a pair that is not in them is a bug of ours and sto
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -113,6 +114,10 @@ class Slot:
     asked_about_ns: int = 0
     peers_told: dict[str, tuple[str, int]] = field(default_factory=dict)
     """What it was last told of each neighbour; an empty endpoint means `peer_down`."""
+    peers_told_ns: int = 0
+    """When."""
+    peers_known: Mapping[str, int] = field(default_factory=dict)
+    """What of it arrived, as its beats say: the incarnation of each neighbour, negative for `peer_down`."""
 
     def step(self, trigger: str) -> None:
         """Take the transition, which must be in the table."""

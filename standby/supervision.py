@@ -184,7 +184,7 @@ class Supervision:
                 seat.step("confirm")
         slot.step("beat with task")
         self._dirty = self._dirty or slot.rollback != event.rollback
-        slot.rollback = event.rollback
+        slot.rollback, slot.peers_known = event.rollback, event.peers
         if event.lost:
             self.inquiries.told_lost(seat, event.lost, self._outbox)
         if first:

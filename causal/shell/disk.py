@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -125,8 +124,8 @@ class Disk:
         name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
-        except Unavailable as problem:
-            print(f"epoch {effect.epoch - 1} is not checked: {problem}", file=sys.stderr, flush=True)
+        except Unavailable:
+            return  # the standby says that it finds none
 
     def _segment(self, number: int) -> Path:
         return self._spill_directory / f"{number:08d}.seg"
@@ -162,4 +161,6 @@ class Disk:
         try:
             return read_parts(self._segment(number))
         except CorruptData as problem:
-            raise Unavailable(f"a spilled segment: {problem.args[0].partition(';')[0]}; its task begins again") from None
+            raise Unavailable(
+                f"a spilled segment: {problem.args[0].partition(';')[0]}; its task begins again"
+            ) from None

@@ -49,6 +49,8 @@ class Account:
     logs: dict[int, DeterminantLog] = field(default_factory=dict)
     row_bytes: int = 0
     """Of all rows taken."""
+    withdrawn: int = 0
+    """Rows ever taken back."""
     marks: list[Mark] = field(default_factory=list)
     """Where rows can be taken back to; empty where bundles come without dependencies."""
     mark_bytes: list[int] = field(default_factory=list)
@@ -93,6 +95,7 @@ class Account:
             self.mark_bytes.pop()
         if len(self.marks) == 1:
             self.marks = [replace(mark, depends=())]
+        self.withdrawn += self.next - mark.next
         self.next, self.digest, self.row_bytes = mark.next, mark.digest, self.mark_bytes[-1]
         self.last, self.ended = b"", False
         self.epochs = {e: first for e, first in self.epochs.items() if first < mark.next}
@@ -128,7 +131,7 @@ class Account:
     def held(self) -> Held:
         """What `SinkStore.open` gives back: whole logs, by task and epoch."""
         whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].deltas({}))
-        return Held(self.next, self.digest, whole, tuple(self.marks))
+        return Held(self.next, self.digest, whole, tuple(self.marks), self.withdrawn)
 
     def fence(self, run: str, incarnation: int) -> None:
         """Raise `Fenced` unless this account still belongs to that incarnation of that run."""

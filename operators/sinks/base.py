@@ -6,6 +6,7 @@ A sink has no downstream to hold its determinants, so its store holds them besid
 from __future__ import annotations
 
 import json
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from causal.errors import PipelineError
 from causal.ports import SinkStore
 from causal.values import NotCarried
 
@@ -46,3 +48,15 @@ class Sink(ABC):
 
     def check(self) -> None:
         """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""
+
+
+def check_writable(directory: Path, sink: str) -> None:
+    """Raise `PipelineError` unless a file can be made in `directory`; leaves nothing behind."""
+    if not directory.is_dir():
+        raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as problem:
+        raise PipelineError(
+            f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
+        ) from None

@@ -78,6 +78,7 @@ def takes_rows_back(subject: Subject) -> None:
     store, held = subject.opened(2)
     told = store.withdraw(_mark_at(held, 21))
     expect(told.next == 21, "the answer says what is left", repr(told.next))
+    expect(told.withdrawn == 9, "the answer says how much was ever taken back", repr(told.withdrawn))
     subject.expect_rows(21, "rows after the mark are gone")
     expect_held(subject, told, "determinants after the mark are gone with their rows")
     fill_marked(subject, store, told, 33, 2)

@@ -26,10 +26,10 @@ from causal.log import LogDelta
 from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
-from operators.sinks.base import Sink
+from operators.sinks.base import Sink, check_writable
 from operators.sinks.journal import bodies, framed, pwrite_whole, replace_file, write_whole
 from operators.sinks.lock import FileLock
-from operators.sinks.sqlite import DURABILITY, EXISTING, check_writable
+from operators.sinks.sqlite import DURABILITY, EXISTING
 
 JOURNAL_BYTES_MAX = 8 << 20
 """A journal beyond this, and beyond twice what it was when it was new, is written anew."""
@@ -252,7 +252,15 @@ class JsonLinesStore:
         logs = [(delta.task, delta.epoch, delta.bytes) for delta in account.held().logs]
         state = (
             (account.task, account.run, account.incarnation, account.next, account.digest, account.last),
-            (account.kept_from, account.ended, sorted(account.epochs.items()), logs, self._end, reach),
+            (
+                account.kept_from,
+                account.ended,
+                sorted(account.epochs.items()),
+                logs,
+                self._end,
+                reach,
+                account.withdrawn,
+            ),
             [
                 [m.next, m.digest, m.epoch, m.rollback, m.depends, at]
                 for m, at in zip(account.marks, account.mark_bytes)
@@ -299,8 +307,9 @@ def _state(records: list[bytes], where: Path) -> tuple[Account, int]:
     """What the first record of a journal says, and how long the `.jsonl` may be beyond its rows."""
     try:
         (task, run, incarnation, next_, digest, last), counts, marks = decode(records[0])
-        kept_from, ended, epochs, logs, end, size = counts
+        kept_from, ended, epochs, logs, end, size, *withdrawn = counts
         account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs), row_bytes=end)
+        account.withdrawn = int(*withdrawn)
         account.merge(LogDelta(owner, epoch, 0, held) for owner, epoch, held in logs)
         for next_, digest, epoch, rollback, depends, at in marks:
             account.marks.append(Mark(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))

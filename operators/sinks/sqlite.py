@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,13 +33,13 @@ from causal.log import LogDelta
 from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
-from operators.sinks.base import Sink
+from operators.sinks.base import Sink, check_writable
 from operators.sinks.sqlite_errors import code_of, translated
 
 EXISTING = ("refuse", "replace")
 DURABILITY = {"process": "NORMAL", "os": "FULL"}
 
-_VERSION = 2
+_VERSION = 3
 _OUTPUT = """CREATE TABLE IF NOT EXISTS output(
     task TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY(task, position)) WITHOUT ROWID"""
 _SCHEMA = (
@@ -56,8 +55,9 @@ _SCHEMA = (
         task TEXT NOT NULL, sequence INTEGER NOT NULL, next INTEGER NOT NULL, digest BLOB NOT NULL,
         epoch INTEGER NOT NULL, rollback INTEGER NOT NULL, depends BLOB NOT NULL,
         PRIMARY KEY(task, sequence)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS causal_withdrawn(task TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID",
 )
-_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark")
+_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark", "causal_withdrawn")
 _MARK = "INSERT INTO causal_mark VALUES(?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = """UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ?
     WHERE task = ? AND run = ? AND incarnation = ?"""
@@ -106,18 +106,6 @@ class SqliteSink(Sink):
             raise PipelineError(
                 f"{type(self).__name__}: {self.path} is not a file that can be written; give another path"
             )
-
-
-def check_writable(directory: Path, sink: str) -> None:
-    """Raise `PipelineError` unless a file can be made in `directory`; leaves nothing behind."""
-    if not directory.is_dir():
-        raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
-    try:
-        tempfile.TemporaryFile(dir=directory).close()
-    except OSError as problem:
-        raise PipelineError(
-            f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
-        ) from None
 
 
 class SqliteStore:
@@ -219,6 +207,7 @@ class SqliteStore:
             claim = (mark.next, mark.digest.to_bytes(8, "big"), b"", 0, self._task, self._run, self._incarnation)
             if db.execute(_ADVANCE, claim).rowcount != 1:
                 raise fenced(self._task, self._incarnation)
+            db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
             if self._sink.keeps_rows:
                 db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (self._task, mark.next))
             for table in ("causal_log", "causal_epoch", "causal_mark"):
@@ -353,6 +342,8 @@ class SqliteStore:
         account = Account(
             self._task, run, incarnation, next_, int.from_bytes(digest, "big"), last, kept_from, bool(ended)
         )
+        withdrawn = db.execute("SELECT rows FROM causal_withdrawn WHERE task = ?", (self._task,)).fetchone()
+        account.withdrawn = withdrawn[0] if withdrawn is not None else 0
         account.epochs.update(db.execute("SELECT epoch, first FROM causal_epoch WHERE task = ?", (self._task,)))
         self._sequence = 0
         try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invar
 
 FORMAT = 1
 RESTORE = "restore it, or use a new --state-dir"
+_MANIFEST = re.compile(r"(\d{10})\.json")
 LOCK_WAIT_S = 30.0
 """The lock is held for a few file operations; whoever cannot get it for so long reports it."""
 
@@ -112,8 +114,10 @@ def _unseal(path: Path) -> dict[str, Any]:
     text = text.removesuffix(b"\n")
     if digest_of(text).encode() != digest:
         raise CorruptData(f"{path} does not match its digest; {RESTORE}")
-    body: dict[str, Any] = json.loads(text)
-    return body
+    try:
+        return dict(json.loads(text))
+    except (RecursionError, TypeError, ValueError) as problem:
+        raise CorruptData(f"{path} has other fields ({problem}); {RESTORE}") from None
 
 
 class IngestLog:
@@ -304,7 +308,7 @@ class IngestLog:
     def batches(self) -> list[int]:
         """Numbers of the batches that are here, ascending; truncation removes the lowest first."""
         try:
-            return sorted(int(name[:-5]) for name in os.listdir(self._manifests) if not name.startswith("."))
+            return sorted(int(match[1]) for match in map(_MANIFEST.fullmatch, os.listdir(self._manifests)) if match)
         except FileNotFoundError:
             return []
 
@@ -316,11 +320,13 @@ class IngestLog:
         """
         try:
             body = _unseal(self._manifests / f"{batch:010d}.json")
+            body["before"] = tuple(body["before"])
+            body["segments"] = tuple(Segment(**segment) for segment in body["segments"])
+            return Manifest(**body)
         except FileNotFoundError:
             return None
-        body["before"] = tuple(body["before"])
-        body["segments"] = tuple(Segment(**segment) for segment in body["segments"])
-        return Manifest(**body)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CorruptData(f"the manifest of batch {batch} in {self.directory}: {problem}; {RESTORE}") from None
 
     def read_segment(self, segment: Segment) -> bytes:
         """The bytes of a published segment.

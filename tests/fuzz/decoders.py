@@ -18,8 +18,9 @@ from typing import Any
 from causal import wire
 from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.checkpointing import Cut
+from causal.config import JobConfig
 from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
-from causal.errors import CausalError, CorruptData, PeerViolation
+from causal.errors import CausalError, CorruptData, PeerViolation, PipelineError
 from causal.log import LogDelta
 from causal.rollback import Rollback, read_rollback
 from causal.shell.files import read_parts
@@ -27,6 +28,7 @@ from causal.values import NotCarried, decode, encode
 from operators.sinks.journal import bodies, framed
 from operators.sources.ingest_log import IngestLog, Segment, digest_of
 from operators.state import read_part
+from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox
 from standby.manifests import newest_manifest
 from tests.unit.causal.strategies import told
@@ -175,6 +177,16 @@ def manifest(data: bytes) -> None:
     newest_manifest(path.parent.parent)
 
 
+def job_config(data: bytes) -> None:
+    """The settings of a job."""
+    JobConfig.load(_stored("job.json", data).parent)
+
+
+def blueprint(data: bytes) -> None:
+    """The graph of a job."""
+    Blueprint.load(_stored("topology.json", data).parent)
+
+
 def rollback(data: bytes) -> Rollback:
     """The outcome of inquiries, as a message or a journal holds it."""
     return read_rollback(decode(data))
@@ -246,7 +258,7 @@ def same_journal(found: tuple[list[bytes], bytes]) -> None:
     assert b"".join(map(framed, found[0])) == found[1], "complete records are the bytes they were read from"
 
 
-PEER, STORED = (PeerViolation,), (CorruptData,)
+PEER, STORED, TOLD = (PeerViolation,), (CorruptData,), (PipelineError,)
 
 DECODERS: dict[str, Decoder] = {
     decoder.name: decoder
@@ -269,6 +281,8 @@ DECODERS: dict[str, Decoder] = {
         Decoder("ingest-segment", ingest_segment, STORED, per_byte(4)),
         Decoder("control", control, (), messagepack_bytes_max),
         Decoder("manifest", manifest, STORED, per_byte(256)),
+        Decoder("job-config", job_config, TOLD, per_byte(256)),
+        Decoder("blueprint", blueprint, TOLD, per_byte(512)),
         Decoder("rollback", rollback, PEER, messagepack_bytes_max),
     )
 }

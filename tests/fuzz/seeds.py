@@ -30,13 +30,16 @@ from causal.determinants import (
     Window,
     register_kind,
 )
+from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.log import LogDelta
 from causal.rollback import Retreat, Rollback
 from causal.shell.files import write_parts
+from causal.topology import Channel, Task, Topology
 from causal.values import encode
 from operators.sinks.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
 from operators.state import ChainSnapshot, Table
+from standby.blueprint import Blueprint, CompanionCall
 from standby.control import pack
 from standby.manifests import write_manifest
 from tests.fuzz.decoders import JOB, SEGMENT
@@ -163,6 +166,7 @@ def _controls() -> list[bytes]:
         pack("exited", slot="w1", pid=10, at_ns=5, status=-9, killed_ns=4, last_line="x", restarting=False),
         pack("agent_beat", slots={"w1": 10}, dead={"w2": None, "w3": 1}, killed={"w3": 5}),
         pack("admin", verb="kill", arguments={"task": "a/0"}),
+        b"\x82\xa4kind\xa4beat\xa3pid" + b"\x91" * 1000 + b"\x01",
     ]
 
 
@@ -171,6 +175,32 @@ def _manifests() -> list[bytes]:
     with tempfile.TemporaryDirectory() as directory:
         write_manifest(Path(directory), 3, files)
         return [(Path(directory) / "checkpoints" / "manifest-3.json").read_bytes()]
+
+
+def _jobs() -> list[bytes]:
+    """Not by `save`: settings that are added later must not make other seeds."""
+    least = {"run": "r", "name": "n", "pipeline": "/p.py"}
+    more = {
+        "settings": {"a": "b"},
+        "guarantee": "none",
+        "sharing_depth": 2,
+        "checkpoint_interval_s": 0.5,
+        "standbys": "3",
+    }
+    return [json.dumps(told, indent=1).encode() for told in (least, {**least, **more})]
+
+
+def _blueprints() -> list[bytes]:
+    tasks = tuple(Task(TaskIndex(i), TaskName(f"t/{i}"), ("a", "b")) for i in range(2))
+    ends = [(-1, 0), (0, 1), (1, -1)]
+    channels = tuple(Channel(ChannelId(i), TaskIndex(a), TaskIndex(b)) for i, (a, b) in enumerate(ends))
+    some = Blueprint(Topology(tasks, channels), (CompanionCall("spark", ("x",), {"A": "b"}),), (("t/0", 1.5),))
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for each in (some, Blueprint(Topology((), ()))):
+            each.save(Path(directory))
+            found.append((Path(directory) / "topology.json").read_bytes())
+    return found
 
 
 def _rollbacks() -> list[bytes]:
@@ -199,6 +229,8 @@ def seeds() -> dict[str, list[bytes]]:
         "ingest-segment": [SEGMENT],
         "control": _controls(),
         "manifest": _manifests(),
+        "job-config": _jobs(),
+        "blueprint": _blueprints(),
         "rollback": _rollbacks(),
     }
 

@@ -289,6 +289,9 @@ class Observer:
         withdrawn = sum(store.withdrawn for store in world.stores.values())
         if withdrawn and not self._partial:
             raise Violated(f"withdrawn: {withdrawn} rows with full sharing depth")
+        told = sum(int(world.told_last(store.task, "withdrawn_rows")) for store in world.stores.values())
+        if self._causal and told != withdrawn:
+            raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {told}")
         if self._causal:
             for index, (_, task) in self._current.items():
                 self._keep_if_finished(index, task)

@@ -101,6 +101,8 @@ class Process:
         self.living = True
         self.zombie = False
         self.paused_until_ns = 0
+        self.mute_until_ns = 0
+        """Until then nothing comes through between it and the supervisor."""
         self.dies_after: int | None = None
         """Effects left to perform before SIGKILL comes."""
         self.task: TaskProtocol | None = None
@@ -209,7 +211,7 @@ class Process:
 
     def hear(self, message: dict[str, Any]) -> None:
         """A message of the supervisor has arrived."""
-        if not self.living:
+        if not self.living or self.world.clock.now_ns < self.mute_until_ns:
             return
         self._control.append(message)
         self.poke(0)

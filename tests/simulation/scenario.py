@@ -23,6 +23,7 @@ TROUBLE = (
     "clock_jump",
     "false_exit",
     "garble",
+    "mute",
     "rot_spill",
 )
 FAULTS = DEADLY + TROUBLE
@@ -114,5 +115,5 @@ def from_json(text: str) -> Scenario:
 
 
 def _fault(rng: random.Random) -> Fault:
-    kind = rng.choices(FAULTS, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 2, 2, 3, 3, 2))[0]
+    kind = rng.choices(FAULTS, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 2, 2, 3, 3, 4, 2))[0]
     return Fault(kind, rng.randint(300, 1500) * MS + rng.randint(0, MS), rng.randrange(1 << 16), rng.randint(1, 400))

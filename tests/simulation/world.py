@@ -142,6 +142,12 @@ class Simulation:
         told = (type(event).__name__, [type(effect).__name__ for effect in effects])
         self._digest.update(repr((self.clock.now_ns, told)).encode())
 
+    def told_last(self, task: str, figure: str) -> float:
+        """What the report has of a task's figure."""
+        if self.supervisor is None:
+            raise Violated("end: there is no supervisor")
+        return float(self.supervisor.supervision.figures.of(task).get(figure, 0))
+
     def note(self, who: str, line: str) -> None:
         """A line of somebody's log."""
         self.notes.append(f"{self.clock.now_ns / MS:.2f} {who}: {line}")
@@ -196,7 +202,7 @@ class Simulation:
 
     def tell(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
         """A message of a worker to whatever supervisor there is when it arrives."""
-        if not process.zombie:
+        if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
             self.to_supervisor(process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
 
     def to_supervisor(self, sender: str, data: bytes) -> None:
@@ -348,6 +354,11 @@ class Simulation:
         if connections:
             connections[fault.who % len(connections)].garbled = 1 + fault.extent % 2
 
+    def _mute(self, fault: Fault) -> None:
+        """Everything is lost for a while that a task and the supervisor have to say to each other."""
+        for process in self._victims(fault):
+            process.mute_until_ns = self.clock.now_ns + 2 * fault.extent * MS
+
     def _rot_spill(self, fault: Fault) -> None:
         for process in self._victims(fault):
             process.shell.rotten = True
@@ -371,5 +382,6 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "clock_jump": Simulation._clock_jump,
     "false_exit": Simulation._false_exit,
     "garble": Simulation._garble,
+    "mute": Simulation._mute,
     "rot_spill": Simulation._rot_spill,
 }
