@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ class Worker:
             self.handle(Reported(kind, facts))
             return
         if facts["tried"] == 1:
-            print(f"trying again: {facts['problem']}", file=sys.stderr, flush=True)
+            say(f"trying again: {facts['problem']}")
         self.handle(Due())
 
     def obey(self) -> None:
@@ -153,7 +154,7 @@ class Worker:
             except zmq.Again:
                 return
             except PeerViolation as problem:
-                print(f"dropped a control message: {problem}", file=sys.stderr, flush=True)
+                say(f"dropped a control message: {problem}")
                 continue
             if type(told) is dict:
                 self.handle(Told(told))
@@ -184,7 +185,7 @@ class Worker:
         topology, task = self.plan.topology, TaskIndex(act.task)
         protocol = TaskProtocol(
             topology, task, act.incarnation, self.config, image.chain, RealLive(), image.cut, image.files,
-            lambda line: print(line, file=sys.stderr, flush=True), act.rollback, retained,
+            say, act.rollback, retained,
         )  # fmt: skip
         name = topology.tasks[task].name
         spill = self.directory / "spill" / f"{name}-{act.incarnation}"
@@ -267,7 +268,7 @@ class Worker:
             pass
         self.root_missing += 1
         if self.root_missing >= ABANDONED_AFTER_CHECKS:
-            print("the job's root process is gone: ending", file=sys.stderr, flush=True)
+            say("the job's root process is gone: ending")
             self.stopping = True
 
     def close(self) -> None:
@@ -289,6 +290,12 @@ _ACTS: dict[type, Callable[[Worker, Any], None]] = {
 }
 
 
+def say(line: str) -> None:
+    """A line for the log; that it cannot be written, on a disk that is full, is no reason to end."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
 def main() -> int:
     """Exit status 0: told to stop, or fenced; 1: the task failed and has said so."""
     directory, slot = Path(sys.argv[1]), sys.argv[2]
@@ -299,11 +306,11 @@ def main() -> int:
     try:
         worker.run()
     except Fenced as problem:
-        print(f"fenced: {problem}", file=sys.stderr, flush=True)
+        say(f"fenced: {problem}")
     except CausalError as problem:
         definite = isinstance(problem, DEFINITE)
         task = worker.membership.name
-        print(f"{task or 'standby'}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+        say(f"{task or 'standby'}: {type(problem).__name__}: {problem}")
         facts = {"task": task, "incarnation": worker.membership.incarnation, "error": type(problem).__name__}
         worker.tell(Tell("failed", {**facts, "message": str(problem), "definite": definite}))
         return 1
