@@ -216,6 +216,7 @@ class TaskProtocol:
     def _kept(self, event: Kept, now_ns: int) -> list[Effect]:
         if not self.inquiry.decided(event.rollback):
             return []
+        self.idle = self.inquiry.asked is not None  # what waited in the queues may go on
         self.execution.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)

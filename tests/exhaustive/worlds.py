@@ -43,6 +43,7 @@ JOBS = {
         Job("chain-checkpoint", CHAIN, records=1, mortal=(0, 1), asks=1),
         Job("chain-depth-1", CHAIN, depth=1),
         Job("chain-depth-1-rollback", CHAIN, records=1, depth=1, crashes=2),
+        Job("chain-rollback-orders-travel", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1), travelling=True),
         Job("chain-betrayed", CHAIN, betrays=1),
         Job("triangle", TRIANGLE, records=1),
         Job("diamond", DIAMOND, records=1, mortal=(1,)),

@@ -66,7 +66,7 @@ class Observer:
         self._emitter = dict.fromkeys(self._emitted, 0)
         self._passed: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._complete: dict[tuple[int, int], bytes] = {}
-        self._finished: dict[int, tuple[int, dict[int, bytes]]] = {}
+        self._lives: list[list[TaskProtocol]] = [[] for _ in world.topology.tasks]
         self._cuts: dict[int, Cut] = {}
         self.durable = 0
         """The last complete checkpoint: its manifest is on disk."""
@@ -80,11 +80,13 @@ class Observer:
         if task.incarnation <= self._incarnations[index]:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
         self._incarnations[index] = task.incarnation
-        before = self._current.get(index)
-        if before is not None:
-            self._keep_if_finished(index, before[1])
+        self._lives[index].append(task)
         self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
+
+    def superseded(self, task: TaskProtocol) -> bool:
+        """Whether a younger incarnation has begun: what this one misses nobody needs to keep for it."""
+        return task.incarnation < self._incarnations[task.holdings.task]
 
     def before(self, task: TaskProtocol) -> Places:
         """Where the task stands; to be given to `after`."""
@@ -203,15 +205,9 @@ class Observer:
         if process.task is None:
             return
         index = process.task.holdings.task
-        self._keep_if_finished(index, process.task)
         self._check_replicas()
         if self._current.get(index, (None,))[0] is process:
             del self._current[index]
-
-    def _keep_if_finished(self, index: int, task: TaskProtocol) -> None:
-        if self._causal and task.finished and task.incarnation >= self._finished.get(index, (0, {}))[0]:
-            own = task.holdings.own
-            self._finished[index] = (task.incarnation, {epoch: own.bytes_of(epoch) for epoch in own.extents()})
 
     # -- what must hold ------------------------------------------------------------------------------
 
@@ -293,8 +289,6 @@ class Observer:
         if self._causal and told != withdrawn:
             raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {told}")
         if self._causal:
-            for index, (_, task) in self._current.items():
-                self._keep_if_finished(index, task)
             self._check_twin()
         elif world.scenario.guarantee == "at-least-once" or not world.applied:
             self._check_nothing_lost()
@@ -302,11 +296,14 @@ class Observer:
     def final_logs(self) -> dict[tuple[int, int], bytes]:
         """Every determinant that happened, once."""
         logs = dict(self._complete)
-        for task in self._topology.tasks:
-            if task.index not in self._finished:
-                raise Violated(f"end: all sinks have finished, {task.name} never did")
-            for epoch, whole in self._finished[task.index][1].items():
-                logs.setdefault((task.index, epoch), whole)
+        for index, lives in enumerate(self._lives):
+            # A zombie may have ended the job before anybody knew that it was one.
+            finished = [task for task in lives if task.finished]
+            if not finished:
+                raise Violated(f"end: all sinks have finished, {lives[-1].name} never did")
+            own = finished[-1].holdings.own
+            for epoch in own.extents():
+                logs.setdefault((index, epoch), own.bytes_of(epoch))
         return logs
 
     def _check_twin(self) -> None:

@@ -118,6 +118,9 @@ class Shell:
         self.reads.pop(channel, None)
         count = self._world.rng.randint(1, ready) if ready > 0 else 0
         self.first_record_ns = self.first_record_ns or now_ns
+        task = self._process.task
+        if position < partition.low and task is not None and self._world.observer.superseded(task):
+            raise Unavailable(f"position {position} is gone: the life after this one has completed a checkpoint")
         records = partition.read(position, count)
         self._process.answers.append(
             SourceRead(channel, position, records, now_ns, position + count == partition.records)
