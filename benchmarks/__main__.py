@@ -12,11 +12,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, recovery, throughput, torture
+from benchmarks import determinants, overhead, recovery, state, throughput, torture
 from benchmarks.measured import shown, write
 from benchmarks.runs import RunFailed
 
-BENCHMARKS = {"throughput": throughput, "recovery": recovery, "determinants": determinants, "torture": torture}
+BENCHMARKS = {
+    "throughput": throughput,
+    "recovery": recovery,
+    "determinants": determinants,
+    "state": state,
+    "overhead": overhead,
+    "torture": torture,
+}
 
 PLACES = ("--json", "--keep")
 """Options that say where something is written."""

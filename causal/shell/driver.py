@@ -147,6 +147,7 @@ class TaskDriver:
             "latency_ms_buckets": dict(self.latency_ms),
             "latency_ms_max": self.latency_ms_max,
             "checkpoint_ms": self.checkpoint_ms,
+            "snapshot_bytes": self._disk.snapshot_bytes,
             "undeliverable_frames": self._transport.undeliverable,
         }
 

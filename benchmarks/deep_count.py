@@ -1,0 +1,17 @@
+"""The pipeline of `overhead`: the rows of `keyed_count`, counted again and again by `depth` tasks in a row."""
+
+from __future__ import annotations
+
+from benchmarks.keyed_count import TableSource, key_of, slices
+from operators import Pipeline
+from operators.sinks import TallySink
+
+pipeline = Pipeline("deep-count")
+count = int(pipeline.settings.get("count", "1000000"))
+depth = int(pipeline.settings.get("depth", "5"))
+rate = float(pipeline.settings["rate"]) if pipeline.settings.get("rate") else None
+
+stream = pipeline.source("rows", TableSource(slices, count, 1, rate))
+for stage in range(depth - 1):
+    stream = stream.key_by(key_of).count(f"count{stage}")
+stream.sink("out", TallySink(pipeline.settings.get("out", "tally.db")))

@@ -1,0 +1,75 @@
+"""What causal logging costs on a deep graph: one job under each guarantee, in turn, at full speed and at half of it.
+
+A round runs `none`, then each causal setting between two runs of `none`, and divides by the mean of the two around it.
+Latency is taken at half the speed that `none` reached in the same round; both guarantees get the same rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import deep_count, runs
+from benchmarks.measured import figure, result
+from benchmarks.throughput import tallied
+
+PIPELINE = Path(deep_count.__file__)
+NONE: Sequence[str] = ("--guarantee=none",)
+CAUSAL: Mapping[str, Sequence[str]] = {
+    "causal_f1": ("--guarantee=causal", "--sharing-depth=1"),
+    "causal_full": ("--guarantee=causal", "--sharing-depth=full"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.add_argument("--records", type=int, default=6_000_000, help="per run at full speed (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--depth", type=int, default=5, help="tasks in a row before the sink (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10, help="of a run at half speed (default: %(default)s)")
+
+
+def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run all rounds; returns the common form.
+
+    Raises:
+        RunFailed: a run failed, or the sink has other rows than were given.
+    """
+    names = [f"{name}_{what}" for name in CAUSAL for what in ("over_none", "cpu_over_none", "p99_over_none")]
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    speeds: list[float] = []
+    for number in range(options.rounds):
+        before = _run(options, NONE, options.records)
+        for name, guarantee in CAUSAL.items():
+            causal = _run(options, guarantee, options.records)
+            after = _run(options, NONE, options.records)
+            speed = (before["throughput_rps"] + after["throughput_rps"]) / 2
+            ratios[f"{name}_over_none"].append(causal["throughput_rps"] / speed)
+            ratios[f"{name}_cpu_over_none"].append(2 * causal["cpu_s"] / (before["cpu_s"] + after["cpu_s"]))
+            ratios[f"{name}_p99_over_none"].append(_latency_ratio(options, guarantee, int(speed / 2)))
+            speeds.append(speed)
+            before = after
+            told = ", ".join(f"{key} {held[-1]:.3f}" for key, held in ratios.items() if key.startswith(name))
+            tell(f"round {number + 1}: none {speed:,.0f} records/s; {told}")
+    figures = {"none_rps": figure(speeds, 0)} | {name: figure(held) for name, held in ratios.items()}
+    settings = {"records": options.records, "rounds": options.rounds, "depth": options.depth, "standbys": "per-task"}
+    return result("overhead", command, settings, figures)
+
+
+def _latency_ratio(options: argparse.Namespace, guarantee: Sequence[str], rate: int) -> float:
+    count = int(rate * options.seconds)
+    bare = _run(options, NONE, count, rate)["latency_ms"]["p99"]
+    causal = _run(options, guarantee, count, rate)["latency_ms"]["p99"]
+    return float(causal / bare)
+
+
+def _run(options: argparse.Namespace, guarantee: Sequence[str], count: int, rate: int | None = None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"count": count, "depth": options.depth}
+    if rate is not None:
+        settings["rate"] = rate
+    report = runs.job(PIPELINE, settings, (*guarantee, "--checkpoint-interval=1"), None, tallied)
+    if report["checked"] != count:
+        raise runs.RunFailed(f"the sink holds {report['checked']} rows of {count}")
+    return report

@@ -1,0 +1,170 @@
+"""One run of a program with all that it starts: its CPU time, its peak memory, and nothing left behind.
+
+    python -m benchmarks.peers.launched FIGURES.json LIMIT_S COMMAND…
+
+This process takes in every orphan of the program (PR_SET_CHILD_SUBREAPER), so that the CPU time of whatever it
+started is counted when it has ended, and what still lives at the end is found and killed.  Memory is the sum of
+proportional set sizes, in which a shared page counts once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SAMPLE_S = 0.25
+LATE, UNKNOWN = 124, 127
+_SUBREAPER = 36
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a run took."""
+
+    status: int
+    began_s: float
+    wall_s: float
+    cpu_s: float
+    peak_pss_mib: float
+    cpu_by_s: list[tuple[float, float]]
+    """(moment, CPU seconds of all processes until then), every `SAMPLE_S`."""
+    said: str
+    """The last line of what it wrote to standard output or error."""
+
+    def cpu_since(self, moment_s: float) -> float:
+        """CPU seconds from a moment to the end of all processes, interpolated between samples."""
+        before = (self.began_s, 0.0)
+        for sample in [*self.cpu_by_s, (self.began_s + self.wall_s, self.cpu_s)]:
+            if sample[0] >= moment_s:
+                share = (moment_s - before[0]) / max(sample[0] - before[0], 1e-9)
+                return self.cpu_s - (before[1] + max(0.0, share) * (sample[1] - before[1]))
+            before = sample
+        return 0.0
+
+
+def launch(command: Sequence[str], place: Path, limit_s: float, environment: Mapping[str, str]) -> Usage:
+    """Run a command to its end, or for `limit_s` (status 124); its output goes to `place/output.log`."""
+    figures = place / "usage.json"
+    root = Path(__file__).parents[2]
+    with open(place / "output.log", "ab") as log:
+        given = [sys.executable, "-m", __spec__.name, str(figures), str(limit_s), *command]
+        subprocess.run(given, cwd=root, env=dict(environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    lines = (place / "output.log").read_text(errors="replace").strip().splitlines()
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    if not figures.exists():
+        return Usage(UNKNOWN, time.time(), 0.0, 0.0, 0.0, [], said)
+    told: dict[str, Any] = json.loads(figures.read_text())
+    told["cpu_by_s"] = [(at, cpu) for at, cpu in told["cpu_by_s"]]
+    return Usage(said=said, **told)
+
+
+def descendants(root: int) -> list[int]:
+    """All living processes below one, parents first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = _fields(int(name)) if name.isdigit() else []
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found, left = [], list(children.get(root, []))
+    while left:
+        pid = left.pop(0)
+        found.append(pid)
+        left += children.get(pid, [])
+    return found
+
+
+def pss_mib(pids: Iterable[int]) -> float:
+    """Proportional set size of some processes together; one that is gone counts nothing."""
+    total_kib = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total_kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total_kib / 1024
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """CPU time of living processes and of those that they have waited for."""
+    return sum(sum(map(int, fields[11:15])) for fields in map(_fields, pids) if fields) / _TICKS
+
+
+def _fields(pid: int) -> list[str]:
+    """What /proc tells of a process after its name; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _reaped_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _reap() -> dict[int, int]:
+    """Statuses of the children that have ended."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def _end_all() -> None:
+    """Kill what is left of the run, until nothing is."""
+    while left := descendants(os.getpid()):
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        _reap()
+        time.sleep(0.01)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run it, and write what it took."""
+    figures, limit_s, *command = arguments
+    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this system does not let a process take in orphans")
+    began_s, status, peak = time.time(), None, 0.0
+    cpu_by_s: list[tuple[float, float]] = []
+    program = subprocess.Popen(command)
+    sampled_s = 0.0
+    while status is None:
+        status = _reap().get(program.pid)
+        now_s = time.time()
+        if status is None and now_s - began_s > float(limit_s):
+            status = LATE
+        if now_s - sampled_s >= SAMPLE_S:
+            sampled_s = now_s
+            pids = descendants(os.getpid())
+            peak = max(peak, pss_mib(pids))
+            cpu_by_s.append((now_s, cpu_s(pids) + _reaped_s()))
+        time.sleep(0.01)
+    wall_s = time.time() - began_s
+    _end_all()
+    told = {"status": status, "began_s": began_s, "wall_s": wall_s, "cpu_s": _reaped_s(), "peak_pss_mib": peak}
+    Path(figures).write_text(json.dumps({**told, "cpu_by_s": cpu_by_s}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

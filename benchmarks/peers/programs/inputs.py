@@ -1,0 +1,129 @@
+"""What all programs are given and how all tell what came out; the standard library alone.
+
+*count*: rows (k, v), keys log-uniform over 1 … 9,999, from two partitions; out: the running count of each key.
+*index*: documents; out: per (word, document) how many documents and occurrences the word has by now.
+*failover*: numbers 0, 1, 2 … due at a fixed rate; key: number modulo 10,000; out: (number, count of its key).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from examples.corpus import documents_of, postings
+
+KEYS = 10_000
+PARTITIONS = 2
+TABLE_ROWS = 1 << 18
+_SEED, _SHUFFLE = 42, 7
+_second = itemgetter(1)
+_table: list[tuple[int, int]] = []
+
+
+def table() -> list[tuple[int, int]]:
+    """The rows that all partitions read over and over, made once per process: those of `benchmarks.keyed_count`."""
+    if not _table:
+        chance = random.Random(_SEED)
+        _table.extend((int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(TABLE_ROWS))
+    return _table
+
+
+def rows(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """Rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
+    known = table()
+    begin = (start + partition * (TABLE_ROWS // PARTITIONS)) % TABLE_ROWS
+    found = known[begin : begin + stop - start]
+    while len(found) < stop - start:
+        found += known[: stop - start - len(found)]
+    return found
+
+
+def write_csv(directory: Path, records: int, files: int) -> list[Path]:
+    """The rows of both partitions as lines `k,v` in `files` files of equal length, for systems that read files best."""
+    directory.mkdir(parents=True)
+    per_file = -(-records // files)
+    half = records // PARTITIONS
+    every = rows(0, 0, half) + rows(1, 0, half)
+    paths = []
+    for number in range(files):
+        path = directory / f"part-{number:03}.csv"
+        path.write_text("".join(f"{k},{v}\n" for k, v in every[number * per_file : (number + 1) * per_file]))
+        paths.append(path)
+    return paths
+
+
+def documents(corpus: Path, count: int) -> list[str]:
+    """The first `count` documents of a corpus in an order of chance that is always the same."""
+    names = documents_of(corpus)
+    random.Random(_SHUFFLE).shuffle(names)
+    return [(corpus / name).read_text("utf-8", "replace") for name in names[:count]]
+
+
+def words(number: int, text: str) -> list[tuple[str, int, list[int]]]:
+    """(word, document, positions), one per word of a document."""
+    return [(word, number, places) for word, places in postings(text).items()]
+
+
+class Tally:
+    """What one sink saw: how many rows, the last value of each key, and (of counts) the sum of all values.
+
+    Every system calls `add` with the batches that it gives its sink, so that what checks the output costs all the same.
+    """
+
+    def __init__(self, place: Path, sums: bool = True) -> None:
+        self.rows = 0
+        self.total = 0
+        self.last: dict[Any, Any] = {}
+        self._sums = sums
+        self._place = place
+        self._last_s = 0.0
+
+    def add(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Pairs (key, value) in the order in which the sink has them."""
+        self.rows += len(pairs)
+        if self._sums:
+            self.total += sum(map(_second, pairs))
+        self.last.update(pairs)
+        self._last_s = time.time()
+
+    def write(self) -> None:
+        """Put it where the checks look for it; a sink that saw nothing leaves nothing."""
+        if self.rows:
+            told = {"rows": self.rows, "total": self.total, "last": list(self.last.items()), "last_s": self._last_s}
+            put(self._place / f"tally-{os.getpid()}-{id(self)}.json", told)
+
+
+class Seen:
+    """Lines `when number count`, each in the file at the moment when a reader of the output can see the row."""
+
+    def __init__(self, place: Path) -> None:
+        self._file = open(place / f"seen-{os.getpid()}-{id(self)}.log", "ab", buffering=0)  # noqa: SIM115
+
+    def add(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Rows (number, count) that are visible now."""
+        now_s = time.time()
+        self._file.write("".join(f"{now_s:.6f} {number} {count}\n" for number, count in pairs).encode())
+
+
+def began(place: Path) -> None:
+    """The first record enters now; to be called once per process that reads records."""
+    put(place / f"began-{os.getpid()}.json", {"first_s": time.time()})
+
+
+def asked(place: Path) -> dict[str, Any]:
+    """What this run is to do."""
+    told: dict[str, Any] = json.loads((place / "asked.json").read_text())
+    return told
+
+
+def put(path: Path, told: Any) -> None:
+    """Write JSON, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps(told))
+    os.replace(fresh, path)

@@ -1,0 +1,150 @@
+"""A task with a large keyed state: what a checkpoint writes and how long the task pauses for it, memory, and failover.
+
+Two jobs on the same pipeline (`benchmarks/large_ledger.py`): one undisturbed, one whose counting task is killed again
+and again.  Latencies are those of the steady phase alone: what the sink had counted when all keys were in is
+subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import large_ledger, runs
+from benchmarks.measured import distribution, figure, result
+from benchmarks.torture_processes import kill
+from benchmarks.watched import Watched, processes, pss_mib, watched
+from deploy.report import Buckets, merged_buckets, percentile_ms
+
+TASK = "again/0"
+PIPELINE = Path(large_ledger.__file__)
+FILL_WITHIN_S = 300.0
+END_WITHIN_S = 600.0
+PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.add_argument("--keys", type=int, default=1_000_000, help="default: %(default)s")
+    parser.add_argument("--rate", type=int, default=5000, help="records per second (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="of the undisturbed run (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=8, help="default: %(default)s")
+    parser.add_argument("--every", type=float, default=4.037, help="seconds between kills (default: %(default)s)")
+
+
+def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run both jobs; returns the common form.
+
+    Raises:
+        RunFailed: a run failed, or its rows are not there exactly once.
+    """
+    figures = _undisturbed(options)
+    tell("undisturbed: done")
+    recoveries = _killed(options, tell)
+    for phase in PHASES:
+        figures[phase] = distribution([r[phase] for r in recoveries if r[phase] is not None])
+    figures["replayed_elements"] = figure([recovery["replayed_elements"] for recovery in recoveries], 0)
+    settings = {
+        "keys": options.keys,
+        "changed_keys": options.keys // large_ledger.WARM_SHARE,
+        "records_per_s": options.rate,
+        "kills": options.kills,
+        "task": TASK,
+        "guarantee": "causal",
+        "sharing_depth": "full",
+        "standbys": "per-task",
+        "checkpoint_interval_s": 1.0,
+    }
+    return result("state", command, settings, figures, recoveries=recoveries)
+
+
+def _start(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
+    return {"keys": options.keys, "records": int(options.rate * seconds), "rate": options.rate}
+
+
+def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+    """The view when every key is in the state, a later checkpoint holds it all, and its standby has loaded that."""
+
+    def whole(view: Mapping[str, Any]) -> bool:
+        count = next(task for task in view["tasks"] if task["task"] == TASK)
+        return bool(count["figures"].get("delivered_elements", 0) >= options.keys)
+
+    view = job.until("all keys were in", whole, FILL_WITHIN_S)
+    complete = view["checkpoint"]["complete"]
+    return job.until(
+        "a checkpoint held them all", lambda told: told["checkpoint"]["complete"] >= complete + 3, FILL_WITHIN_S
+    )
+
+
+def _undisturbed(options: argparse.Namespace) -> dict[str, Any]:
+    settings = _start(options, options.seconds + options.keys / 100_000)
+    with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
+        before = _filled(job, options)
+        wanted = before["checkpoint"]["complete"] + max(3, int(options.seconds / 2))
+        after = job.until("enough checkpoints", lambda v: v["checkpoint"]["complete"] >= wanted, FILL_WITHIN_S)
+        serving, standby = processes(after, TASK)
+        memory = {"task_mib": serving, "standby_mib": standby}
+        held = {name: pss_mib(pid) for name, pid in memory.items() if pid is not None}
+        _exact(job, settings, job.report(END_WITHIN_S))
+    latencies = _difference(before, after)
+    count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]
+    took = after["checkpoint"]["took_ms"][-count:]
+    told = {
+        "checkpoint_ms": distribution(took),
+        "snapshot_bytes_per_checkpoint": figure([_grown(before, after, "snapshot_bytes") / count], 0),
+        "latency_p50_ms": figure([percentile_ms(latencies, 0.5) or 0.0]),
+        "latency_p99_ms": figure([percentile_ms(latencies, 0.99) or 0.0]),
+        "latency_p9999_ms": figure([percentile_ms(latencies, 0.9999) or 0.0]),
+    }
+    return told | {name: figure([mib], 1) for name, mib in held.items() if mib is not None}
+
+
+def _exact(job: Watched, settings: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    found = large_ledger.check(job.out, settings["keys"], settings["records"])
+    if found["lost"] or found["doubled"] or found["contradicted"]:
+        raise runs.RunFailed(f"the output is not exactly once: {found} ({report['records_out']} rows)")
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
+    """Latencies of what became visible between two views."""
+    early, late = merged_buckets(before["tasks"]), merged_buckets(after["tasks"])
+    return {bound: count - early.get(bound, 0) for bound, count in late.items()}
+
+
+def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+    def held(view: Mapping[str, Any]) -> float:
+        return float(sum(task["figures"].get(name, 0) for task in view["tasks"]))
+
+    return held(after) - held(before)
+
+
+def _killed(options: argparse.Namespace, tell: Callable[[str], None]) -> list[Mapping[str, Any]]:
+    settings = _start(options, options.every * (options.kills + 2) + options.keys / 100_000)
+    with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
+        view = _filled(job, options)
+        for number in range(options.kills):
+            job.until("more checkpoints", _complete_beyond(view["checkpoint"]["complete"] + 2), FILL_WITHIN_S)
+            view = job.until("the standby was ready", _ready, FILL_WITHIN_S)
+            pid, _ = processes(view, TASK)
+            if pid is None or not kill(pid):
+                raise runs.RunFailed(f"{TASK} has no process to kill")
+            view = job.until("it was recovered", _recovered_beyond(number), FILL_WITHIN_S)
+            tell(f"kill {number + 1}")
+        report = job.report(END_WITHIN_S)
+        _exact(job, settings, report)
+    recoveries: list[Mapping[str, Any]] = report["recoveries"]
+    return recoveries
+
+
+def _ready(view: Mapping[str, Any]) -> bool:
+    return all(pid is not None for pid in processes(view, TASK))
+
+
+def _complete_beyond(epoch: int) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda view: view["checkpoint"]["complete"] > epoch
+
+
+def _recovered_beyond(count: int) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda view: sum(recovery["live_ms"] is not None for recovery in view["recoveries"]) > count
