@@ -89,6 +89,11 @@ class Holdings:
         Raises:
             PeerViolation: a log that this task cannot hold, a gap or a contradiction.
         """
+        self.check(deltas, extents)
+        self.store(deltas)
+
+    def check(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
+        """Raise what `merge` would; changes nothing."""
         reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
@@ -103,6 +108,9 @@ class Holdings:
             found = max(log.extent(epoch), reach.get((task, epoch), 0))
             if found < extent:
                 raise PeerViolation(f"log of task {task}, epoch {epoch}: {found} of {extent} bytes came")
+
+    def store(self, deltas: Sequence[LogDelta]) -> None:
+        """Take what `check` has let pass."""
         for delta in deltas:
             self.logs[delta.task].merge(delta)
 

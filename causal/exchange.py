@@ -165,10 +165,13 @@ class Exchange:
             channel.staged += deltas
             channel.followed(header.session, header.sequence)
             return
-        self.holdings.merge([*channel.staged, *deltas])
-        channel.staged.clear()
+        deltas = [*channel.staged, *deltas]
+        self.holdings.check(deltas)
         position = max(header.position, channel.next)
         channel.accept(header, payload)
+        # Bytes of a frame that is refused must not stay: what depends on them, nobody would be told (seed 15780).
+        self.holdings.store(deltas)
+        channel.staged.clear()
         channel.note_depends(position, depends)
         channel.followed(header.session, header.sequence)
 
