@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks import determinants, overhead, recovery, state, throughput, torture
 from benchmarks.measured import shown, write
+from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
 
 BENCHMARKS = {
@@ -22,10 +23,11 @@ BENCHMARKS = {
     "determinants": determinants,
     "state": state,
     "overhead": overhead,
+    "peers": comparison,
     "torture": torture,
 }
 
-PLACES = ("--json", "--keep")
+PLACES = ("--json", "--keep", "--venvs")
 """Options that say where something is written."""
 
 

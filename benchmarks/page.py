@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import table as peers
+
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
 RESULTS = DOCS / "benchmarks"
@@ -27,9 +29,14 @@ def table(told: Mapping[str, Any]) -> str:
     libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
     wide = any("p99" in each for each in told["figures"].values())
     names = ("median", "p90", "p99", "min", "max") if wide else ("median", "min", "max")
-    lines = [
+    where = (
         f"`{told['command']}`: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
-        f" {machine['system']}; Python {versions['python']}, {libraries}.",
+        f" {machine['system']}; Python {versions['python']}, {libraries}."
+    )
+    if "pairs" in told:
+        return f"{where}\n\n{peers.tables(told['pairs'])}"
+    lines = [
+        where,
         "",
         f"| figure | {' | '.join(names)} | runs |",
         f"|---|{'---:|' * (len(names) + 1)}",

@@ -103,7 +103,7 @@ class Seen:
     """Lines `when number count`, each in the file at the moment when a reader of the output can see the row."""
 
     def __init__(self, place: Path) -> None:
-        self._file = open(place / f"seen-{os.getpid()}-{id(self)}.log", "ab", buffering=0)  # noqa: SIM115
+        self._file = open(place / f"seen-{os.getpid()}-{id(self)}.log", "ab", buffering=0)
 
     def add(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Rows (number, count) that are visible now."""

@@ -1,0 +1,235 @@
+"""This project and its peers on the same work, in turn in one run: keyed count, inverted index, failover.
+
+A round runs ours, then the peer, so what else the machine does weighs on both; ratios are of such pairs.  Every
+output is verified against its input, and a run whose output is wrong has no figures.  A peer that cannot be
+installed, or cannot do a workload here, keeps its row, with the reason.
+
+*rps*, *docs_per_s*: from the first record that enters to the last output.  *cpu_us* per record: of all processes, from
+the first record to their end.  *start_s*: from the command to the first record.  *peak_mib*: proportional set size
+of all processes together.  *gap_ms*: from SIGKILL of the stateful process to the first new row of its stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measured import figure, result
+from benchmarks.peers import checks, table, venvs
+from benchmarks.peers.launched import LATE, Usage, launch
+from benchmarks.runs import RunFailed
+
+ROOT = Path(__file__).parents[2]
+OURS = "benchmarks.peers.programs.on_ours"
+WORKLOADS = ("count", "index", "failover")
+RECORDS, DOCUMENTS, RATE = 2_000_000, 1_790, 5_000
+KILL_AFTER_S, KILL_LATER_S = 3.2, 0.37
+"""Each round kills at another phase of the checkpoint interval."""
+AHEAD_IF_HIGHER = ("rps", "docs_per_s")
+DIGITS = {"rps": 0, "docs_per_s": 1, "cpu_us": 3, "peak_mib": 0, "start_s": 2, "gap_ms": 1}
+RATIOS = ("rps", "docs_per_s", "cpu_us", "peak_mib", "start_s", "gap_ms")
+
+Told = tuple[dict[str, float], dict[str, Any]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.add_argument("--peer", type=_some_of(tuple(venvs.PEERS)), default=list(venvs.PEERS), metavar="NAME,…")
+    parser.add_argument("--workload", type=_some_of(WORKLOADS), default=list(WORKLOADS), metavar="NAME,…")
+    parser.add_argument("--rounds", type=_positive, default=3, help="at most; slow peers have fewer (%(default)s)")
+    parser.add_argument("--records", type=_positive, default=RECORDS, help="of count, at most (%(default)s)")
+    parser.add_argument("--documents", type=_positive, default=DOCUMENTS, help="of index, at most (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=9.0, help="length of failover (%(default)s)")
+    parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (%(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=240.0, help="seconds after which a run is given up (%(default)s)"
+    )
+    parser.add_argument("--venvs", type=Path, default=venvs.default_place(), help="where peers live (%(default)s)")
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
+    def chosen(text: str) -> list[str]:
+        wanted = text.split(",")
+        for name in wanted:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(names)}")
+        return wanted
+
+    return chosen
+
+
+def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run all pairs; returns the common form, with `pairs`, one per workload and peer.
+
+    Raises:
+        RunFailed: a run of ours failed, or its output was wrong.
+    """
+    pairs = []
+    for name in options.peer:
+        peer = venvs.PEERS[name]
+        try:
+            python: Path | None = venvs.interpreter(peer, options.venvs, tell)
+            reason = ""
+        except venvs.NotInstalled as problem:
+            python, reason = None, f"cannot be installed: {problem}"
+        for workload in options.workload:
+            pair = _pair(workload, peer, python, options, tell) if python else {"rounds": 0, "problems": [reason]}
+            version = peer.requirements[0].partition("==")[2]
+            pairs.append({"workload": workload, "peer": name, "version": version, **pair})
+    figures = {
+        f"{pair['workload']}.{pair['peer']}.{side}.{name}": each
+        for pair in pairs
+        for side in ("ours", "theirs", "ratios")
+        for name, each in pair.get(side, {}).items()
+    }
+    figures |= {f"{pair['workload']}.{pair['peer']}.rounds": figure([pair["rounds"]], 0) for pair in pairs}
+    settings = {
+        "records_max": options.records,
+        "documents_max": options.documents,
+        "failover_s": options.seconds,
+        "keys": 10_000,
+        "parallelism": 2,
+        "checkpoint_interval_s": options.checkpoint_interval,
+        "requirements": {name: list(venvs.PEERS[name].requirements) for name in options.peer},
+    }
+    return result("peers", command, settings, figures, pairs=pairs, summary=summary(pairs))
+
+
+def summary(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Where ours is behind, and why a row has no figures, for a person."""
+    reasons = [f"{pair['workload']} {pair['peer']}: {why}" for pair in pairs for why in pair["problems"]]
+    return "\n".join([table.behind(pairs), *reasons])
+
+
+def _pair(
+    workload: str, peer: venvs.Peer, python: Path, options: argparse.Namespace, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Ours and one peer in turn; figures are of the rounds in which both did it."""
+    ours: list[dict[str, float]] = []
+    theirs: list[dict[str, float]] = []
+    problems: list[str] = []
+    more: dict[str, Any] = {}
+    given = {"ours": asked_of(None, workload, options), "theirs": asked_of(peer, workload, options)}
+    for number in range(min(options.rounds, peer.rounds)):
+        late_s = KILL_AFTER_S + number * KILL_LATER_S
+        own, own_told = run(OURS, Path(sys.executable), given["ours"] | {"kill_after_s": late_s}, options.limit)
+        tell(f"{workload} round {number + 1}, ours: {_line(own)}")
+        try:
+            its, told = run(peer.program, python, given["theirs"] | {"kill_after_s": late_s}, options.limit)
+        except (RunFailed, checks.WrongOutput) as problem:
+            problems.append(str(problem))
+            tell(f"{workload} round {number + 1}, {peer.name}: {problem}")
+            continue
+        tell(f"{workload} round {number + 1}, {peer.name}: {_line(its)}")
+        ours.append(own)
+        theirs.append(its)
+        more = {name: told[name] for name in ("guarantee", "per_record", "killed") if name in told}
+        more["our_guarantee"] = own_told["guarantee"]
+    sizes = {side: {name: each for name, each in asked.items() if name != "corpus"} for side, asked in given.items()}
+    pair: dict[str, Any] = {"rounds": len(theirs), "problems": list(dict.fromkeys(problems)), "given": sizes, **more}
+    if theirs:
+        pair["ours"], pair["theirs"] = _figures(ours), _figures(theirs)
+        pair["ratios"] = {
+            name: figure([ahead(name, mine[name], its[name]) for mine, its in zip(ours, theirs, strict=True)], 2)
+            for name in RATIOS
+            if name in theirs[0] and all(mine[name] and its[name] for mine, its in zip(ours, theirs, strict=True))
+        }
+    return pair
+
+
+def ahead(name: str, ours: float, theirs: float) -> float:
+    """How many times better ours is: above 1 is ahead, whether a figure should be high or low."""
+    return ours / theirs if name in AHEAD_IF_HIGHER else theirs / ours
+
+
+def _figures(rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    return {name: figure([each[name] for each in rounds], DIGITS.get(name, 0)) for name in rounds[0]}
+
+
+def _line(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {round(value, DIGITS.get(name, 0)):,}" for name, value in figures.items())
+
+
+def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What one run is given: `asked.json` of its program."""
+    rate = RATE if peer is None else peer.rate
+    records = {
+        "count": min(options.records, RECORDS if peer is None else peer.records) // 2 * 2,
+        "index": min(options.documents, DOCUMENTS if peer is None else peer.documents) // 2 * 2,
+        "failover": int(rate * options.seconds) // 2 * 2,
+    }[workload]
+    asked = {"workload": workload, "records": records, "interval_s": options.checkpoint_interval}
+    if workload == "index":
+        asked["corpus"] = sysconfig.get_paths()["stdlib"]
+    if workload == "failover":
+        asked["rate"] = rate
+    return asked
+
+
+def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) -> Told:
+    """Run a program once, in a directory that is gone afterwards; returns its figures and what it told of itself.
+
+    Raises:
+        RunFailed: it did not end well.
+        WrongOutput: it did, but its output is not what its input demands.
+    """
+    with tempfile.TemporaryDirectory(prefix="causal-peers-", ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        (place / "asked.json").write_text(json.dumps(dict(asked)))
+        path = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+        command = [str(python), "-m", program, str(asked["workload"]), str(place)]
+        usage = launch(command, place, limit_s, environment)
+        short = program.rpartition("on_")[2]
+        if usage.status == LATE:
+            raise RunFailed(f"{short} did not end within {limit_s:g} s")
+        if usage.status or not (place / "told.json").exists():
+            raise RunFailed(f"{short} ended with status {usage.status}: {usage.said}")
+        told = json.loads((place / "told.json").read_text())
+        return judged(place, asked, told, usage), told
+
+
+def judged(place: Path, asked: Mapping[str, Any], told: Mapping[str, Any], usage: Usage) -> dict[str, float]:
+    """The figures of a run, after its output has been verified.
+
+    Raises:
+        WrongOutput: the output is wrong.
+    """
+    if asked["workload"] == "failover":
+        events = checks.read_events(place)
+        gap = checks.gap_ms(events, told["killed_s"], told["killed_keys"])
+        counted = checks.account(events, asked["records"], told["per_record"])
+        return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
+    count = asked["workload"] == "count"
+    found = checks.merged(place, int if count else str)
+    first_s = told["first_s"] if "first_s" in told else _first_s(place)
+    took_s = told.get("last_s", found["last_s"]) - first_s
+    cpu_us = usage.cpu_since(first_s) * 1e6
+    if count:
+        checks.check_count(found, asked["records"], told["per_record"])
+        speed = {"rps": asked["records"] / took_s, "cpu_us": cpu_us / asked["records"]}
+    else:
+        updates = checks.check_index(found, Path(asked["corpus"]), asked["records"], told["per_record"])
+        speed = {"docs_per_s": asked["records"] / took_s, "cpu_us": cpu_us / updates, "updates": updates}
+    return {**speed, "peak_mib": usage.peak_pss_mib, "start_s": first_s - told.get("started_s", usage.began_s)}
+
+
+def _first_s(place: Path) -> float:
+    times = [json.loads(path.read_text())["first_s"] for path in place.glob("began-*.json")]
+    if not times:
+        raise checks.WrongOutput("no source told when it began")
+    first_s: float = min(times)
+    return first_s

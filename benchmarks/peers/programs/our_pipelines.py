@@ -1,0 +1,106 @@
+"""The three workloads as pipelines of this project; `--set workload=count|index|failover --set place=DIR` chooses."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.programs import inputs
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink, TallySink
+from operators.sources import GeneratedSource, SequenceSource
+
+
+class RowSource(SequenceSource):
+    """The rows of *count*; the table is made when a partition is opened, before its first record enters."""
+
+    def open(self, partition: int, context: Any) -> Any:
+        inputs.table()
+        return super().open(partition, context)
+
+
+class DocumentSource(SequenceSource):
+    """(number, text) of every second document from the partition's own on, read before the first record enters."""
+
+    def __init__(self, corpus: Path, documents: int) -> None:
+        super().__init__(self.texts, documents // inputs.PARTITIONS, inputs.PARTITIONS)
+        self._corpus, self._documents = corpus, documents
+        self._held: list[str] = []
+
+    def open(self, partition: int, context: Any) -> Any:
+        self._held = inputs.documents(self._corpus, self._documents)
+        return super().open(partition, context)
+
+    def texts(self, partition: int, start: int, stop: int) -> list[tuple[int, str]]:
+        """Documents `start` to `stop` of a partition."""
+        numbers = range(start * inputs.PARTITIONS + partition, stop * inputs.PARTITIONS, inputs.PARTITIONS)
+        return [(number, self._held[number]) for number in numbers]
+
+
+class Index(Operator):
+    """Keeps the posting list of each word; each (word, document) is one change record."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[tuple[str, tuple[int, int]]]:
+        word, document, places = record
+        state = ctx.state
+        state[document] = places
+        occurrences = state["occurrences"] = state.get("occurrences", 0) + len(places)
+        yield word, (len(state) - 1, occurrences)
+
+
+class Number(Operator):
+    """Says the how-manieth of its key each number is."""
+
+    def process(self, record: int, ctx: Any) -> Iterator[tuple[int, int]]:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield record, n
+
+
+class CheckedTallySink(TallySink):
+    """`TallySink`, whose process also tallies for the checks; only for runs in which nothing fails."""
+
+    def __init__(self, place: Path, sums: bool) -> None:
+        super().__init__(place / "out.db")
+        self._place, self._sums = place, sums
+        self._tally: inputs.Tally | None = None
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        if self._tally is None:
+            self._tally = inputs.Tally(self._place, self._sums)
+            atexit.register(self._tally.write)
+        self._tally.add(records)
+        return super().encode(records)
+
+
+def _number(partition: int, i: int) -> int:
+    return i * inputs.PARTITIONS + partition
+
+
+def _add_count(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
+    rows = RowSource(inputs.rows, asked["records"] // inputs.PARTITIONS, inputs.PARTITIONS)
+    stream = pipeline.source("rows", rows, inputs.PARTITIONS).key_by(lambda row: row[0])
+    stream.count("count", parallelism=inputs.PARTITIONS).sink("out", CheckedTallySink(place, sums=True))
+
+
+def _add_index(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
+    documents = DocumentSource(Path(asked["corpus"]), asked["records"])
+    stream = pipeline.source("documents", documents, inputs.PARTITIONS).flat_map("words", lambda d: inputs.words(*d))
+    index = stream.key_by(lambda record: record[0]).process("index", Index(), parallelism=inputs.PARTITIONS)
+    index.sink("out", CheckedTallySink(place, sums=False))
+
+
+def _add_failover(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
+    count = asked["records"] // inputs.PARTITIONS
+    numbers = pipeline.source(
+        "numbers", GeneratedSource(_number, count, inputs.PARTITIONS, asked["rate"]), inputs.PARTITIONS
+    )
+    keyed = numbers.key_by(lambda number: number % inputs.KEYS)
+    keyed.process("count", Number(), parallelism=inputs.PARTITIONS).sink("out", SqliteSink(place / "out.db"))
+
+
+pipeline = Pipeline("peers")
+_place = Path(pipeline.settings["place"])
+_WORKLOADS = {"count": _add_count, "index": _add_index, "failover": _add_failover}
+_WORKLOADS[pipeline.settings["workload"]](pipeline, _place, inputs.asked(_place))

