@@ -113,6 +113,8 @@ class TaskProtocol:
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
         """Logs of its own that others depend on beyond what could be collected; it waits for a decision (D9)."""
+        self.replayed_per_turn = 32
+        """Events that a replay performs before it sends: small ones cost more to send than to perform."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
         self._first_output_told = False
@@ -286,6 +288,11 @@ class TaskProtocol:
         self.idle = True
         if self.recovery.state in PERFORMS:
             performed = not self._full() and execution.perform_next(effects, now_ns)
+            for _ in range(self.replayed_per_turn - 1):
+                if not performed or self.recovery.state is not State.REPLAYING or self._full():
+                    break
+                if not execution.perform_next(effects, now_ns):
+                    break
             self.idle = not performed and not execution.checkpointing.encoding
             if execution.checkpointing.encoding:
                 effects += execution.checkpointing.step()

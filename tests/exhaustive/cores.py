@@ -161,6 +161,7 @@ class Cores:
             rollback,
             retained,
         )
+        task.replayed_per_turn = 1  # so that others can come between any two events
         return self._keep(task, index, 0)
 
     def step(self, number: int, told: Told, tick: int) -> tuple[int, tuple[Asked, ...]]:

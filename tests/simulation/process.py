@@ -267,6 +267,7 @@ class Process:
             self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,  # type: ignore[arg-type]
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
+        self.task.replayed_per_turn = self.world.rng.choice((1, 3, self.task.replayed_per_turn))
         self.world.observer.began(self, self.task, act.task)
 
     def _start(self, act: Start) -> None:

@@ -126,6 +126,7 @@ class Stage:
             self.topology, index, incarnation, self.config, operator, self, cut, [("f", 1, "d")] * bool(self.complete),  # type: ignore[arg-type]
             heard.append, rollback, retained,
         )  # fmt: skip
+        protocol.replayed_per_turn = 1  # so that each event can be seen
         process = self.processes[index, incarnation] = Process(index, name, incarnation, protocol, self.words, heard)
         if incarnation > 1:
             since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
