@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.errors import PeerViolation
 from causal.values import decode, encode_loosely
+from causal.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
 RECORDS = 1  # encode_records(); count = number of records
@@ -21,19 +22,22 @@ BARRIER = 2  # body = epoch, 8 bytes; count = 1
 END = 3  # empty body; count = 1; only barriers may follow on that channel
 WATERMARK = 4  # body = event time in ns, 8 bytes; count = 1
 ROWS = 5  # a sink's encoded rows; never on the wire
-LISTED = 6  # body = list of records that never were bytes (a source's partition); never on the wire
+LISTED = 6  # body = list of records or Vectors that never were bytes (a source's partition); never on the wire
 
 _CHUNK = struct.Struct("<BII")
 CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
-_PLAIN, _TUPLES = b"\x00", b"\x01"
+_PLAIN, _TUPLES, _VECTORS = b"\x00", b"\x01", b"\x02"
+"""First byte of a body of records; `causal.columns` writes the whole of the last."""
+
+Records = list[Any] | Vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` elements as one event produced them; `body` is bytes, or a list where kind is LISTED."""
+    """`count` elements as one event produced them; `body` is bytes, or a list or `Vectors` where kind is LISTED."""
 
     kind: int
     count: int
@@ -64,24 +68,28 @@ def stamp_of(chunk: Chunk) -> int:
     return stamp
 
 
-def encode_records(records: Sequence[Any]) -> bytes:
-    """Equal records give equal bytes.  Rows of equal-length tuples, the common case, travel as columns.
+def encode_records(records: Sequence[Any] | Vectors) -> bytes:
+    """Equal records give equal bytes.  Rows of equal-length tuples, the common case, travel as columns, as do vectors.
 
     Raises:
         NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
     """
+    if isinstance(records, Vectors):
+        return records.encode()
     if records and set(map(type, records)) == {tuple} and len(set(map(len, records))) == 1 and records[0]:
         return _TUPLES + encode_loosely([list(column) for column in zip(*records)])
     return _PLAIN + encode_loosely(records if type(records) is list else list(records))
 
 
-def decode_records(body: bytes | memoryview) -> list[Any]:
-    """What `encode_records` was given.
+def decode_records(body: bytes | memoryview) -> Any:
+    """What `encode_records` was given: a list, or `Vectors`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
     """
     tag = bytes(body[:1])
+    if tag == _VECTORS:
+        return Vectors.decode(body)
     value = decode(memoryview(body)[1:])
     if type(value) is not list or tag not in (_PLAIN, _TUPLES):
         raise PeerViolation("a body of records is not a list")

@@ -13,14 +13,15 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from causal.batch import LISTED, RECORDS, ROWS, WATERMARK, Chunk, decode_records, encode_records, stamp_of, watermark
+from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
 from causal.errors import CausalError, PipelineError, invariant
 from causal.ports import Output, Services
 from causal.values import NotCarried, encode
+from causal.vectors import Vectors
+from operators.delivery import unite
 from operators.failures import NO_KEY, Failures
 from operators.ownership import own
 from operators.routing import Route, TurnRoute
-from operators.sinks.base import Sink
 from operators.stages import Ended, Stage
 from operators.state import ChainSnapshot, FragmentJob, read_part
 
@@ -32,7 +33,7 @@ class Branch:
     stage: Stage
     children: list[Branch] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
-    made: list[Any] = field(default_factory=list)
+    made: Any = field(default_factory=list)
     """What the stage gave last in this event, to find the place of a record that cannot travel."""
 
 
@@ -111,7 +112,7 @@ class FusedChain:
         self._begin(services)
         if records:
             stage = self._root.stage
-            if channel.key_of is None:
+            if channel.key_of is None or isinstance(records, Vectors):
                 self._spread(self._root, stage.run(records, None))
             else:
                 self._feed_keyed(records, channel.key_of)
@@ -183,7 +184,7 @@ class FusedChain:
 
     # Records.
 
-    def _spread(self, branch: Branch, records: list[Any]) -> None:
+    def _spread(self, branch: Branch, records: Any) -> None:
         """Hand what a stage gave to its routes and to the stages fused behind it."""
         if not records:
             return
@@ -194,7 +195,8 @@ class FusedChain:
         for child in branch.children:
             readers -= 1
             # A stream that is used more than once: no branch sees what another does to its records.
-            given = records if readers == 0 and not branch.routes else list(map(own, records))
+            last = readers == 0 and not branch.routes
+            given = records if last or isinstance(records, Vectors) else list(map(own, records))
             self._spread(child, child.stage.run(given, None))
 
     def _unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
@@ -205,12 +207,17 @@ class FusedChain:
         """(index among the delivered records, key) of what led to the stage's output `index`, where it is known."""
         if index is None or not self._failures.delivers:
             return None, NO_KEY
+        if not branch.stage.traces:
+            return None, NO_KEY
         source = branch.stage.source_of(index)
         came_from = branch.stage.root_index(source)
         return came_from, self._keys[came_from] if self._keys and came_from is not None else NO_KEY
 
-    def _encode(self, branch: Branch, ordinal: int, records: list[Any], origin_ns: int, outputs: list[Output]) -> None:
+    def _encode(self, branch: Branch, ordinal: int, records: Records, origin_ns: int, outputs: list[Output]) -> None:
         """One chunk of these records; those that cannot travel fail one by one."""
+        if isinstance(records, Vectors):
+            outputs.append((ordinal, Chunk(RECORDS, len(records), records.encode(), origin_ns)))
+            return
         try:
             body = encode_records(records)
         except NotCarried:
@@ -279,6 +286,8 @@ class FusedChain:
                     )
                 for fragment in fragments:
                     loaders[name](fragment)
+        for stage in self._stages:
+            stage.restored()
 
     def _restore_header(self, header: dict[str, Any]) -> None:
         turns, marks = header["turns"], header["marks"]
@@ -300,78 +309,3 @@ def _descend(branch: Branch) -> Iterable[Branch]:
         found += found[place].children
         place += 1
     return sorted(found, key=lambda branch: branch.stage.ordinal)
-
-
-def unite(chunks: Sequence[Chunk]) -> tuple[list[Any], int, int | None]:
-    """(all records, smallest origin that is known, highest watermark) of the chunks of one delivery."""
-    if len(chunks) == 1 and chunks[0].kind == RECORDS:
-        return decode_records(chunks[0].body), chunks[0].origin_ns, None
-    records: list[Any] = []
-    origin_ns, mark = 0, None
-    for chunk in chunks:
-        if chunk.kind == RECORDS:
-            records += decode_records(chunk.body)
-        elif chunk.kind == LISTED:
-            records += chunk.body
-        else:
-            invariant(chunk.kind == WATERMARK, "a chain is given records and watermarks", kind=chunk.kind)
-            stamp = stamp_of(chunk)
-            mark = stamp if mark is None else max(mark, stamp)
-            continue
-        if chunk.origin_ns and (not origin_ns or chunk.origin_ns < origin_ns):
-            origin_ns = chunk.origin_ns
-    return records, origin_ns, mark
-
-
-class SinkChain:
-    """The chain of a sink's task: records become rows in the sink's own encoding, nothing is remembered."""
-
-    def __init__(self, name: str, sink: Sink, inputs: Sequence[Input], ordinal: int) -> None:
-        self._name = name
-        self._sink = sink
-        self._inputs = inputs
-        self._ordinal = ordinal
-        self._failures = Failures(None, 0)
-
-    def open(self) -> None:
-        """Nothing is to be opened: the store is the worker's."""
-
-    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        records, origin_ns, _ = unite(chunks)
-        if not records:
-            return []
-        try:
-            rows = self._sink.encode(records)
-        except CausalError:
-            raise
-        except Exception as problem:
-            self._failures.delivering(self._inputs[input].label, first, chunks)
-            self._blame(records, problem)
-            raise
-        return [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))]
-
-    def _blame(self, records: list[Any], problem: Exception) -> None:
-        for index, record in enumerate(records):
-            try:
-                self._sink.encode([record])
-            except CausalError:
-                raise
-            except Exception as found:
-                self._failures.failed(self._name, NO_KEY, index, record, found)
-        self._failures.stop(self._name, records, problem)
-
-    def next_timer_ns(self) -> int | None:
-        return None
-
-    def fire(self, due_ns: int, services: Services) -> list[Output]:
-        return []
-
-    def finish(self, services: Services) -> list[Output]:
-        return []
-
-    def snapshot(self, full: bool) -> ChainSnapshot:
-        return ChainSnapshot(full, {}, [])
-
-    def restore(self, parts: Iterable[bytes]) -> None:
-        for part in parts:
-            read_part(part)

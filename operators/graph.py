@@ -20,7 +20,18 @@ _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
 """Name of the hidden sink that failing records go to."""
 
-KEYED_KINDS = ("process", "reduce", "count", "window")
+KEYED_KINDS = ("process", "reduce", "count", "sum", "min", "max", "window")
+
+
+@dataclass(frozen=True, slots=True)
+class ByColumn:
+    """What `key_by("column")` of vectors puts in the place of a function."""
+
+    column: str
+
+    def __call__(self, record: Any) -> Any:
+        """The key of one row that is a dict."""
+        return record[self.column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +47,12 @@ class Node:
     """One named operator.
 
     Attributes:
-        kind: the builder's method: source, map, filter, flat_map, process, reduce, count, window or sink.
+        kind: the builder's method: source, map, filter, process, count, sink …
         subject: the Source, Sink, Operator or function.
         options: what else the method was given.
         where: file:line of the call that built it.
         ordinal: its place in the order of building.
+        vectors: whether it gives vectors.
     """
 
     name: str
@@ -51,6 +63,18 @@ class Node:
     ordinal: int
     edges: list[Edge] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
+    vectors: bool = False
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether it is given vectors."""
+        return any(edge.source.vectors for edge in self.edges)
+
+    @property
+    def column(self) -> str | None:
+        """The column by which it reads vectors; None without key_by."""
+        key_of = self.edges[0].key_of if self.edges else None
+        return key_of.column if isinstance(key_of, ByColumn) else None
 
     @property
     def keyed(self) -> bool:
@@ -136,8 +160,24 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
                 f"{node.where}: operator {node.name!r} reads a stream with key_by and one without; "
                 "call key_by after the union"
             )
+        _check_form(node)
         if node.kind == "source" and node.subject.partitions < node.parallelism:
             raise PipelineError(
                 f"{node.where}: source {node.name!r} has partitions {node.subject.partitions} for parallelism "
                 f"{node.parallelism}; give it more partitions or a lower parallelism"
             )
+
+
+def _check_form(node: Node) -> None:
+    """An operator reads rows or vectors, not both, and vectors by one column."""
+    if len({edge.source.vectors for edge in node.edges}) > 1:
+        raise PipelineError(
+            f"{node.where}: operator {node.name!r} reads a stream of rows and one of vectors; "
+            "put .to_rows(name) or .to_vectors(name, schema) before one of them"
+        )
+    columns = {edge.key_of.column for edge in node.edges if isinstance(edge.key_of, ByColumn)}
+    if len(columns) > 1:
+        raise PipelineError(
+            f"{node.where}: operator {node.name!r} reads by the columns {', '.join(sorted(columns))}; "
+            "call key_by after the union"
+        )

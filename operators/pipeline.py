@@ -8,18 +8,22 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.values import NotCarried, encode
+from causal.vectors import require_arrow
 from operators import graph
-from operators.graph import DEAD_LETTERS, Edge, Node
+from operators.graph import DEAD_LETTERS, ByColumn, Edge, Node
 from operators.operator import Operator
 from operators.sinks.base import Sink
 from operators.sources.base import Source
 from operators.stages import NO_INITIAL
-from operators.windows import WindowFunction
 
 SETTINGS: ContextVar[Mapping[str, str]] = ContextVar("settings")
 """What `--set` gave; the loader sets it while a pipeline file runs."""
 
 _PARALLELISM_MAX = 1024
+_GIVES = {"to_rows": False, "to_vectors": True}
+"""Which operators give vectors, or rows, whatever they are given; the others give what they take."""
+_ROWS_ONLY = ("map", "flat_map", "process", "reduce", "to_vectors")
+_VECTORS_ONLY = ("map_batches", "sum", "min", "max", "to_rows")
 
 
 class Pipeline:
@@ -101,6 +105,7 @@ class Pipeline:
                 f"give a whole number from 1 to {_PARALLELISM_MAX}"
             )
         node = Node(name, kind, subject, parallelism, where, len(self._nodes), edges, options)
+        node.vectors = _GIVES.get(kind, subject.vectors if kind == "source" else node.reads_vectors)
         if node.keyed and kind not in graph.KEYED_KINDS:
             raise PipelineError(
                 f"{where}: {kind} {name!r} follows key_by, but keeps no state per key; put it before key_by, or after "
@@ -133,15 +138,45 @@ class Stream:
         """All records of the iterable `fn(record)`; None gives none."""
         return self._apply("flat_map", name, fn)
 
-    def key_by(self, fn: Callable[[Any], Any]) -> Stream:
+    def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream:
+        """On vectors: `fn(batch)` in the place of each batch, a pyarrow RecordBatch, Table or dict of columns, or None.
+
+        How many rows a batch has varies between runs (never between a run and its replay).
+        """
+        return self._apply("map_batches", name, fn)
+
+    def to_rows(self, name: str) -> Stream:
+        """Vectors as rows: a dict per row."""
+        return self._node(graph.caller(), name, "to_rows", None, None)
+
+    def to_vectors(self, name: str, schema: Any) -> Stream:
+        """Rows as vectors: dicts with these columns, or tuples of their values.
+
+        Args:
+            schema: `{"key": "int64", "text": "string", …}` in order, or a `pyarrow.Schema`.
+        """
+        where = graph.caller()
+        require_arrow(f"{where}: to_vectors {name!r}")
+        from operators.vectors.stages import schema_of
+
+        try:
+            told = schema_of(schema)
+        except (TypeError, ValueError) as problem:
+            raise PipelineError(f"{where}: schema of to_vectors {name!r}: {problem}") from None
+        return self._node(where, name, "to_vectors", told, None)
+
+    def key_by(self, fn: Callable[[Any], Any] | str) -> Stream:
         """Records with equal `fn(record)` go to the same task of the operator that follows, which keeps state per key.
 
         `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
-        int, float, bool, None, datetime, Decimal or a tuple of these.
+        int, float, bool, None, datetime, Decimal or a tuple of these.  On vectors, the name of a column instead.
         """
         where = graph.caller()
-        self._callable(where, "key_by", fn)
-        return Stream(self.pipeline, [Edge(edge.source, fn) for edge in self._use()], where, "key_by")
+        if self._vectors and not isinstance(fn, str):
+            raise PipelineError(f"{where}: key_by on vectors is given {_kind(fn)}; give the name of a column")
+        by: Any = ByColumn(fn) if self._vectors and isinstance(fn, str) else fn
+        self._callable(where, "key_by", by)
+        return Stream(self.pipeline, [Edge(edge.source, by) for edge in self._use()], where, "key_by")
 
     def union(self, *streams: Stream) -> Stream:
         """The records of this stream and of the others, in the order in which they arrive."""
@@ -189,10 +224,23 @@ class Stream:
         """After key_by: emits `(key, n)` for each record, n being how many records of its key have come."""
         return self._node(graph.caller(), name, "count", None, parallelism, keyed=True)
 
-    def window(self, name: str, size_s: float, fn: WindowFunction, parallelism: int | None = None) -> Stream:
+    def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream:
+        """On vectors, after key_by: for each row its key and the `sum` of the column in the rows of its key so far."""
+        return self._fold("sum", name, column, parallelism)
+
+    def min(self, name: str, column: str, parallelism: int | None = None) -> Stream:
+        """The same with the smallest, `min`."""
+        return self._fold("min", name, column, parallelism)
+
+    def max(self, name: str, column: str, parallelism: int | None = None) -> Stream:
+        """The same with the largest, `max`."""
+        return self._fold("max", name, column, parallelism)
+
+    def window(self, name: str, size_s: float, fn: Callable[..., Any], parallelism: int | None = None) -> Stream:
         """Tumbling windows of wall-clock time, per key after key_by: `fn(key, records, window)` gives records.
 
-        `window.start` and `window.end` are in seconds, multiples of `size_s`.
+        On vectors `fn(batch, window)` gives a batch, once for all keys of the task.  `window.start` and `window.end`
+        are in seconds, multiples of `size_s`.
         """
         where = graph.caller()
         self._callable(where, f"window {name!r}", fn)
@@ -213,6 +261,16 @@ class Stream:
         self._callable(where, f"{kind} {name!r}", fn)
         return self._node(where, name, kind, fn, None)
 
+    def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream:
+        where = graph.caller()
+        if not isinstance(column, str):
+            raise PipelineError(f"{where}: {kind} {name!r} is given {_kind(column)}; give the name of a column")
+        return self._node(where, name, kind, column, parallelism, keyed=True)
+
+    @property
+    def _vectors(self) -> bool:
+        return self._edges[0].source.vectors
+
     def _callable(self, where: str, what: str, fn: object) -> None:
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {_kind(fn)}; give a function")
@@ -228,6 +286,13 @@ class Stream:
         **options: Any,
     ) -> Stream:
         edges = self._use()
+        source, vectors = edges[0].source.name, self._vectors
+        if kind in _ROWS_ONLY and vectors:
+            mend = "use map_batches, or put .to_rows(name) before it"
+            raise PipelineError(f"{where}: {kind} {name!r} works on rows, {source!r} gives vectors; {mend}")
+        if kind in _VECTORS_ONLY and not vectors:
+            mend = "put .to_vectors(name, schema) before it"
+            raise PipelineError(f"{where}: {kind} {name!r} works on vectors, {source!r} gives rows; {mend}")
         if keyed and any(edge.key_of is None for edge in edges):
             raise PipelineError(f"{where}: {kind} {name!r} works per key; put .key_by(fn) before it")
         if parallelism is None:

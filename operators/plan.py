@@ -13,13 +13,14 @@ from causal.errors import PipelineError, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore
 from causal.topology import Channel, Task, Topology
-from operators.chain import Branch, FusedChain, Input, Numbers, SinkChain
+from operators.chain import Branch, FusedChain, Input, Numbers
 from operators.failures import Failures
 from operators.fusion import Group, fuse
-from operators.graph import DEAD_LETTERS, Edge, Node
+from operators.graph import DEAD_LETTERS, ByColumn, Edge, Node
 from operators.pipeline import Pipeline
 from operators.processing import ProcessStage
 from operators.routing import DirectRoute, KeyedRoute, Route, TurnRoute
+from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
 from operators.sources.base import Companion, PartitionReader, SourceContext
 from operators.stages import CountStage, FilterStage, FlatMapStage, MapStage, ReduceStage, Stage
@@ -158,12 +159,22 @@ class Plan:
     def _route(self, link: Link, task: int) -> Route:
         ordinals = [self._ordinals[task][channel.id] for channel in link.channels if channel.source == task]
         target = link.target.root.name
+        if link.edge.source.vectors:
+            from operators.vectors import routing
+
+            if isinstance(link.edge.key_of, ByColumn):
+                return routing.VectorKeyedRoute(target, ordinals, link.edge.key_of.column, self._config.key_groups)
+            if len(ordinals) == 1:
+                return routing.VectorDirectRoute(target, ordinals[0])
+            return routing.VectorTurnRoute(target, ordinals)
         if link.edge.key_of is not None:
             return KeyedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
         return DirectRoute(target, ordinals[0]) if len(ordinals) == 1 else TurnRoute(target, ordinals)
 
     def _stage(self, node: Node, ordinal: int, failures: Failures, task: str, numbers: Callable[[], int]) -> Stage:
         name, subject, groups = node.name, node.subject, self._config.key_groups
+        if (node.vectors or node.reads_vectors) and node.kind != "source":
+            return _vector_stage(node, ordinal, failures, groups)
         match node.kind:
             case "source":
                 return Stage(name, ordinal, failures)
@@ -259,6 +270,28 @@ class Plan:
             for channel in self.topology.outputs(task.index)
         ]
         return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+
+
+def _vector_stage(node: Node, ordinal: int, failures: Failures, groups: int) -> Stage:
+    """The stage of an operator that takes or gives vectors."""
+    from operators.vectors import stages, windows
+
+    name, subject, key = node.name, node.subject, node.column
+    match node.kind:
+        case "to_rows":
+            return stages.ToRowsStage(name, ordinal, failures)
+        case "to_vectors":
+            return stages.ToVectorsStage(name, ordinal, failures, subject)
+        case "map_batches":
+            return stages.MapBatchesStage(name, ordinal, failures, subject)
+        case "filter":
+            return stages.VectorFilterStage(name, ordinal, failures, subject)
+        case "window":
+            return windows.VectorWindowStage(name, ordinal, failures, subject, node.options["size_ns"], key, groups)
+        case "count":
+            return stages.KeyedStage(name, ordinal, failures, key or "", groups)
+    invariant(node.kind in ("sum", "min", "max"), "every kind of operator has a stage", kind=node.kind)
+    return stages.FoldStage(name, ordinal, failures, node.kind, subject, key or "", groups)
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

@@ -29,11 +29,11 @@ class Route(Protocol):
 
     target: str
 
-    def add(self, records: list[Any], failed: Failed) -> None:
+    def add(self, records: Any, failed: Failed) -> None:
         """Assign records to channels."""
         ...
 
-    def drain(self) -> Buckets:
+    def drain(self) -> list[tuple[int, Any]]:
         """What was added since the last time."""
         ...
 

@@ -75,7 +75,10 @@ class Stage:
         ordinal: its place in the chain.
         parent: the stage whose output is this one's input; None for the first.
         traced: whether a fused stage follows, so that `source_of` may be asked.
+        traces: whether `source_of` can tell; false where whole batches are worked on.
     """
+
+    traces = True
 
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
         self.name = name
@@ -99,6 +102,8 @@ class Stage:
         stage: Stage = self
         while stage.parent is not None:
             stage = stage.parent
+            if not stage.traces:
+                return None
             index = stage.source_of(index)
         return index
 
@@ -150,6 +155,9 @@ class Stage:
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
         """By table name: what takes over a fragment."""
         return {table.name: table.load for table in self.tables()}
+
+    def restored(self) -> None:
+        """All fragments of a snapshot have been loaded."""
 
 
 class MapStage(Stage):

@@ -112,15 +112,21 @@ class WindowStage(Stage):
     def due(self, due_ns: int) -> list[Due]:
         return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
 
-    def fire(self, entries: Sequence[Due]) -> list[Any]:
+    def fire(self, entries: Sequence[Due]) -> Any:
         return self._close_window()
 
-    def finish(self) -> list[Any]:
+    def finish(self) -> Any:
         return [] if self._end_ns is None else self._close_window()
 
-    def _close_window(self) -> list[Any]:
+    def _close_window(self) -> Any:
         end_ns = self._end_ns or 0
         self._services.window(self.ordinal, end_ns, [(self._since, self._arrivals - self._since)])
+        window = Window((end_ns - self._size_ns) / 1e9, end_ns / 1e9)
+        self._last_end_ns, self._end_ns = end_ns, None
+        return self._emptied(window)
+
+    def _emptied(self, window: Window) -> Any:
+        """What the function makes of all contents; nothing is left of them."""
         if self._job is not None:  # the function may change the records that the job is to encode
             self._job.step(len(self._job.left))
         contents = self._gathered()
@@ -128,8 +134,6 @@ class WindowStage(Stage):
         self._oldest = self._generation
         self._generations, self._current = {}, Contents(list)
         self._since = self._arrivals
-        self._last_end_ns, self._end_ns = end_ns, None
-        window = Window((end_ns - self._size_ns) / 1e9, end_ns / 1e9)
         out: list[Any] = []
         for key, records in contents.items():
             self._fire_key(key, records, window, out)
@@ -170,7 +174,10 @@ class WindowStage(Stage):
         self._generation += 1
         self._current = Contents(list)
         self._job = WindowJob(self._table, self.name, frozen, self._key_groups)
-        header = {
+        return self._header(), [self._job]
+
+    def _header(self) -> dict[str, Any]:
+        return {
             "generation": self._generation,
             "oldest": self._oldest,
             "arrivals": self._arrivals,
@@ -178,7 +185,6 @@ class WindowStage(Stage):
             "end_ns": self._end_ns,
             "last_end_ns": self._last_end_ns,
         }
-        return header, [self._job]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         self._generation, self._oldest = header["generation"], header["oldest"]

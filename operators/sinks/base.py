@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.ports import SinkStore
 from causal.values import NotCarried
+from causal.vectors import Vectors
 
 
 def _plain(value: Any) -> Any:
@@ -29,7 +30,7 @@ def _plain(value: Any) -> Any:
     raise NotCarried(f"{type(value).__qualname__} cannot be written as JSON")
 
 
-_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=_plain).encode
+encode_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=_plain).encode
 
 
 class Sink(ABC):
@@ -40,7 +41,16 @@ class Sink(ABC):
 
         A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
         """
-        return "".join([_encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+        return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+
+    def encode_vectors(self, vectors: Vectors) -> bytes:
+        """What `encode` gives for the rows of `vectors`, made column by column unless that is overridden."""
+        from operators.sinks.columns import json_lines
+        from operators.sources.arrow_rows import rows_of
+
+        if type(self).encode is not Sink.encode:
+            return self.encode(rows_of(vectors.batch, 0, len(vectors)))
+        return json_lines(vectors, encode_json)
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:

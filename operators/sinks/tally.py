@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from causal.vectors import Vectors
 from operators.sinks.sqlite import SqliteSink
 
 _COUNT = struct.Struct("<I")
@@ -26,3 +27,7 @@ class TallySink(SqliteSink):
     def encode(self, records: Sequence[Any]) -> bytes:
         """Four bytes that say how many records there are."""
         return _COUNT.pack(len(records))
+
+    def encode_vectors(self, vectors: Vectors) -> bytes:
+        """The same."""
+        return _COUNT.pack(len(vectors))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from operators.sources.base import Companion, PartitionReader, Read, Source, SourceContext
-from operators.sources.generated import GeneratedSource, SequenceSource
+from operators.sources.generated import ArrowSource, GeneratedSource, SequenceSource
 
 if TYPE_CHECKING:
     from operators.sources.spark import SparkSource
 
 __all__ = [
+    "ArrowSource",
     "Companion",
     "GeneratedSource",
     "PartitionReader",

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError
+from causal.vectors import Vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,36 @@ def rows_of(table: pa.Table, start: int, count: int) -> list[dict[str, Any]]:
     columns = [_values(piece.column(index), piece.schema.field(index).type) for index in range(piece.num_columns)]
     names = piece.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if columns else []
+
+
+def vectors_of(table: pa.Table, start: int, count: int) -> Vectors:
+    """The same rows as vectors: strings that are not UTF-8 are mended in the same way.
+
+    Raises:
+        NotCarried: a column whose type vectors cannot hold.
+    """
+    import pyarrow as pa
+
+    vectors = Vectors.of(table.slice(start, count))
+    try:
+        vectors.batch.validate(full=True)
+    except pa.ArrowInvalid:
+        batch = vectors.batch
+        mended = [_mended(column) for column in batch.columns]
+        vectors = Vectors(pa.RecordBatch.from_arrays(mended, schema=batch.schema))
+    return vectors
+
+
+def _mended(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return pa.array(_values(column, column.type), column.type) if text else column
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of one column as rows hold them."""
+    return _values(column, column.type)
 
 
 def check_carried(schema: pa.Schema) -> None:

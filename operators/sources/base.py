@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
+
+from causal.batch import Records
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """Records from the position asked for onwards, without gaps; `ended` when the partition ends behind them."""
 
-    records: list[Any]
+    records: Records
     origin_ns: int
     """`time.monotonic_ns()` when the first of them entered the job; for latency figures."""
     ended: bool = False
@@ -76,6 +78,8 @@ class Source(ABC):
     """What `.source(name, …)` takes."""
 
     partitions: int
+    vectors = False
+    """Whether its readers give `Vectors` instead of lists."""
 
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:

@@ -8,10 +8,11 @@ from itertools import repeat
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
+from causal.vectors import Vectors, require_arrow
 from operators.graph import caller
 from operators.sources.base import PartitionReader, Read, Source, SourceContext
 
-Slice = Callable[[int, int, int], list[Any]]
+Slice = Callable[[int, int, int], Any]
 """(partition, start, stop) -> the elements start to stop - 1."""
 
 
@@ -46,9 +47,12 @@ class SequenceSource(Source):
         return _Reader(self._slice(context.name), partition, self.count, interval_ns, context.began_ns)
 
     def _slice(self, name: str) -> Slice:
-        def read(partition: int, start: int, stop: int) -> list[Any]:
+        return self._checked(name, self._read)
+
+    def _checked(self, name: str, ask: Callable[[int, int, int], Any]) -> Slice:
+        def read(partition: int, start: int, stop: int) -> Any:
             try:
-                made = self._read(partition, start, stop)
+                made = ask(partition, start, stop)
                 if len(made) != stop - start:
                     raise ValueError(f"{len(made)} elements were given for {stop - start}")
             except CausalError:
@@ -57,9 +61,45 @@ class SequenceSource(Source):
                 raise OperatorFailed(
                     _failed(name, partition, f"elements {start} to {stop - 1}", "read(partition, start, stop)", problem)
                 ) from problem
-            return made if type(made) is list else list(made)
+            return self._elements(made)
 
         return read
+
+    def _elements(self, made: Any) -> Any:
+        """What was read as the runtime takes it."""
+        return made if type(made) is list else list(made)
+
+
+class ArrowSource(SequenceSource):
+    """The same with vectors: `read(partition, start, stop)` gives a pyarrow RecordBatch, a Table or a dict of columns.
+
+    Args:
+        count: rows per partition; None: endless.
+        rate: rows per second over all partitions; None: as fast as they are taken.
+    """
+
+    vectors = True
+
+    def __init__(
+        self,
+        read: Callable[[int, int, int], Any],
+        count: int | None,
+        partitions: int = 1,
+        rate: float | None = None,
+    ) -> None:
+        require_arrow(f"{caller()}: {type(self).__name__}")
+        super().__init__(read, count, partitions, rate)
+
+    def _slice(self, name: str) -> Slice:
+        read = self._read
+
+        def read_vectors(partition: int, start: int, stop: int) -> Any:
+            return Vectors.of(read(partition, start, stop))
+
+        return self._checked(name, read_vectors)
+
+    def _elements(self, made: Any) -> Any:
+        return made
 
 
 class GeneratedSource(SequenceSource):

@@ -10,8 +10,9 @@ import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from causal.errors import CorruptData, Lost, Unavailable, invariant
-from operators.sources.arrow_rows import rows_of
+from causal.errors import CorruptData, Lost, OperatorFailed, Unavailable, invariant
+from causal.values import NotCarried
+from operators.sources.arrow_rows import rows_of, vectors_of
 from operators.sources.base import Read
 from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment
 
@@ -30,12 +31,14 @@ class IngestReader:
         log: the ingest log; need not exist yet.
         channel: which of its channels.
         source: the source's name, for messages.
+        vectors: whether rows are read as vectors instead of dicts.
     """
 
-    def __init__(self, log: IngestLog, channel: int, source: str) -> None:
+    def __init__(self, log: IngestLog, channel: int, source: str, vectors: bool = False) -> None:
         invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
         self._log = log
         self._channel = channel
+        self._rows_of = self._vectors_of if vectors else rows_of
         self._place = f"source {source!r}, partition {channel}"
         self._begun = False
         self._next_batch = 0
@@ -130,9 +133,15 @@ class IngestReader:
         index = bisect_right(self._starts, position) - 1
         segment, published_ns = self._pieces[index]
         start = position - self._starts[index]
-        records: list[Any] = rows_of(self._table(segment), start, min(count_max, segment.rows - start))
+        records = self._rows_of(self._table(segment), start, min(count_max, segment.rows - start))
         now_ns = time.monotonic_ns()  # After a reboot, times of the publication mean nothing any more.
         return Read(records, min(published_ns, now_ns))
+
+    def _vectors_of(self, table: pa.Table, start: int, count: int) -> Any:
+        try:
+            return vectors_of(table, start, count)
+        except NotCarried as problem:
+            raise OperatorFailed(f"{self._place}: {problem}; do so in read(), or read rows") from None
 
     def _table(self, segment: Segment) -> pa.Table:
         if self._loaded is None or self._loaded[0] != segment.file:

@@ -47,6 +47,7 @@ class SparkSource(Source):
             option of the reader that `read` uses, `maxFilesPerTrigger` for files.
         memory: heap of the driver's JVM, as Java writes it ("1g").
         conf: further entries of Spark's configuration; they win over ours.
+        vectors: give the rows as Arrow columns, as Spark wrote them, instead of dicts.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class SparkSource(Source):
         batch_rows_max: int = 10_000,
         memory: str = "1g",
         conf: Mapping[str, str] | None = None,
+        vectors: bool = False,
         **unknown: object,
     ) -> None:
         self.read = read
@@ -72,11 +74,12 @@ class SparkSource(Source):
         self.batch_rows_max = batch_rows_max
         self.memory = memory
         self.conf = dict(conf or {})
+        self.vectors = vectors
         self._check_shape(unknown)
 
     def _check_shape(self, unknown: Mapping[str, object]) -> None:
         if unknown:
-            known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf"
+            known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors"
             raise PipelineError(f"SparkSource has no option {', '.join(sorted(unknown))}; known are {known}")
         if not callable(self.read):
             raise PipelineError(f"SparkSource takes a function read(spark), not {type(self.read).__name__}")
@@ -101,7 +104,7 @@ class SparkSource(Source):
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of the ingest log, which need not exist yet."""
         log = IngestLog(ingest_directory(context.job_directory, context.name), self.partitions)
-        return IngestReader(log, partition, context.name)
+        return IngestReader(log, partition, context.name, self.vectors)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """The driver process; it ends with status 0 when the query has ended by itself."""

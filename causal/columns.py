@@ -1,0 +1,305 @@
+"""The bytes of a record batch and back: Arrow's own buffers behind a small header, a function of the values alone.
+
+    02 00 00 00 | rows, 4 | length of the schema, 4 | schema | per column: nulls 1, bytes of text 4 | columns
+
+The schema is a MessagePack list of [name, type].  A column is up to three buffers, each of exactly its length and
+padded with zeros to a multiple of 8: validity bits if it has nulls, offsets if it is text, values.  What is under a
+null is zero, spare bits are zero, offsets begin at 0.  Arrow's IPC format would not do: `docs/design/0007-vectors.md`.
+
+Needs pyarrow and NumPy; `causal.vectors` imports it when there are vectors.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
+
+from causal.errors import PeerViolation
+from causal.values import NotCarried
+from causal.values import decode as decode_value
+from causal.values import encode as encode_value
+
+TAG = 2
+COLUMNS_MAX = 1024
+SCHEMAS_KNOWN_MAX = 64
+_NAME_CHARACTERS_MAX = 1 << 10
+_UNITS = ("s", "ms", "us", "ns")
+
+_HEAD = struct.Struct("<B3xII")
+_PLAIN: dict[str, tuple[Any, int, int]] = {
+    "bool": (pa.bool_(), 0, 0),
+    **{str(kind): (kind, kind.bit_width // 8, 0) for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float32(), pa.float64(), pa.date32(),
+    )},
+    "string": (pa.string(), 0, 4),
+    "binary": (pa.binary(), 0, 4),
+    "large_string": (pa.large_string(), 0, 8),
+    "large_binary": (pa.large_binary(), 0, 8),
+}  # fmt: skip
+"""Type as text -> (type, bytes of a value, bytes of an offset); a bool has neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column is laid out: `width` bytes per value, or `offset` bytes per offset of text; neither for bits."""
+
+    width: int
+    offset: int
+
+
+def _told(name: str, kind: pa.DataType) -> Any:
+    """How a type is written in a schema.
+
+    Raises:
+        NotCarried: vectors cannot hold it.
+    """
+    text = str(kind)
+    if text in _PLAIN:
+        return text
+    if types.is_timestamp(kind):
+        return ["timestamp", kind.unit, kind.tz or ""]
+    if types.is_decimal128(kind):
+        return ["decimal128", kind.precision, kind.scale]
+    raise NotCarried(
+        f"column {name!r}: vectors cannot hold {text}; cast it to a string, a number, a timestamp or decimal128, "
+        "or leave it out"
+    )
+
+
+def _type_of(told: Any) -> tuple[pa.DataType, Column]:
+    if type(told) is str and told in _PLAIN:
+        kind, width, offset = _PLAIN[told]
+        return kind, Column(width, offset)
+    match told:
+        case ["timestamp", str(unit), str(zone)] if unit in _UNITS and len(zone) <= _NAME_CHARACTERS_MAX:
+            return pa.timestamp(unit, zone or None), Column(8, 0)
+        case ["decimal128", precision, scale] if (
+            type(precision) is type(scale) is int and 1 <= precision <= 38 and -38 <= scale <= 38
+        ):
+            return pa.decimal128(precision, scale), Column(16, 0)
+    raise PeerViolation("a body of vectors has a column of an unknown type")
+
+
+@lru_cache(SCHEMAS_KNOWN_MAX)
+def _written(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
+    """The schema as bytes, and its columns."""
+    told = [[field.name, _told(field.name, field.type)] for field in schema]
+    return encode_value(told), tuple(_type_of(kind)[1] for _, kind in told)
+
+
+@lru_cache(SCHEMAS_KNOWN_MAX)
+def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...]]:
+    """What `_written` gave.
+
+    Raises:
+        PeerViolation: it is not a schema.
+    """
+    told = decode_value(written)
+    if type(told) is not list or not 1 <= len(told) <= COLUMNS_MAX:
+        raise PeerViolation("a body of vectors has no schema")
+    names: dict[str, None] = {}
+    fields, columns = [], []
+    for entry in told:
+        if type(entry) is not list or len(entry) != 2 or type(entry[0]) is not str or entry[0] in names:
+            raise PeerViolation("a body of vectors has a schema with a column that is none")
+        names[entry[0]] = None
+        kind, column = _type_of(entry[1])
+        try:
+            fields.append(pa.field(entry[0], kind))
+        except (ValueError, UnicodeError) as problem:
+            raise PeerViolation(f"a body of vectors has a column that cannot be: {problem}") from None
+        columns.append(column)
+    return pa.schema(fields), tuple(columns)
+
+
+@lru_cache(SCHEMAS_KNOWN_MAX)
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """The schema without metadata, every column nullable.
+
+    Raises:
+        NotCarried: vectors cannot have it.
+    """
+    names = schema.names
+    if not 1 <= len(names) <= COLUMNS_MAX:
+        raise NotCarried(f"vectors have 1 to {COLUMNS_MAX} columns, not {len(names)}")
+    for name in names:
+        if names.count(name) > 1:
+            raise NotCarried(f"two columns are called {name!r}; rename one")
+        if len(name) > _NAME_CHARACTERS_MAX:
+            raise NotCarried(f"column {name[:40]!r}… has a name of {len(name)} characters; rename it")
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
+    _written(plain)
+    return plain
+
+
+def carried(given: Any) -> pa.RecordBatch:
+    """A record batch, table or dict of columns as one record batch that can be carried.
+
+    Raises:
+        NotCarried: it cannot be; the message names the column and the mend.
+    """
+    if isinstance(given, dict):
+        try:
+            given = pa.RecordBatch.from_pydict(given)
+        except (pa.ArrowException, TypeError, ValueError) as problem:
+            raise NotCarried(f"a dict is not one of columns: {' '.join(str(problem).split())}") from None
+    if isinstance(given, pa.Table):
+        schema = _plain(given.schema)
+        given = _one(given)
+    elif isinstance(given, pa.RecordBatch):
+        schema = _plain(given.schema)
+    else:
+        raise NotCarried(
+            f"a {type(given).__name__} is no batch; give a pyarrow RecordBatch, a Table or a dict of columns"
+        )
+    return pa.RecordBatch.from_arrays(given.columns, schema=schema)
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    columns = [
+        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all, in order.
+
+    Raises:
+        NotCarried: the columns of one are not those of another.
+    """
+    for batch in batches:
+        if batch.schema != batches[0].schema:
+            told = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
+            known = ", ".join(f"{field.name} {field.type}" for field in batches[0].schema)
+            raise NotCarried(
+                f"batches of one stream have other columns ({told}) than before ({known}); make them alike"
+            )
+    return _one(pa.Table.from_batches(batches))
+
+
+# To bytes.
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """The body of these rows."""
+    schema, columns = _written(batch.schema)
+    shape: list[int] = []
+    parts: list[Any] = [b""]
+    for column, told in zip(batch.columns, columns, strict=True):
+        nulls = column.null_count > 0
+        if nulls:
+            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            _put(parts, _bits(valid))
+        text = 0
+        if told.offset:
+            text = _put_text(parts, column.fill_null(pa.scalar(b"", column.type)) if nulls else column, told.offset)
+        elif told.width:
+            _put(parts, _values(column, told.width, ~valid if nulls else None))
+        else:
+            _put(parts, _bits((column.fill_null(False) if nulls else column).to_numpy(zero_copy_only=False)))
+        shape += (nulls, text)
+    head = _HEAD.pack(TAG, batch.num_rows, len(schema)) + schema + struct.pack("<" + "BI" * len(columns), *shape)
+    parts[0] = head + bytes(-len(head) % 8)
+    return b"".join(parts)
+
+
+def _put(parts: list[Any], buffer: Any) -> None:
+    parts.append(buffer)
+    spare = -len(buffer) % 8
+    if spare:
+        parts.append(bytes(spare))
+
+
+def _bits(flags: Any) -> bytes:
+    packed: bytes = np.packbits(flags, bitorder="little").tobytes()
+    return packed
+
+
+def _values(column: pa.Array, width: int, empty: Any) -> Any:
+    """The values, zero where there is none; nothing of what surrounds them."""
+    buffer, size = column.buffers()[1], len(column) * width
+    if buffer is None:
+        return bytes(size)
+    exact = memoryview(buffer)[column.offset * width :][:size]
+    if empty is None:
+        return exact
+    cells = np.frombuffer(exact, np.uint8).reshape(len(column), width).copy()
+    cells[empty] = 0
+    return cells.tobytes()
+
+
+def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
+    """Offsets from 0, and the text they point into; returns its length."""
+    _, places, text = column.buffers()
+    if not len(column) or places is None:
+        _put(parts, bytes(width * (len(column) + 1)))
+        return 0
+    offsets = np.frombuffer(places, f"<i{width}")[column.offset : column.offset + len(column) + 1]
+    start, end = int(offsets[0]), int(offsets[-1])
+    _put(parts, (offsets - start).tobytes() if start else memoryview(offsets).cast("B"))
+    if end > start:
+        _put(parts, memoryview(text)[start:end])
+    return end - start
+
+
+# And back.
+
+
+def decode(body: bytes | memoryview) -> pa.RecordBatch:
+    """The rows of a body.  Nothing is copied: the columns look into it.
+
+    Raises:
+        PeerViolation: it is not the body of any rows.
+    """
+    data = body if type(body) is bytes else bytes(body)
+    if len(data) < _HEAD.size:
+        raise PeerViolation("a body of vectors ends inside its header")
+    tag, rows, length = _HEAD.unpack_from(data)
+    place = _HEAD.size + length
+    if tag != TAG or place > len(data):
+        raise PeerViolation("a body of vectors has no schema")
+    schema, columns = _read(data[_HEAD.size : place])
+    shape = struct.Struct("<" + "BI" * len(columns))
+    if place + shape.size > len(data):
+        raise PeerViolation("a body of vectors ends inside its header")
+    numbers = shape.unpack_from(data, place)
+    place += shape.size
+    place += -place % 8
+    sizes = [_sizes(column, rows, numbers[2 * at], numbers[2 * at + 1]) for at, column in enumerate(columns)]
+    claimed = place + sum(size + -size % 8 for each in sizes for size in each if size is not None)
+    if claimed != len(data):
+        raise PeerViolation(f"a body of vectors claims {claimed} bytes, {len(data)} are there")
+    whole = pa.py_buffer(data)
+    arrays = []
+    for field, each in zip(schema, sizes, strict=True):
+        buffers = []
+        for size in each:
+            buffers.append(None if size is None else whole.slice(place, size))
+            place += 0 if size is None else size + -size % 8
+        arrays.append((field.type, buffers))
+    try:
+        batch = pa.RecordBatch.from_arrays([pa.Array.from_buffers(kind, rows, b) for kind, b in arrays], schema=schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, ValueError) as problem:
+        raise PeerViolation(f"a body of vectors is damaged: {' '.join(str(problem).split())}") from None
+    return batch
+
+
+def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
+    """The length of each buffer of a column; None for one that is not there."""
+    if nulls > 1 or (text and not column.offset):
+        raise PeerViolation("a body of vectors has a column of an unknown shape")
+    bits = (rows + 7) // 8
+    valid = bits if nulls else None
+    if column.offset:
+        return [valid, column.offset * (rows + 1), text]
+    return [valid, column.width * rows if column.width else bits]

@@ -1,0 +1,97 @@
+"""`Vectors`: records as the columns of one Arrow record batch, which the core carries as it carries a list of records.
+
+It has a length, can be sliced and joined, and becomes bytes and back (`causal.columns`).  Nothing here needs
+pyarrow before there are vectors, and a job without them never imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PeerViolation, PipelineError, invariant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NEEDED = ("pyarrow", "numpy")
+MEND = "run `pip install 'causal-streams[arrow]'`"
+
+
+class Vectors:
+    """Rows as columns; never changed in place.
+
+    Attributes:
+        batch: a `pyarrow.RecordBatch` of types that can be carried, without metadata.
+    """
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    @classmethod
+    def of(cls, given: Any) -> Vectors:
+        """Vectors of a record batch, a table, or a dict of columns.
+
+        Raises:
+            NotCarried: a type that cannot be carried, a name that two columns share, or nothing of the kind.
+        """
+        from causal.columns import carried
+
+        return cls(carried(given))
+
+    def __len__(self) -> int:
+        rows: int = self.batch.num_rows
+        return rows
+
+    def __getitem__(self, place: slice | int) -> Any:
+        """Vectors of a range of rows; for an index, the one row as a dict, for messages."""
+        if isinstance(place, int):
+            return self.batch.slice(place, 1).to_pylist()[0]
+        start, stop, step = place.indices(len(self))
+        invariant(step == 1, "vectors are sliced in ranges", step=step)
+        return Vectors(self.batch.slice(start, max(0, stop - start)))
+
+    def encode(self) -> bytes:
+        """Equal rows give equal bytes, whatever they were cut from."""
+        from causal.columns import encode
+
+        return encode(self.batch)
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> Vectors:
+        """What `encode` gave, checked before it is used; the columns look into `body`.
+
+        Raises:
+            PeerViolation: the bytes are not such a body, or pyarrow is not installed here.
+        """
+        try:
+            from causal.columns import decode
+        except ImportError as problem:
+            raise PeerViolation(f"vectors have arrived, which cannot be read here ({problem}); {MEND}") from None
+        return cls(decode(body))
+
+
+def join(pieces: Sequence[Vectors]) -> Vectors:
+    """All rows, in order.
+
+    Raises:
+        NotCarried: the columns of one piece are not those of another.
+    """
+    if len(pieces) == 1:
+        return pieces[0]
+    from causal.columns import joined
+
+    return Vectors(joined([piece.batch for piece in pieces]))
+
+
+def require_arrow(what: str) -> None:
+    """
+    Raises:
+        PipelineError: pyarrow or NumPy is not installed; `what` needs them.
+    """
+    missing = [package for package in _NEEDED if find_spec(package) is None]
+    if missing:
+        raise PipelineError(f"{what} needs {' and '.join(missing)}; {MEND}")

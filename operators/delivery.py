@@ -1,0 +1,48 @@
+"""The chunks of one delivery as one batch: a list of records, or `Vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from causal.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_records, stamp_of
+from causal.errors import OperatorFailed, invariant
+from causal.values import NotCarried
+from causal.vectors import Vectors, join
+
+
+def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
+    """(all records, as list or `Vectors`, smallest origin that is known, highest watermark) of one delivery's chunks.
+
+    Raises:
+        OperatorFailed: vectors whose columns are not those of the vectors before them.
+    """
+    if len(chunks) == 1 and chunks[0].kind == RECORDS:
+        return decode_records(chunks[0].body), chunks[0].origin_ns, None
+    pieces: list[Any] = []
+    origin_ns, mark = 0, None
+    for chunk in chunks:
+        if chunk.kind == RECORDS:
+            pieces.append(decode_records(chunk.body))
+        elif chunk.kind == LISTED:
+            pieces.append(chunk.body)
+        else:
+            invariant(chunk.kind == WATERMARK, "a chain is given records and watermarks", kind=chunk.kind)
+            stamp = stamp_of(chunk)
+            mark = stamp if mark is None else max(mark, stamp)
+            continue
+        if chunk.origin_ns and (not origin_ns or chunk.origin_ns < origin_ns):
+            origin_ns = chunk.origin_ns
+    return _joined(pieces), origin_ns, mark
+
+
+def _joined(pieces: list[Any]) -> Any:
+    if pieces and isinstance(pieces[0], Vectors):
+        try:
+            return join(pieces)
+        except NotCarried as problem:
+            raise OperatorFailed(f"a stream cannot be read: {problem}") from None
+    records: list[Any] = []
+    for piece in pieces:
+        records += piece
+    return records

@@ -1,0 +1,186 @@
+"""`KeyIndex`: a slot 0, 1, 2 … for each key that has come, looked up for a whole column at once.
+
+Integers are found by probing an open-addressing table in NumPy arrays, batch by batch; other keys by Arrow's
+`dictionary_encode` and a dict over the distinct values.  Slots depend on the order of arrival; no output does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as types
+
+from causal.vectors import Vectors
+from operators.sources.arrow_rows import values_of
+
+Slots: TypeAlias = "npt.NDArray[np.int64]"
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_BITS_MIN = 10
+_LOAD_MAX = 2
+"""Places per key, at least."""
+
+
+def column_of(vectors: Vectors, name: str) -> pa.Array:
+    """The column of that name.
+
+    Raises:
+        KeyError: there is none; the message names those that there are.
+    """
+    place = vectors.batch.schema.get_field_index(name)
+    if place < 0:
+        raise KeyError(f"there is no column {name!r}; there are {', '.join(vectors.batch.schema.names)}")
+    return vectors.batch.column(place)
+
+
+def signed(column: pa.Array) -> Slots | None:
+    """A column of integers without nulls as 64 bits, signed; None for any other."""
+    if not types.is_integer(column.type) or types.is_uint64(column.type) or column.null_count:
+        return None
+    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+class IntegerIndex:
+    """Keys of 64 bits, signed.
+
+    State: `_places` holds slots, -1 where a place is free; a key stands at its home, or behind it with no free
+    place between.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._keys = np.zeros(1 << _BITS_MIN, np.int64)
+        self._bits = _BITS_MIN
+        self._places = np.full(1 << self._bits, -1, np.int32)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def slots_of(self, keys: Slots) -> Slots:
+        """The slot of each key; one that is new gets the next."""
+        slots = self._find(keys)
+        missing = np.flatnonzero(slots < 0)
+        if missing.size:
+            fresh, first = np.unique(keys[missing], return_index=True)
+            self._insert(fresh[np.argsort(first)])
+            slots[missing] = self._find(keys[missing])
+        return slots
+
+    def keys_at(self, slots: Slots) -> list[Any]:
+        """The keys of these slots."""
+        keys: list[Any] = self._keys[slots].tolist()
+        return keys
+
+    def _homes(self, keys: Slots) -> Slots:
+        return ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)).view(np.int64)
+
+    def _find(self, keys: Slots) -> Slots:
+        places, known = self._places, self._keys
+        mask = len(places) - 1
+        at = self._homes(keys)
+        slots = places[at].astype(np.int64)
+        left = np.flatnonzero((slots >= 0) & (known[slots] != keys))
+        while left.size:
+            at_left = at[left] = (at[left] + 1) & mask
+            found = slots[left] = places[at_left]
+            left = left[(found >= 0) & (known[found] != keys[left])]
+        return slots
+
+    def _insert(self, fresh: Slots) -> None:
+        """New keys, each once, in the order of their slots."""
+        first, self.count = self.count, self.count + len(fresh)
+        if self.count > len(self._keys):
+            grown = np.zeros(max(self.count, 2 * len(self._keys)), np.int64)
+            grown[:first] = self._keys[:first]
+            self._keys = grown
+        self._keys[first : self.count] = fresh
+        if self.count * _LOAD_MAX > len(self._places):
+            self._bits = (self.count * _LOAD_MAX * 2 - 1).bit_length()
+            self._places = np.full(1 << self._bits, -1, np.int32)
+            first, fresh = 0, self._keys[: self.count]
+        self._place(fresh, np.arange(first, self.count, dtype=np.int32))
+
+    def _place(self, keys: Slots, slots: npt.NDArray[np.int32]) -> None:
+        places = self._places
+        mask = len(places) - 1
+        at = self._homes(keys)
+        while slots.size:
+            free = places[at] < 0
+            places[at[free]] = slots[free]  # of several that want one place, one gets it
+            lost = places[at] != slots
+            at, slots = (at[lost] + 1) & mask, slots[lost]
+
+
+class ValueIndex:
+    """Keys of any type that a row's key may have."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Any, int] = {}
+        self._keys: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def slots_of(self, column: pa.Array) -> Slots:
+        """The slot of each value; -1 where it is not equal to itself (NaN)."""
+        encoded = column.dictionary_encode(null_encoding="encode")
+        distinct = np.array([self.slot_of(key) for key in values_of(encoded.dictionary)], np.int64)
+        slots: Slots = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+        return slots
+
+    def slot_of(self, key: Any) -> int:
+        """The slot of one key; -1 for NaN."""
+        slot = self._slots.get(key)
+        if slot is None:
+            if key != key:
+                return -1
+            slot = self._slots[key] = len(self._keys)
+            self._keys.append(key)
+        return slot
+
+    def keys_at(self, slots: Slots) -> list[Any]:
+        """The keys of these slots."""
+        keys = self._keys
+        return [keys[slot] for slot in slots.tolist()]
+
+
+class KeyIndex:
+    """Integers as long as nothing else comes; then values, with the slots that the integers had."""
+
+    def __init__(self) -> None:
+        self._integers: IntegerIndex | None = IntegerIndex()
+        self._values = ValueIndex()
+
+    def __len__(self) -> int:
+        return len(self._values if self._integers is None else self._integers)
+
+    def slots_of(self, column: pa.Array) -> Slots:
+        """The slot of each key, -1 for NaN; a key that is new gets the next."""
+        if self._integers is not None:
+            keys = signed(column)
+            if keys is not None:
+                return self._integers.slots_of(keys)
+            self._generalise()
+        return self._values.slots_of(column)
+
+    def slots_of_keys(self, keys: Sequence[Any]) -> Slots:
+        """The same for keys that are Python values, as a snapshot holds them."""
+        if self._integers is not None:
+            if all(type(key) is int and -(1 << 63) <= key < 1 << 63 for key in keys):
+                return self._integers.slots_of(np.array(keys, np.int64))
+            self._generalise()
+        return np.array([self._values.slot_of(key) for key in keys], np.int64)
+
+    def keys_at(self, slots: Slots) -> list[Any]:
+        """The keys of these slots, as rows have them."""
+        return (self._values if self._integers is None else self._integers).keys_at(slots)
+
+    def _generalise(self) -> None:
+        integers, self._integers = self._integers, None
+        if integers is not None:
+            for key in integers.keys_at(np.arange(len(integers))):
+                self._values.slot_of(key)

@@ -1,0 +1,101 @@
+"""Which task the rows of vectors go to: by key group, whole batches in turn, or straight on.
+
+A key's group is the one of the row path (`operators.keys`); it is computed once per key and looked up for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from causal.vectors import Vectors, join
+from operators.keys import Unroutable, canonical, key_group, task_of_group
+from operators.routing import KEYS_CACHED_MAX, DirectRoute, Failed, TurnRoute
+from operators.vectors.keys import KeyIndex, Slots, column_of
+
+VectorBuckets = list[tuple[int, Vectors]]
+
+
+class VectorDirectRoute(DirectRoute):
+    """All batches to one channel."""
+
+    def drain(self) -> VectorBuckets:  # type: ignore[override]
+        batches, self._batches = self._batches, []
+        return [(self._ordinal, join(batches))] if batches else []  # type: ignore[arg-type]
+
+
+class VectorTurnRoute(TurnRoute):
+    """One batch to each channel in turn."""
+
+    def add(self, records: Vectors, failed: Failed) -> None:  # type: ignore[override]
+        self._buckets[self.turn].append(records)
+        self.turn = (self.turn + 1) % len(self._ordinals)
+
+    def drain(self) -> VectorBuckets:  # type: ignore[override]
+        buckets, self._buckets = self._buckets, [[] for _ in self._ordinals]
+        return [(ordinal, join(bucket)) for ordinal, bucket in zip(self._ordinals, buckets, strict=True) if bucket]
+
+
+class VectorKeyedRoute:
+    """Each row to the task that owns its key."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], column: str, key_groups: int) -> None:
+        self.target = target
+        self._ordinals = ordinals
+        self._column = column
+        self._key_groups = key_groups
+        self._buckets: list[list[Vectors]] = [[] for _ in ordinals]
+        self._index = KeyIndex()
+        self._tasks = np.zeros(0, np.int32)
+
+    def add(self, records: Vectors, failed: Failed) -> None:
+        """Assign rows to channels; a row whose key is NaN fails."""
+        column = column_of(records, self._column)
+        if len(self._index) >= KEYS_CACHED_MAX:
+            self._index, self._tasks = KeyIndex(), np.zeros(0, np.int32)
+        slots = self._index.slots_of(column)
+        lost = np.flatnonzero(slots < 0)
+        for place in lost.tolist():
+            self._fail(place, column[place].as_py(), failed)
+        if lost.size:
+            kept = np.flatnonzero(slots >= 0)
+            records, slots = Vectors(records.batch.take(pa.array(kept))), slots[kept]
+        if len(self._index) > len(self._tasks):
+            self._learn()
+        if len(self._ordinals) == 1:
+            if len(records):
+                self._buckets[0].append(records)
+            return
+        self._split(records, self._tasks[slots])
+
+    def _fail(self, place: int, key: object, failed: Failed) -> None:
+        try:
+            canonical(key)
+        except Unroutable as problem:
+            failed(place, key, problem)
+
+    def _learn(self) -> None:
+        known = len(self._tasks)
+        keys = self._index.keys_at(np.arange(known, len(self._index)))
+        count, groups = len(self._ordinals), self._key_groups
+        tasks = [task_of_group(key_group(key, groups), count, groups) for key in keys]
+        self._tasks = np.concatenate([self._tasks, np.array(tasks, np.int32)])
+
+    def _split(self, records: Vectors, tasks: Slots) -> None:
+        for task, bucket in enumerate(self._buckets):
+            places = np.flatnonzero(tasks == task)
+            if places.size == len(records):
+                bucket.append(records)
+            elif places.size:
+                bucket.append(Vectors(records.batch.take(pa.array(places))))
+
+    def drain(self) -> VectorBuckets:
+        """What was added since the last time."""
+        found = []
+        for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
+            if bucket:
+                found.append((ordinal, join(bucket)))
+                bucket.clear()
+        return found

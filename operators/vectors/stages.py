@@ -1,0 +1,220 @@
+"""Operators on vectors as stages of a chain: one call per batch, `Vectors` in and out.
+
+An exception of a function over a batch stops the job, whatever the job does with failing records: none can be blamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as types
+
+from causal.errors import CausalError
+from causal.vectors import Vectors
+from operators.failures import Failures
+from operators.sources.arrow_rows import rows_of
+from operators.stages import Stage, apply
+from operators.state import FragmentJob
+from operators.vectors.accumulate import accumulate, grouped, ranks, unsorted
+from operators.vectors.keys import column_of
+from operators.vectors.state import NumberTable, Values
+
+
+class VectorStage(Stage):
+    """Hands on what it is given, until `made` says otherwise."""
+
+    traces = False
+
+    def open(self) -> None:
+        # A task is single-threaded: with several, Arrow's `group_by` gives groups in an order that depends on timing.
+        pa.set_cpu_count(1)
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        try:
+            return self.made(records)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+
+    def made(self, vectors: Vectors) -> Any:
+        """What becomes of one batch, which is not empty."""
+        return vectors
+
+
+class MapBatchesStage(VectorStage):
+    """`map_batches(name, fn)`: `fn` gives a record batch, a table or a dict of columns, or None for nothing."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+
+    def made(self, vectors: Vectors) -> Any:
+        given = self._fn(vectors.batch)
+        return [] if given is None else Vectors.of(given)
+
+
+class VectorFilterStage(VectorStage):
+    """`filter(name, fn)`: `fn` gives one boolean per row of the batch; null counts as false."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+
+    def made(self, vectors: Vectors) -> Any:
+        flags = self._fn(vectors.batch)
+        if isinstance(flags, pa.ChunkedArray):
+            flags = flags.combine_chunks()
+        if not isinstance(flags, pa.BooleanArray):
+            flags = pa.array(flags)
+        if not types.is_boolean(flags.type) or len(flags) != len(vectors):
+            raise TypeError(
+                f"filter gave {len(flags)} of {flags.type} for {len(vectors)} rows; give a boolean for each"
+            )
+        return Vectors(vectors.batch.filter(flags))
+
+
+class KeyedStage(VectorStage):
+    """One number per key, and for each row the key and the number so far."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, key: str, key_groups: int) -> None:
+        super().__init__(name, ordinal, failures)
+        self.key = key
+        self.table = NumberTable(name, key_groups)
+
+    def made(self, vectors: Vectors) -> Any:
+        column = column_of(vectors, self.key)
+        table, known = self.table, len(self.table)
+        slots = table.index.slots_of(column)
+        if slots.min() < 0:
+            raise ValueError("a key is NaN, which is not equal to itself; give key_by a column without")
+        table.reserve()
+        rows = grouped(slots)
+        ordered = self.running(vectors, rows, rows.slots < known)
+        table.put(rows.slots, ordered[rows.starts + rows.lengths - 1])
+        out = unsorted(rows, ordered)
+        return Vectors(pa.RecordBatch.from_arrays([column, pa.array(out)], names=[self.key, self.value_name]))
+
+    value_name = "count"
+
+    def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
+        """The number behind each row, in the order of `rows`; `known` are the groups that had one before."""
+        return np.repeat(self.table.values[rows.slots], rows.lengths) + ranks(rows) + 1
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        return {}, [self.table.snapshot(full)]
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        if full:
+            self.table.clear()
+
+    def loaders(self) -> dict[str, Callable[[bytes], None]]:
+        return {self.table.name: self.table.load}
+
+    def restored(self) -> None:
+        self.table.settle()
+
+
+_FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+class FoldStage(KeyedStage):
+    """`sum`, `min` or `max` of a column: integers as 64 bits, signed, floats as 64 bits; NaN stays once it has come."""
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, kind: str, column: str, key: str, key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures, key, key_groups)
+        self._fold = _FOLDS[kind]
+        self._column = column
+        self.value_name = kind
+
+    def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
+        values = self._numbers(column_of(vectors, self._column))[rows.order]
+        return accumulate(self._fold, values, rows, self.table.values[rows.slots], known)
+
+    def _numbers(self, column: pa.Array) -> Values:
+        told = f"column {self._column!r}"
+        if column.null_count:
+            raise ValueError(f"{told} has nulls; filter them out, or fill them in map_batches")
+        if types.is_floating(column.type):
+            wanted: Any = np.float64
+        elif types.is_integer(column.type):
+            wanted = np.int64
+        else:
+            raise TypeError(f"{told} is {column.type}; {self.value_name} takes integers and floats")
+        numbers = column.to_numpy(zero_copy_only=False)
+        if types.is_uint64(column.type) and int(numbers.max()) >= 1 << 63:
+            raise OverflowError(f"{told} has a number beyond 64 bits, signed; cast it to a float")
+        table = self.table
+        if wanted != table.values.dtype:
+            if len(table) and table.values[: len(table)].any():
+                raise TypeError(f"{told} is {column.type}, the state so far is {table.values.dtype}; keep one type")
+            table.values = table.values.astype(wanted)
+        cast: Values = numbers.astype(wanted, copy=False)
+        return cast
+
+
+class ToRowsStage(Stage):
+    """`to_rows(name)`: each row as a dict."""
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        return rows_of(records.batch, 0, len(records))
+
+
+class ToVectorsStage(Stage):
+    """`to_vectors(name, schema)`: dicts with these columns, or tuples of their values in order."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, schema: pa.Schema) -> None:
+        super().__init__(name, ordinal, failures)
+        self._schema = schema
+        self._lost: list[int] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        self._lost = []
+        try:
+            return self._columns(records)
+        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
+            # One record at a time, to know which it was.
+            made, self._lost = apply(
+                lambda record: self._columns([record]) and record,
+                records,
+                lambda index, problem: self.failed(index, records[index], problem),
+            )
+            return self._columns(made) if made else []
+
+    def _columns(self, records: Sequence[Any]) -> Vectors:
+        names = self._schema.names
+        for record in records:
+            if len(record) != len(names) or type(record) not in (dict, tuple):
+                raise TypeError(f"a record is not a dict or tuple of {', '.join(names)}")
+        by_name = [[record[name] for record in records] for name in names] if type(records[0]) is dict else None
+        columns = list(zip(*records, strict=True)) if by_name is None else by_name
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+
+def schema_of(told: Any) -> pa.Schema:
+    """A schema as `to_vectors` takes it: of pyarrow, or a dict of names and types ("int64", "string").
+
+    Raises:
+        NotCarried: vectors cannot have it.
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(told, dict):
+        fields = [
+            pa.field(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in told.items()
+        ]
+        told = pa.schema(fields)
+    if not isinstance(told, pa.Schema):
+        raise TypeError(f'a {type(told).__name__} is no schema; give {{"name": "int64", …}} or a pyarrow.Schema')
+    return Vectors.of(told.empty_table()).batch.schema

@@ -1,0 +1,114 @@
+"""One number per key in an array by slot, and its snapshots: what was touched since the last one, by key group.
+
+A fragment is that of `operators.state.Table`, `[keys, values, gone]`, so either can load what the other wrote.  The
+values are copied at the barrier, 8 bytes per key: what the job encodes is the state at the barrier, whatever follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from causal.errors import CorruptData
+from causal.values import decode, encode
+from operators.keys import canonical, key_group
+from operators.vectors.keys import KeyIndex, Slots
+
+Values: TypeAlias = "npt.NDArray[Any]"
+
+_SLOTS_MIN = 1024
+
+
+class NumberTable:
+    """Numbers by key; integers of 64 bits, or floats when the first one is.
+
+    Attributes:
+        values: by slot; as long as there are slots, or longer.
+    """
+
+    def __init__(self, name: str, key_groups: int) -> None:
+        self.name = name
+        self.key_groups = key_groups
+        self.index = KeyIndex()
+        self.values: Values = np.zeros(_SLOTS_MIN, np.int64)
+        self._touched = np.zeros(_SLOTS_MIN, np.bool_)
+        self._loaded: list[tuple[list[Any], list[Any]]] = []
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def reserve(self) -> None:
+        """Make room for every slot that the index has given."""
+        size = len(self.index)
+        if size > len(self.values):
+            room = max(size, 2 * len(self.values))
+            self.values = np.concatenate([self.values, np.zeros(room - len(self.values), self.values.dtype)])
+            self._touched = np.concatenate([self._touched, np.zeros(room - len(self._touched), np.bool_)])
+
+    def put(self, slots: Slots, values: Values) -> None:
+        """New values of these slots, each named once."""
+        self.values[slots] = values
+        self._touched[slots] = True
+
+    def snapshot(self, full: bool) -> NumberJob:
+        """Freeze the values now: all of them, or those put since the last snapshot."""
+        slots = np.arange(len(self.index)) if full else np.flatnonzero(self._touched)
+        self._touched[:] = False
+        return NumberJob(self, slots, self.values[slots])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.index = KeyIndex()
+        self.values = np.zeros(_SLOTS_MIN, np.int64)
+        self._touched = np.zeros(_SLOTS_MIN, np.bool_)
+        self._loaded = []
+
+    def load(self, fragment: bytes) -> None:
+        """Take over what a job encoded; `settle` before anything is looked up."""
+        keys, values, gone = decode(fragment)
+        if gone or not all(type(v) is float or (type(v) is int and -(1 << 63) <= v < 1 << 63) for v in values):
+            raise CorruptData(f"state {self.name!r} is not one number per key; resume with the pipeline that wrote it")
+        self._loaded.append((keys, values))
+
+    def settle(self) -> None:
+        """Put what was loaded in its place: slots by key, so that equal states are equal however they grew."""
+        if not self._loaded:
+            return
+        told = {key: value for keys, values in self._loaded for key, value in zip(keys, values, strict=True)}
+        self._loaded = []
+        whole = all(type(key) is int for key in told)
+        keys = sorted(told) if whole else sorted(told, key=lambda key: (type(key).__name__, canonical(key)))
+        slots = self.index.slots_of_keys(keys)
+        if self.values.dtype == np.int64 and any(type(value) is float for value in told.values()):
+            self.values = self.values.astype(np.float64)
+        self.reserve()
+        self.values[slots] = [told[key] for key in keys]
+
+
+class NumberJob:
+    """Encodes frozen values into fragments per key group."""
+
+    def __init__(self, table: NumberTable, slots: Slots, values: Values) -> None:
+        self.name = table.name
+        self.fragments: dict[int, list[bytes]] = {}
+        self._index = table.index
+        self._key_groups = table.key_groups
+        self._slots = slots
+        self._values = values
+        self._done = 0
+
+    def step(self, keys_max: int) -> int:
+        """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
+        part = slice(self._done, self._done + keys_max)
+        keys = self._index.keys_at(self._slots[part])
+        self._done += len(keys)
+        groups: dict[int, tuple[list[Any], list[Any], list[Any]]] = {}
+        for key, value in zip(keys, self._values[part].tolist(), strict=True):
+            entry = groups.setdefault(key_group(key, self._key_groups), ([], [], []))
+            entry[0].append(key)
+            entry[1].append(value)
+        for group, entry in groups.items():
+            self.fragments.setdefault(group, []).append(encode(list(entry)))
+        return len(keys)
