@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, overhead, recovery, state, throughput, torture
+from benchmarks import determinants, overhead, recovery, scale, state, throughput, torture
 from benchmarks.measured import shown, write
 from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
@@ -24,10 +24,11 @@ BENCHMARKS = {
     "state": state,
     "overhead": overhead,
     "peers": comparison,
+    "scale": scale,
     "torture": torture,
 }
 
-PLACES = ("--json", "--keep", "--venvs")
+PLACES = ("--json", "--keep", "--venvs", "--charts")
 """Options that say where something is written."""
 
 

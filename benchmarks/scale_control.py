@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,6 +114,8 @@ class ControlPlane:
         self.topology = topology
         self.config = JobConfig(run="r", name="job", pipeline="/p.py", **settings)
         self.tally = Tally()
+        self.promotion_ns = 0
+        """CPU time of the step that last sent a `promote`."""
         self.now_ns = SECOND_NS
         self.journal: list[bytes] = []
         self.workers: dict[str, Worker] = {}
@@ -139,7 +141,10 @@ class ControlPlane:
         decided = [encode(dict(effect.record)) for effect in effects if isinstance(effect, fx.Journal)]
         sent = [(e.slot, encode(dict(e.message)), e.message["kind"]) for e in effects if isinstance(e, fx.Send)]
         self.supervision.next_deadline()
-        self._count(time.thread_time_ns() - began_ns)
+        took_ns = time.thread_time_ns() - began_ns
+        self._count(took_ns)
+        if any(kind == "promote" for _, _, kind in sent):
+            self.promotion_ns = took_ns
         self.journal += decided
         self.tally.decisions += len(decided)
         self.tally.journal_bytes += sum(map(len, decided))
@@ -231,24 +236,27 @@ class ControlPlane:
 
     def beats(self) -> None:
         """One heartbeat: every worker beats once, the agent too, and the time between two beats passes."""
+        self._beat_of(list(self.workers))
+        slots = {slot: SLOT_PID + int(slot[1:]) for slot in self.workers}
+        self._tell(AGENT, "agent_beat", slots=slots, dead=dict(self.dead), killed={})
+        self.pump()
+        if self.now_ns >= self.supervision.next_deadline():
+            self._take(events.Tick)
+
+    def _beat_of(self, slots: Iterable[str]) -> None:
         end_ns = self.now_ns + self.config.heartbeat_ms * MS
-        for slot in list(self.workers):
+        for slot in slots:
             if slot in self.workers:
                 self.workers[slot].membership.beat_due_ns = 0
                 self._handle(slot, Due())
                 self.pump()
-        slots = {slot: SLOT_PID + int(slot[1:]) for slot in self.workers}
-        self._tell(AGENT, "agent_beat", slots=slots, dead=dict(self.dead), killed={})
-        self.pump()
         self.now_ns = max(self.now_ns, end_ns)
-        if self.now_ns >= self.supervision.next_deadline():
-            self._take(events.Tick)
 
-    def _until(self, holds: Callable[[], bool], what: str) -> int:
-        for round_number in range(ROUNDS_MAX):
+    def _until(self, holds: Callable[[], bool], what: str, beat: Callable[[], None]) -> None:
+        for _ in range(ROUNDS_MAX):
             if holds():
-                return round_number
-            self.beats()
+                return
+            beat()
         raise RunFailed(f"{what} took more than {ROUNDS_MAX} heartbeats")
 
     # -- phases ----------------------------------------------------------------------------------------
@@ -273,7 +281,7 @@ class ControlPlane:
         """Until every task runs and has a standby."""
         self._take(events.Tick)
         self.pump()
-        self._until(self._settled, "the start")
+        self._until(self._settled, "the start", self.beats)
         self.quiet()
 
     def quiet(self) -> None:
@@ -299,10 +307,23 @@ class ControlPlane:
             raise RunFailed(f"checkpoint {epoch} of the control plane is not complete")
 
     def fail(self, task: str) -> None:
-        """Kill the process of `task`, until another one runs it and a new standby is ready."""
-        self.die(self.supervision.roster.seats[task].slot)
+        """Kill the process of `task`, until another one runs it and a new standby is ready.
+
+        Only those beat whom it concerns, so that what it costs can be told from what goes on all the time.
+        """
+        seats = self.supervision.roster.seats
+        seat, known = seats[task], set(self.workers)
+        standby = next(
+            slot.name for slot in self.supervision.roster.slots.values() if slot.purpose == task and not slot.task
+        )
+        self.die(seat.slot)
         self.pump()
-        self._until(self._settled, f"the recovery of {task}")
+
+        def beat() -> None:
+            fresh = [slot for slot in self.workers if slot not in known]
+            self._beat_of([standby, *(seats[name].slot for name in seat.neighbours), *fresh])
+
+        self._until(self._settled, f"the recovery of {task}", beat)
 
     def restart(self) -> None:
         """Kill the supervisor and start another one on its journal; every worker beats to it once."""
