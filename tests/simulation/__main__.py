@@ -6,6 +6,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -70,8 +71,13 @@ def _outcomes(seeds: Iterable[int], jobs: int, sabotage: str = "") -> Iterator[O
     if jobs == 1:
         yield from map(trial, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, _deaf) as pool:
         yield from pool.imap_unordered(trial, seeds, chunksize=4)
+
+
+def _deaf() -> None:
+    """Ctrl-C is for the process that sums up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _trial(seed: int, sabotage: str) -> Outcome:
