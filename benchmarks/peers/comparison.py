@@ -74,8 +74,7 @@ def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
 def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
     """Run all pairs; returns the common form, with `pairs`, one per workload and peer.
 
-    Raises:
-        RunFailed: a run of ours failed, or its output was wrong.
+    `failed`: a run of ours did not end well, or its output was wrong.
     """
     pairs = []
     for name in options.peer:
@@ -105,7 +104,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "checkpoint_interval_s": options.checkpoint_interval,
         "requirements": {name: list(venvs.PEERS[name].requirements) for name in options.peer},
     }
-    return result("peers", command, settings, figures, pairs=pairs, summary=summary(pairs))
+    failed = any(pair.get("ours_failed", False) for pair in pairs)
+    return result("peers", command, settings, figures, pairs=pairs, summary=summary(pairs), failed=failed)
 
 
 def summary(pairs: Sequence[Mapping[str, Any]]) -> str:
@@ -121,25 +121,32 @@ def _pair(
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     problems: list[str] = []
+    failed = False
     more: dict[str, Any] = {}
+    recoveries: list[Any] = []
     given = {"ours": asked_of(None, workload, options), "theirs": asked_of(peer, workload, options)}
     for number in range(min(options.rounds, peer.rounds)):
         late_s = KILL_AFTER_S + number * KILL_LATER_S
-        own, own_told = run(OURS, Path(sys.executable), given["ours"] | {"kill_after_s": late_s}, options.limit)
-        tell(f"{workload} round {number + 1}, ours: {_line(own)}")
+        runner = "ours"
         try:
+            own, own_told = run(OURS, Path(sys.executable), given["ours"] | {"kill_after_s": late_s}, options.limit)
+            tell(f"{workload} round {number + 1}, ours: {_line(own)}")
+            runner = peer.name
             its, told = run(peer.program, python, given["theirs"] | {"kill_after_s": late_s}, options.limit)
         except (RunFailed, checks.WrongOutput) as problem:
             problems.append(str(problem))
-            tell(f"{workload} round {number + 1}, {peer.name}: {problem}")
+            failed = failed or runner == "ours"
+            tell(f"{workload} round {number + 1}, {runner}: {problem}")
             continue
         tell(f"{workload} round {number + 1}, {peer.name}: {_line(its)}")
         ours.append(own)
         theirs.append(its)
         more = {name: told[name] for name in ("guarantee", "per_record", "killed") if name in told}
         more["our_guarantee"] = own_told["guarantee"]
+        recoveries += own_told.get("recoveries", [])
     sizes = {side: {name: each for name, each in asked.items() if name != "corpus"} for side, asked in given.items()}
     pair: dict[str, Any] = {"rounds": len(theirs), "problems": list(dict.fromkeys(problems)), "given": sizes, **more}
+    pair |= {"ours_failed": failed, "our_recoveries": recoveries}
     if theirs:
         pair["ours"], pair["theirs"] = _figures(ours), _figures(theirs)
         pair["ratios"] = {

