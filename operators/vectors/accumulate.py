@@ -36,18 +36,20 @@ def grouped(slots: Slots) -> Grouped:
     """The rows of each slot together; there is at least one row."""
     order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy sorts 16 bits by radix
     high = slots >> 16
-    while high.any():
+    while high.max():  # slots are not negative
         order = order[np.argsort((high & 0xFFFF).astype(np.uint16)[order], kind="stable")]
         high = high >> 16
-    ordered = slots[order]
-    starts = np.concatenate([[0], np.flatnonzero(ordered[1:] != ordered[:-1]) + 1])
-    lengths = np.diff(starts, append=len(slots))
-    return Grouped(order, starts, lengths, ordered[starts])
+    ordered = slots.take(order)
+    begins = np.empty(len(slots) + 1, np.bool_)
+    begins[0] = begins[-1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:-1])
+    bounds = np.flatnonzero(begins)
+    return Grouped(order, bounds[:-1], bounds[1:] - bounds[:-1], ordered.take(bounds[:-1]))
 
 
-def ranks(rows: Grouped) -> Slots:
-    """0, 1, 2 … within each group, in sorted order."""
-    return np.arange(len(rows.order)) - np.repeat(rows.starts, rows.lengths)
+def counted(rows: Grouped, states: Values) -> Values:
+    """`states` of the groups, and 1, 2, 3 … more for their rows, in sorted order."""
+    return np.repeat(states - rows.starts + 1, rows.lengths) + np.arange(len(rows.order))
 
 
 def unsorted(rows: Grouped, values: Values) -> Values:

@@ -1,7 +1,8 @@
 """`KeyIndex`: a slot 0, 1, 2 … for each key that has come, looked up for a whole column at once.
 
-Integers are found by probing an open-addressing table in NumPy arrays, batch by batch; other keys by Arrow's
-`dictionary_encode` and a dict over the distinct values.  Slots depend on the order of arrival; no output does.
+Integers are found in NumPy arrays, a batch at a time: directly where their range is dense, else by probing an
+open-addressing table.  Other keys go through Arrow's `dictionary_encode` and a dict over the distinct values.
+Slots depend on the order of arrival; no output does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as types
 
+from causal.errors import invariant
 from causal.vectors import Vectors
 from operators.sources.arrow_rows import values_of
 
@@ -23,6 +25,9 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _BITS_MIN = 10
 _LOAD_MAX = 2
 """Places per key, at least."""
+_DENSE_MIN = 1 << 16
+_SPAN_MAX = 4
+"""A range of integers is kept dense up to so many places, or so many per key."""
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:
@@ -44,30 +49,87 @@ def signed(column: pa.Array) -> Slots | None:
     return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
+class Dense:
+    """Slots of integers that lie close together: one place for each integer of a range, -1 where there is no key."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+        self._places = np.full(high - low + 1, -1, np.int32)
+
+    def find(self, keys: Slots, known: Slots) -> Slots:
+        """The slot of each key, all of which are in the range; -1 for one that is new."""
+        return self._places.take(keys - self.low if self.low else keys)
+
+    def insert(self, keys: Slots, slots: Slots) -> None:
+        """New keys."""
+        self._places[keys - self.low] = slots
+
+
+class Hashed:
+    """Slots of any integers: a key stands at its home, or behind it with no free place (-1) between."""
+
+    def __init__(self, keys_max: int) -> None:
+        self._bits = max(_BITS_MIN, (keys_max * _LOAD_MAX - 1).bit_length())
+        self._places = np.full(1 << self._bits, -1, np.int32)
+
+    @property
+    def keys_max(self) -> int:
+        """How many keys it may hold."""
+        return len(self._places) // _LOAD_MAX
+
+    def _homes(self, keys: Slots) -> Slots:
+        return ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)).view(np.int64)
+
+    def find(self, keys: Slots, known: Slots) -> Slots:
+        """The slot of each key, `known` being the keys by slot; -1 for one that is new."""
+        places, mask = self._places, len(self._places) - 1
+        at = self._homes(keys)
+        slots = places.take(at)
+        left = np.flatnonzero((slots >= 0) & (known.take(slots, mode="wrap") != keys))
+        while left.size:
+            at_left = at[left] = (at[left] + 1) & mask
+            found = slots[left] = places[at_left]
+            left = left[(found >= 0) & (known[found] != keys[left])]
+        return slots
+
+    def insert(self, keys: Slots, slots: Slots) -> None:
+        """New keys, each once."""
+        places, mask = self._places, len(self._places) - 1
+        at = self._homes(keys)
+        while slots.size:
+            free = places[at] < 0
+            places[at[free]] = slots[free]  # of several that want one place, one gets it
+            lost = places[at] != slots
+            at, keys, slots = (at[lost] + 1) & mask, keys[lost], slots[lost]
+
+
 class IntegerIndex:
     """Keys of 64 bits, signed.
 
-    State: `_places` holds slots, -1 where a place is free; a key stands at its home, or behind it with no free
-    place between.
+    State: `_places` is a `Dense` as long as the keys' range is not much larger than their number, then a `Hashed`.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._keys = np.zeros(1 << _BITS_MIN, np.int64)
-        self._bits = _BITS_MIN
-        self._places = np.full(1 << self._bits, -1, np.int32)
+        self._places: Dense | Hashed = Dense(0, -1)
 
     def __len__(self) -> int:
         return self.count
 
     def slots_of(self, keys: Slots) -> Slots:
         """The slot of each key; one that is new gets the next."""
-        slots = self._find(keys)
-        missing = np.flatnonzero(slots < 0)
-        if missing.size:
+        if not len(keys):
+            return np.zeros(0, np.int64)
+        if isinstance(self._places, Dense):
+            self._cover(int(keys.min()), int(keys.max()), len(keys))
+        slots = self._places.find(keys, self._keys)
+        if slots.min() < 0:
+            missing = np.flatnonzero(slots < 0)
             fresh, first = np.unique(keys[missing], return_index=True)
             self._insert(fresh[np.argsort(first)])
-            slots[missing] = self._find(keys[missing])
+            slots[missing] = self._places.find(keys[missing], self._keys)
         return slots
 
     def keys_at(self, slots: Slots) -> list[Any]:
@@ -75,20 +137,25 @@ class IntegerIndex:
         keys: list[Any] = self._keys[slots].tolist()
         return keys
 
-    def _homes(self, keys: Slots) -> Slots:
-        return ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)).view(np.int64)
-
-    def _find(self, keys: Slots) -> Slots:
-        places, known = self._places, self._keys
-        mask = len(places) - 1
-        at = self._homes(keys)
-        slots = places[at].astype(np.int64)
-        left = np.flatnonzero((slots >= 0) & (known[slots] != keys))
-        while left.size:
-            at_left = at[left] = (at[left] + 1) & mask
-            found = slots[left] = places[at_left]
-            left = left[(found >= 0) & (known[found] != keys[left])]
-        return slots
+    def _cover(self, low: int, high: int, coming: int) -> None:
+        """Make the dense range hold these bounds, with room on the side where it grew; or give it up."""
+        had = self._places
+        invariant(isinstance(had, Dense), "only a dense range is widened")
+        empty = had.high < had.low  # type: ignore[union-attr]
+        if not empty and had.low <= low and high <= had.high:  # type: ignore[union-attr]
+            return
+        known = self._keys[: self.count]
+        if self.count:
+            lowest, highest = int(known.min()), int(known.max())
+            low, high = min(low, lowest), max(high, highest)
+        span = high - low + 1
+        if span > max(_DENSE_MIN, _SPAN_MAX * (self.count + coming)):
+            self._places = Hashed(self.count + coming)
+        else:
+            room = 0 if empty else span
+            down = room if low < had.low else 0  # type: ignore[union-attr]
+            self._places = Dense(max(low - down, -(1 << 63)), min(high + room - down, (1 << 63) - 1))
+        self._places.insert(known, np.arange(self.count, dtype=np.int32))
 
     def _insert(self, fresh: Slots) -> None:
         """New keys, each once, in the order of their slots."""
@@ -98,21 +165,10 @@ class IntegerIndex:
             grown[:first] = self._keys[:first]
             self._keys = grown
         self._keys[first : self.count] = fresh
-        if self.count * _LOAD_MAX > len(self._places):
-            self._bits = (self.count * _LOAD_MAX * 2 - 1).bit_length()
-            self._places = np.full(1 << self._bits, -1, np.int32)
+        if isinstance(self._places, Hashed) and self.count > self._places.keys_max:
+            self._places = Hashed(2 * self.count)
             first, fresh = 0, self._keys[: self.count]
-        self._place(fresh, np.arange(first, self.count, dtype=np.int32))
-
-    def _place(self, keys: Slots, slots: npt.NDArray[np.int32]) -> None:
-        places = self._places
-        mask = len(places) - 1
-        at = self._homes(keys)
-        while slots.size:
-            free = places[at] < 0
-            places[at[free]] = slots[free]  # of several that want one place, one gets it
-            lost = places[at] != slots
-            at, slots = (at[lost] + 1) & mask, slots[lost]
+        self._places.insert(fresh, np.arange(first, self.count, dtype=np.int32))
 
 
 class ValueIndex:

@@ -19,7 +19,7 @@ from operators.failures import Failures
 from operators.sources.arrow_rows import rows_of
 from operators.stages import Stage, apply
 from operators.state import FragmentJob
-from operators.vectors.accumulate import accumulate, grouped, ranks, unsorted
+from operators.vectors.accumulate import accumulate, counted, grouped, unsorted
 from operators.vectors.keys import column_of
 from operators.vectors.state import NumberTable, Values
 
@@ -103,7 +103,7 @@ class KeyedStage(VectorStage):
 
     def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
         """The number behind each row, in the order of `rows`; `known` are the groups that had one before."""
-        return np.repeat(self.table.values[rows.slots], rows.lengths) + ranks(rows) + 1
+        return counted(rows, self.table.values[rows.slots])
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         return {}, [self.table.snapshot(full)]

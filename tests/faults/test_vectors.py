@@ -1,0 +1,73 @@
+"""Vectors in a real job: tasks that count, add up, hold windows and read die; every row is there once and right."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no vectors")
+pytest.importorskip("numpy", reason="NumPy is not installed: there are no vectors")
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES
+
+COUNT, KEYS = 5000, 23
+
+
+def expected() -> Iterator[tuple[int, int]]:
+    """(key, i) of every row that passes the filter."""
+    return (((i * 7 + p) % KEYS, i) for p in range(2) for i in range(1, COUNT, 2))
+
+
+def written(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
+
+
+def assert_exact(directory: Path) -> None:
+    of_key = Counter(key for key, _ in expected())
+    total: Counter[int] = Counter()
+    for key, i in expected():
+        total[key] += i
+    counts = sorted((row["k"], row["count"]) for row in written(directory / "counts"))
+    assert counts == [(key, n) for key in sorted(of_key) for n in range(1, of_key[key] + 1)]
+    last: dict[int, int] = {}
+    steps: Counter[tuple[int, int]] = Counter()
+    for row in written(directory / "sums"):  # in the order in which they were made: each adds one i to its key
+        steps[row["k"], row["sum"] - last.get(row["k"], 0)] += 1
+        last[row["k"]] = row["sum"]
+    assert last == dict(total) and steps == Counter(expected())
+    in_windows: Counter[int] = Counter()
+    rows_in_windows: Counter[int] = Counter()
+    for row in written(directory / "windows"):
+        in_windows[row["k"]] += row["i_sum"]
+        rows_in_windows[row["k"]] += row["i_count"]
+    assert in_windows == total and rows_in_windows == of_key
+
+
+def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
+    settings = ["--set", f"count={COUNT}", "--set", "rate=1000", "--checkpoint-interval", "0.7"]
+    job = start(PIPELINES / "columns.py", *settings)
+    job.until_warm(records=500, checkpoints=1)
+    groups = (("count/0",), ("odd/0",), ("sum/0", "window/0"), ("odd/1", "count/1"))
+    for tasks in groups:
+        dying = [job.pid_of(task) for task in tasks]
+        for pid in dying:
+            kill(pid)
+        job.until_replaced(*dying)
+    report = job.finish_well()
+    assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
+    assert_exact(tmp_path)
+
+
+def test_every_epoch_is_the_same_a_second_time(start: Start, tmp_path: Path) -> None:
+    """`--check` performs each epoch again from recorded elements, and compares every output and the whole state."""
+    settings = ["--set", "count=1000", "--set", "rate=1000", "--check", "--checkpoint-interval", "0.5"]
+    job = start(PIPELINES / "columns.py", *settings)
+    report = job.finish_well()
+    assert len(report["checked_epochs"]) == 9 and all(report["checked_epochs"].values())
