@@ -289,7 +289,7 @@ class TaskProtocol:
         if self.recovery.state in PERFORMS:
             performed = not self._full() and execution.perform_next(effects, now_ns)
             for _ in range(self.replayed_per_turn - 1):
-                if not performed or self.recovery.state is not State.REPLAYING or self._full():
+                if not (performed and self.schedule.replaying) or self._full():
                     break
                 if not execution.perform_next(effects, now_ns):
                     break

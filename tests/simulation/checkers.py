@@ -33,8 +33,8 @@ Told = tuple[Vector, Vector]
 Life = tuple[int, int]
 """(task, incarnation)."""
 
-Places = tuple[list[int], list[int], int]
-"""Elements delivered per input, put out per output, and the epoch."""
+Places = tuple[list[int], list[int], int, bool]
+"""Elements delivered per input, put out per output, the epoch, and whether the log has more to tell."""
 
 
 def _life(task: TaskProtocol) -> Life:
@@ -91,7 +91,12 @@ class Observer:
     def before(self, task: TaskProtocol) -> Places:
         """Where the task stands; to be given to `after`."""
         outputs = task.execution._outputs
-        return [c.delivered for c in task.inputs], [o.position for o in outputs], task.schedule.epoch
+        return (
+            [c.delivered for c in task.inputs],
+            [o.position for o in outputs],
+            task.schedule.epoch,
+            task.schedule.replaying,
+        )
 
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
         """A task has handled an event."""
@@ -100,7 +105,7 @@ class Observer:
         if isinstance(event, CheckpointCompleted):
             self._check_kept(task)
             return
-        delivered, positions, epoch = before
+        delivered, positions, epoch, replaying = before
         outputs = task.execution._outputs
         if task.schedule.epoch == epoch and all(o.position == p for o, p in zip(outputs, positions, strict=True)):
             if all(c.delivered == d for c, d in zip(task.inputs, delivered, strict=True)):
@@ -128,7 +133,9 @@ class Observer:
                 told = (truth, self._handed_on(task, truth, output.id) if self._partial else truth)
                 emitted = self._emitted[output.id]
                 for position in range(first, output.position):
-                    emitted[position] = told
+                    # A replay may perform several events in a turn; what it makes again depends on what it did before.
+                    if not replaying or position not in emitted:
+                        emitted[position] = told
 
     def _handed_on(self, task: TaskProtocol, truth: Vector, channel: int) -> Vector:
         index, logs = task.holdings.task, task.holdings.logs
