@@ -6,6 +6,7 @@
 #   make soak    the simulator until Ctrl-C, on all cores; every seed is a job under other failures
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
 #   make bench   throughput, recovery and determinants, as in docs/benchmarks.md
+#   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
 #   make clean   remove what the targets above made
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ CODE := $(PACKAGES) tests examples benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak fuzz bench clean
+.PHONY: help demo test check soak fuzz bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -74,6 +75,9 @@ bench: $(VENV)/core
 	$(RUN) -m benchmarks throughput
 	$(RUN) -m benchmarks recovery
 	$(RUN) -m benchmarks determinants
+
+bench-check: $(VENV)/core
+	$(RUN) -m benchmarks guard
 
 clean:
 	rm -rf $(VENV) $(VENV).log .causal build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, overhead, recovery, scale, state, throughput, torture
+from benchmarks import determinants, guard, overhead, recovery, scale, state, throughput, torture
 from benchmarks.measured import shown, write
 from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "overhead": overhead,
     "peers": comparison,
     "scale": scale,
+    "guard": guard,
     "torture": torture,
 }
 

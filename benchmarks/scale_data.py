@@ -28,6 +28,7 @@ from operators.sources import SequenceSource
 
 HANDSHAKE = {wire.HELLO: "hello", wire.WELCOME: "welcome", wire.LOGS: "logs"}
 ROUNDS_MAX = 100_000
+TURNS_MAX = 16
 LINK_NS = 20_000
 """Virtual time of a round."""
 
@@ -114,20 +115,20 @@ class DataPlane:
         self.handshakes: Counter[str] = Counter()
         """Frames, by kind."""
         self.read = 0
-        self._job = self.config.fingerprint(self.topology)
+        self.job = self.config.fingerprint(self.topology)
         self._per_partition = records // shape.fan_in
         self._incarnations: Counter[int] = Counter()
         self._frames: deque[tuple[int, bytes, list[bytes]]] = deque()
         self._waiting: list[tuple[int, ReadSource]] = []
         self._stores: dict[int, _Store] = {}
-        self._now_ns = 1_000
+        self.now_ns = 1_000
         for task in range(len(self.topology.tasks)):
             self._promote(task)
 
     # causal.ports.Live
     def wall_ns(self) -> int:
         """Virtual."""
-        return self._now_ns
+        return self.now_ns
 
     def entropy(self) -> bytes:
         """Nothing here asks for chance."""
@@ -159,8 +160,12 @@ class DataPlane:
         self._promote(index)
 
     def _handle(self, index: int, event: Event) -> None:
-        for effect in self.tasks[index].handle(event, self._now_ns):
+        for effect in self.step(index, event):
             self._perform(index, effect)
+
+    def step(self, index: int, event: Event) -> list[Effect]:
+        """One task learns one event."""
+        return self.tasks[index].handle(event, self.now_ns)
 
     def _perform(self, index: int, effect: Effect) -> None:
         if isinstance(effect, Send):
@@ -178,7 +183,7 @@ class DataPlane:
             self._waiting.append((index, effect))
 
     def _carry(self, target: int, link: bytes, parts: list[bytes]) -> None:
-        kind = HANDSHAKE.get(wire.read_header(parts, self._job).kind)
+        kind = HANDSHAKE.get(wire.read_header(parts, self.job).kind)
         if kind is not None:
             self.handshake_bytes[kind] += sum(map(len, parts))
             self.handshakes[kind] += 1
@@ -200,7 +205,7 @@ class DataPlane:
         for _ in range(ROUNDS_MAX):
             if self._finished() or (until_read is not None and self.read >= until_read):
                 return
-            self._now_ns += LINK_NS
+            self.now_ns += LINK_NS
             waiting, self._waiting = self._waiting, []
             for index, effect in waiting:
                 self._answer_read(index, effect)
@@ -209,8 +214,15 @@ class DataPlane:
                 if target in self.tasks:
                     self._handle(target, FrameReceived(link, parts))
             for index in sorted(self.tasks):
-                self._handle(index, Turn())
+                self._turns(index)
         raise RunFailed(f"{len(self.topology.tasks)} tasks have not ended after {ROUNDS_MAX} rounds")
+
+    def _turns(self, index: int) -> None:
+        """As the loop of a worker: until there is nothing to do, but not for ever."""
+        for _ in range(TURNS_MAX):
+            self._handle(index, Turn())
+            if self.tasks[index].idle:
+                return
 
     def _finished(self) -> bool:
         return all(task.reported_finished for task in self.tasks.values())

@@ -39,7 +39,7 @@ CPU_S_MAX = 60.0
 
 @pytest.fixture(scope="module")
 def sizes() -> dict[int, dict[str, float]]:
-    return {tasks: scale.control(tasks, CPU_S_MAX) for tasks in (10, 40, 80)}
+    return {tasks: scale.control(tasks, CPU_S_MAX) for tasks in (10, 20, 40)}
 
 
 def test_messages_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, dict[str, float]]) -> None:
@@ -49,7 +49,7 @@ def test_messages_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int,
 
 def test_bytes_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, dict[str, float]]) -> None:
     for name in NEARLY:
-        small, large = sizes[40][name], sizes[80][name]
+        small, large = sizes[20][name], sizes[40][name]
         assert 0 < large <= small * 1.05, (name, small, large)
 
 

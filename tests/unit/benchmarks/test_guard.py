@@ -1,0 +1,132 @@
+"""The guard finds a call that was added to a hot path, per batch or per record, and is silent when nothing changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import causal.wire
+from benchmarks import guard, guard_count
+from benchmarks.__main__ import main
+from benchmarks.guard_count import Counter
+from benchmarks.guard_paths import counted
+from causal.batch import encode_records
+
+COUNT_TURN = "count: Turn (delivered, Send), 64 records"
+COUNT_RECEIVES = "count: FrameReceived (kind 1), 64 records"
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, dict[str, int]]:
+    return counted(Counter())
+
+
+def test_nothing_changed_is_silence(before: dict[str, dict[str, int]]) -> None:
+    again = counted(Counter())
+    assert again == before, "counts are exact"
+    assert guard.compared(before, again) == ([], [])
+
+
+def test_every_hot_path_is_counted(before: dict[str, dict[str, int]]) -> None:
+    for size in ("64 records", "1024 records"):
+        steps = [path for path in before if path.endswith(f", {size}")]
+        assert {path.split(" (")[0] for path in steps} >= {
+            "source: Turn", "count: FrameReceived", "count: Turn", "sink: FrameReceived", "sink: Turn",
+        }  # fmt: skip
+        assert any("WriteBundle" in path for path in steps)
+    for path in ("encode records", "decode records", "append order determinants", "decode determinants"):
+        assert before[f"{path}, 64"]["instructions"] > 0
+    assert all(told["instructions"] > 0 and told["calls"] > 0 for told in before.values())
+
+
+def test_work_per_record_is_told_from_work_per_batch(before: dict[str, dict[str, int]]) -> None:
+    assert before[COUNT_RECEIVES] == before[COUNT_RECEIVES.replace("64", "1024")], "the core does nothing per record"
+    assert before[COUNT_TURN]["instructions"] < before[COUNT_TURN.replace("64", "1024")]["instructions"]
+
+
+def per_record(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """The same, with a call for each record."""
+
+    def look(record: Any) -> Any:
+        return record
+
+    def slower(records: Any) -> bytes:
+        return encode([look(record) for record in records])
+
+    return slower
+
+
+def test_a_call_that_was_added_per_record_is_found(
+    before: dict[str, dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operators.chain.encode_records", per_record(encode_records))
+    after = counted(Counter())
+    failed, better = guard.compared(before, after)
+    assert any(line.startswith(f"{COUNT_TURN}: calls {before[COUNT_TURN]['calls']:,} before, ") for line in failed)
+    assert any(line.startswith(f"{COUNT_TURN}: instructions ") for line in failed)
+    assert not any("FrameReceived" in line for line in failed), "it names the path that grew and no other"
+    assert not better
+
+
+def test_a_call_that_was_added_per_batch_is_found(
+    before: dict[str, dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack_payload = causal.wire.unpack_payload
+
+    def slower(header: Any, payload: Any) -> Any:
+        size = len(payload)
+        return unpack_payload(header, payload[:size])
+
+    monkeypatch.setattr(causal.wire, "unpack_payload", slower)
+    failed, _ = guard.compared(before, counted(Counter()))
+    assert any(line.startswith(f"{COUNT_RECEIVES}: calls ") for line in failed), failed
+
+
+def test_another_list_per_batch_is_found_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = counted(Counter(memory=True))
+    monkeypatch.setattr("operators.chain.encode_records", per_record(encode_records))
+    failed, _ = guard.compared(before, counted(Counter(memory=True)))
+    assert any(line.startswith("count: Turn (delivered, Send), 1024 records: peak bytes ") for line in failed), failed
+
+
+def test_what_is_better_gone_or_new_is_told() -> None:
+    kept = {"a": {"instructions": 1_000}, "b": {"instructions": 10}, "c": {"instructions": 500}}
+    failed, better = guard.compared(
+        kept, {"a": {"instructions": 900}, "c": {"instructions": 504}, "d": {"instructions": 1}}
+    )
+    assert failed == ["b: is not counted any more; if that is meant: python -m benchmarks guard --update"]
+    assert better == [
+        "a: instructions 1,000 before, 900 now (-10.0%); python -m benchmarks guard --update keeps it",
+        "d: is new; python -m benchmarks guard --update keeps it",
+    ]
+
+
+def test_the_command_keeps_compares_and_says_what_grew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "guard.json"
+    assert main(["guard", "--kept", str(kept)]) == 1
+    assert f"has no counts for Python {VERSION}" in capsys.readouterr().err
+    assert main(["guard", "--kept", str(kept), "--update"]) == 0
+    assert main(["guard", "--kept", str(kept)]) == 0
+    assert " paths, 0 counts too high" in capsys.readouterr().out
+    told = json.loads(kept.read_text())
+    old = told[VERSION][COUNT_TURN]["calls"]
+    told[VERSION][COUNT_TURN]["calls"] = old - 20
+    kept.write_text(json.dumps(told))
+    assert main(["guard", "--kept", str(kept)]) == 1
+    assert f"{COUNT_TURN}: calls {old - 20:,} before, {old:,} now" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on several tools can look on")
+def test_a_process_that_is_traced_already_is_refused() -> None:
+    sys.settrace(lambda *looked: None)
+    try:
+        with pytest.raises(RuntimeError, match="run the guard without debugger and coverage"):
+            guard_count.Counter().measure(int)
+    finally:
+        sys.settrace(None)
