@@ -17,6 +17,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", type=_some_of(tuple(venvs.PEERS)), default=list(venvs.PEERS), metavar="NAME,…")
     parser.add_argument("--workload", type=_some_of(WORKLOADS), default=list(WORKLOADS), metavar="NAME,…")
     parser.add_argument("--rounds", type=_positive, default=3, help="at most; slow peers have fewer (%(default)s)")
+    parser.add_argument(
+        "--round-max", type=float, default=60.0, help="seconds; no more rounds after one that took longer (%(default)s)"
+    )
     parser.add_argument("--records", type=_positive, default=RECORDS, help="of count, at most (%(default)s)")
     parser.add_argument("--documents", type=_positive, default=DOCUMENTS, help="of index, at most (%(default)s)")
     parser.add_argument("--seconds", type=float, default=9.0, help="length of failover (%(default)s)")
@@ -101,6 +105,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "failover_s": options.seconds,
         "keys": 10_000,
         "parallelism": 2,
+        "round_max_s": options.round_max,
         "checkpoint_interval_s": options.checkpoint_interval,
         "requirements": {name: list(venvs.PEERS[name].requirements) for name in options.peer},
     }
@@ -121,13 +126,14 @@ def _pair(
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     problems: list[str] = []
-    failed = False
+    failed, began_s = False, 0.0
     more: dict[str, Any] = {}
     recoveries: list[Any] = []
     given = {"ours": asked_of(None, workload, options), "theirs": asked_of(peer, workload, options)}
     for number in range(min(options.rounds, peer.rounds)):
-        late_s = KILL_AFTER_S + number * KILL_LATER_S
-        runner = "ours"
+        if number and time.monotonic() - began_s > options.round_max:
+            break
+        late_s, began_s, runner = KILL_AFTER_S + number * KILL_LATER_S, time.monotonic(), "ours"
         try:
             own, own_told = run(OURS, Path(sys.executable), given["ours"] | {"kill_after_s": late_s}, options.limit)
             tell(f"{workload} round {number + 1}, ours: {_line(own)}")
@@ -218,7 +224,7 @@ def judged(place: Path, asked: Mapping[str, Any], told: Mapping[str, Any], usage
     if asked["workload"] == "failover":
         events = checks.read_events(place)
         gap = checks.gap_ms(events, told["killed_s"], told["killed_keys"])
-        counted = checks.account(events, asked["records"], told["per_record"])
+        counted = checks.account(events, told.get("records", asked["records"]), told["per_record"])
         return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
     count = asked["workload"] == "count"
     found = checks.merged(place, int if count else str)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SAMPLE_S = 0.25
+SAMPLE_S, LOOK_S = 0.25, 0.01
 LATE, UNKNOWN = 124, 127
-_SUBREAPER = 36
+_SUBREAPER, _PARENT_DEATH = 36, 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -155,28 +155,37 @@ def _end_all() -> None:
         time.sleep(0.01)
 
 
+def _watch_over_orphans() -> None:
+    """Take in orphans, and end when whoever started this ends."""
+    for option, value in ((_SUBREAPER, 1), (_PARENT_DEATH, signal.SIGTERM)):
+        if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "this system does not let a process take in orphans")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run it, and write what it took."""
     figures, limit_s, *command = arguments
-    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "this system does not let a process take in orphans")
+    _watch_over_orphans()
     began_s, status, peak, used = time.time(), None, 0.0, CpuTime()
     cpu_by_s: list[tuple[float, float]] = []
-    program = subprocess.Popen(command)
     sampled_s = 0.0
-    while status is None:
-        status = _reap().get(program.pid)
-        now_s = time.time()
-        if status is None and now_s - began_s > float(limit_s):
-            status = LATE
-        if now_s - sampled_s >= SAMPLE_S:
-            sampled_s = now_s
-            pids = descendants(os.getpid())
-            peak = max(peak, pss_mib(pids))
-            cpu_by_s.append((now_s, used.sample(pids)))
-        time.sleep(0.01)
-    wall_s = time.time() - began_s
-    _end_all()
+    try:
+        program = subprocess.Popen(command)
+        while status is None:
+            status = _reap().get(program.pid)
+            now_s = time.time()
+            if status is None and now_s - began_s > float(limit_s):
+                status = LATE
+            if now_s - sampled_s >= SAMPLE_S:
+                sampled_s = now_s
+                pids = descendants(os.getpid())
+                peak = max(peak, pss_mib(pids))
+                cpu_by_s.append((now_s, used.sample(pids)))
+            time.sleep(LOOK_S)
+        wall_s = time.time() - began_s
+    finally:
+        _end_all()
     told = {"status": status, "began_s": began_s, "wall_s": wall_s, "cpu_s": used.sample(()), "peak_pss_mib": peak}
     Path(figures).write_text(json.dumps({**told, "cpu_by_s": cpu_by_s}))
     return 0

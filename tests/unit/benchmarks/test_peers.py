@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from benchmarks import keyed_count, page
 from benchmarks.__main__ import main
 from benchmarks.measured import figure, result
-from benchmarks.peers import checks, comparison, launched, table, venvs
+from benchmarks.peers import chart, checks, comparison, launched, table, venvs
 from benchmarks.peers.programs import inputs
 from benchmarks.runs import RunFailed
 
@@ -157,6 +160,23 @@ def test_a_run_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     assert usage.status == launched.LATE
 
 
+def test_a_run_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
+    program = f"import os, time; open('{tmp_path}/pid', 'w').write(str(os.getpid())); time.sleep(600)"
+    launching = (
+        "import os, sys, pathlib; from benchmarks.peers import launched;"
+        f"launched.launch([sys.executable, '-c', {program!r}], pathlib.Path({str(tmp_path)!r}), 600, os.environ)"
+    )
+    command = subprocess.Popen([sys.executable, "-c", launching], cwd=comparison.ROOT)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert command.poll() is None
+        time.sleep(0.01)
+    command.kill()
+    command.wait()
+    pid = (tmp_path / "pid").read_text()
+    while Path(f"/proc/{pid}").exists():  # the test's own limit ends this if it never does
+        time.sleep(0.01)
+
+
 def test_cpu_time_is_interpolated_between_samples() -> None:
     usage = launched.Usage(0, 100.0, 10.0, 8.0, 1.0, [(102.0, 1.0), (104.0, 3.0)], "")
     assert usage.cpu_since(103.0) == pytest.approx(6.0)
@@ -196,6 +216,28 @@ def test_a_table_has_every_row_and_says_where_it_is_behind() -> None:
     heads = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert heads == [9] * 6
     assert "nowhere" in table.behind([pair(ratios={"rps": figure([2.0])})])
+
+
+def test_a_chart_has_the_peers_that_have_a_ratio() -> None:
+    refused = {"workload": "count", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel"]}
+    assert chart.bars([pair(), refused], "count", "rps") == (["bytewax"], [2.0])
+    assert chart.bars([pair(), refused], "index", "rps") == ([], [])
+
+
+def test_a_chart_is_drawn_or_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "told.json").write_text(json.dumps({"pairs": [pair()]}))
+    given = [str(tmp_path / "told.json"), str(tmp_path / "charts" / "peers.png")]
+    if find_spec("matplotlib") is not None:
+        assert chart.main(given) == 0
+        assert (tmp_path / "charts" / "peers.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(chart, "find_spec", lambda name: None)
+    assert chart.main(given) == 1
+    assert capsys.readouterr().err == (
+        "chart: the chart of peers needs matplotlib; install the extra: pip install '.[bench]'\n"
+    )
+    assert chart.main([]) == 2
 
 
 def test_a_failover_table_counts_faults_on_both_sides() -> None:
