@@ -97,18 +97,22 @@ class Coordinator:
         if self.complete:
             outbox.send(slot.name, "completed", epoch=self.complete)
 
-    def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Begin the next checkpoint when it is due, and tell sources that do not have it yet."""
+    def settle(self, now_ns: int, outbox: Outbox, everybody: bool = True) -> None:
+        """Begin the next checkpoint when it is due, and tell sources that do not have it yet.
+
+        Args:
+            everybody: look at all sources also when none begins; otherwise their own beats have them told.
+        """
         if not self.enabled or self.writing or not self._roster.up:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
         if not self.under_way and now_ns >= self._due_ns:
-            self.under_way, self._began_ns = self.complete + 1, now_ns
-        if self.under_way:
-            for seat in self._roster.seats.values():
+            self.under_way, self._began_ns, everybody = self.complete + 1, now_ns, True
+        if self.under_way and everybody:
+            for seat in self._roster.sources:
                 slot = self._roster.holder(seat)
-                if seat.source and seat.state is SeatState.SERVED and slot is not None:
+                if seat.state is SeatState.SERVED and slot is not None:
                     self.trigger(slot, now_ns, outbox)
 
     def trigger(self, slot: Slot, now_ns: int, outbox: Outbox) -> None:

@@ -19,6 +19,8 @@ class Detector:
         self._suspect_after_ns = suspect_after_ns
         self._observed_ns = 0
         self._amnesty_ns = 0
+        self._look_ns = 0
+        """Nobody can expire before this: beats and new processes only move expiries further away."""
 
     def observe(self, now_ns: int) -> None:
         """The supervisor is awake at this moment; must be called before each look."""
@@ -28,12 +30,21 @@ class Detector:
 
     def suspects(self, roster: Roster, now_ns: int) -> list[Slot]:
         """Slots that count as hung now."""
-        return [slot for slot in roster.slots.values() if (at := self._expires_ns(slot)) is not None and now_ns >= at]
+        if now_ns < self._look_ns:
+            return []
+        self._look_ns = now_ns + self._suspect_after_ns
+        hung = []
+        for slot in roster.slots.values():
+            at = self._expires_ns(slot)
+            if at is not None:
+                self._look_ns = min(self._look_ns, at)
+                if now_ns >= at:
+                    hung.append(slot)
+        return hung
 
-    def deadline_ns(self, roster: Roster) -> int:
+    def deadline_ns(self) -> int:
         """When to look again; often enough that a longer gap means that we were not running."""
-        expiries = [at for slot in roster.slots.values() if (at := self._expires_ns(slot)) is not None]
-        return min([self._observed_ns + self._suspect_after_ns // 4, *expiries])
+        return min(self._observed_ns + self._suspect_after_ns // 4, self._look_ns)
 
     def _expires_ns(self, slot: Slot) -> int | None:
         if slot.state in (SlotState.LEAVING, SlotState.GONE):

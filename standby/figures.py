@@ -66,7 +66,7 @@ class Figures:
             for task in record["tasks"]:
                 if task in self._living:
                     self._retire(task, *self._living[task])
-                for name in POSITIONS & set(self._retired.get(task, {})):
+                for name in sorted(POSITIONS & set(self._retired.get(task, {}))):
                     del self._retired[task][name]  # positions go back with the task
         elif kind == "first_record":
             if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:

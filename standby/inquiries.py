@@ -8,14 +8,14 @@ a decision to be carried out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from causal.rollback import NO_ROLLBACK, Extent, Finding, Retreat, Rollback, decide, read_rollback
 from causal.topology import Topology
 from standby.checkpoints import Coordinator
 from standby.effects import Outbox, Record
-from standby.roster import Roster, Seat, SlotState
+from standby.roster import Roster, Seat, Slot, SlotState
 
 AGAIN_NS = 500_000_000
 """How long an answer may take before the question, or the decision, is told again."""
@@ -64,9 +64,9 @@ class Inquiries:
         if self.lost and number == self.number:
             self._findings[seat.name] = (seat.incarnation, finding)
 
-    def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Ask, decide, tell: whatever is still to do."""
-        for slot in self._roster.slots.values():
+    def settle(self, now_ns: int, outbox: Outbox, slots: Iterable[Slot]) -> None:
+        """Ask, decide, tell: whatever is still to do with these slots."""
+        for slot in slots:
             if slot.state is not SlotState.SERVING or not slot.seen_ns:
                 continue
             behind = slot.rollback < self.rollback.number
@@ -85,6 +85,8 @@ class Inquiries:
             self._decide(now_ns, outbox)
 
     def _all_answered(self) -> bool:
+        if len(self._findings) < len(self._roster.seats):
+            return False
         for seat in self._roster.seats.values():
             slot = self._roster.holder(seat)
             if slot is None or slot.state is not SlotState.SERVING or not slot.seen_ns:

@@ -7,6 +7,7 @@ supervisor that knows its predecessor's decisions but not which of its messages 
 
 from __future__ import annotations
 
+from standby.attention import Attention
 from standby.checkpoints import Coordinator
 from standby.effects import KillProcess, Note, Outbox, StartProcess
 from standby.inquiries import Inquiries
@@ -51,28 +52,39 @@ class Promotion:
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
 
-    def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Promote, start, and tell, until nothing is left to do with the processes there are."""
+    def settle(self, now_ns: int, outbox: Outbox, attention: Attention) -> None:
+        """Promote, start, and tell, until nothing is left to do with the processes that need attention."""
         # While a manifest is written, the state to promote from is about to change: a few milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
-            for seat in self._roster.waiting():
+            for seat in self._waiting(attention):
                 slot = self._candidate(seat)
                 if slot is not None:
                     self._promote(seat, slot, outbox)
-        for slot in list(self._roster.slots.values()):
+                elif self._pool is not None:
+                    break  # whoever is idle would do for any of them
+        slots = attention.slots()
+        for slot in slots:
             if slot.seen_ns and slot.state is SlotState.ASSIGNED:
                 self._command(slot, now_ns, outbox)
-        for slot in self._roster.slots.values():
+        for slot in slots:
             if slot.seen_ns and slot.state in (SlotState.ASSIGNED, SlotState.SERVING):
                 self._introduce(slot, now_ns, outbox)
-        for slot in self._roster.slots.values():
+        for slot in slots:
             if slot.seen_ns and slot.state is SlotState.IDLE:
                 self._follow(slot, now_ns, outbox)
         self._start_missing(now_ns, outbox)
 
+    def _waiting(self, attention: Attention) -> list[Seat]:
+        """Tasks that may have found a process: each has its own standby, or all wait for the same."""
+        if attention.everybody or self._together or self._pool is not None:
+            return self._roster.waiting()
+        purposes = {slot.purpose: None for slot in attention.slots() if slot.state is SlotState.IDLE}
+        seats = [self._roster.seats[purpose] for purpose in purposes if purpose]
+        return [seat for seat in seats if seat.state is SeatState.WAITING]
+
     def _rolling_back(self) -> bool:
         """Whether somebody who must go back with the others has not ended yet: it must not meet their successors."""
-        if not self._together:
+        if not self._together or not self._roster.waiting_count:
             return False
         return any(slot.task and slot.state is SlotState.LEAVING for slot in self._roster.slots.values())
 
@@ -84,10 +96,7 @@ class Promotion:
 
     def _candidate(self, seat: Seat) -> Slot | None:
         """Its own standby if there is one, else one of the pool."""
-        idle = self._roster.idle()
-        own = [slot for slot in idle if slot.purpose == seat.name]
-        shared = [slot for slot in idle if not slot.purpose]
-        return next(iter(own or shared), None)
+        return self._roster.idle(seat.name) or self._roster.idle("")
 
     def _promote(self, seat: Seat, slot: Slot, outbox: Outbox) -> None:
         recovery = self._timeline.of(seat.name, seat.incarnation + 1)
@@ -169,25 +178,21 @@ class Promotion:
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
         """Start processes so that every waiting task and, once all tasks have run, every standby place has one."""
-        unserved = {"": 0}
-        for slot in self._roster.slots.values():
-            if slot.state in (SlotState.STARTING, SlotState.IDLE):
-                unserved[slot.purpose] = unserved.get(slot.purpose, 0) + 1
-        waiting = [seat.name for seat in self._roster.waiting()]
+        roster = self._roster
         if self._pool is None:
-            wanted = dict.fromkeys(self._roster.seats if self._standbys_due(now_ns) else waiting, 1)
+            lacking = list(roster.short) if roster.short and self._standbys_due(now_ns) else roster.unmanned()
         else:
-            wanted = {"": len(waiting) + (self._pool if self._standbys_due(now_ns) else 0)}
-        for purpose, count in wanted.items():
-            for _ in range(count - unserved.get(purpose, 0)):
-                if now_ns >= self._start_from_ns.get(purpose, 0):
-                    self._start(purpose, now_ns, outbox)
+            wanted = roster.waiting_count + (self._pool if self._standbys_due(now_ns) else 0)
+            lacking = [""] * (wanted - len(roster.unserved.get("", ())))
+        for purpose in lacking:
+            if now_ns >= self._start_from_ns.get(purpose, 0):
+                self._start(purpose, now_ns, outbox)
 
     def _standbys_due(self, now_ns: int) -> bool:
         """Standbys come up after the tasks have, so that they slow neither the start of the job nor a recovery."""
         if not self._roster.up or self._timeline.busy(now_ns):
             return False
-        return not any(seat.state is SeatState.PROMOTED for seat in self._roster.seats.values())
+        return self._roster.confirmed
 
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         number = self._roster.started_max + 1

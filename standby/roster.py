@@ -166,12 +166,23 @@ class Roster:
         self.started_max = 0
         self.up = False
         """Every task has had a process at least once."""
+        self.unserved: dict[str, dict[str, Slot]] = {}
+        """By purpose: the slots that start or are idle, the longest-serving first."""
+        self.short: dict[str, None] = {}
+        """Tasks for which nobody starts or is idle."""
+        self._waiting: dict[str, None] = {}
+        self._unmanned: dict[str, None] = {}
+        self._unconfirmed: dict[str, None] = {}
+        self._never: dict[str, None] = {}
         for task in topology.tasks:
             upstream = tuple(topology.tasks[i].name for i in topology.upstream(task.index))
             downstream = tuple(topology.tasks[i].name for i in topology.downstream(task.index))
             self.seats[task.name] = Seat(
                 task.name, topology.is_source(task.index), topology.is_sink(task.index), upstream + downstream, upstream
             )
+        self.sources = tuple(seat for seat in self.seats.values() if seat.source)
+        for table in (self._never, self._waiting, self._unmanned, self.short):
+            table.update(dict.fromkeys(self.seats))
 
     def apply(self, record: Record) -> None:
         """Change by one decision; kinds that do not concern it are left alone."""
@@ -190,42 +201,49 @@ class Roster:
 
     def _process(self, record: Record) -> None:
         self.started_max = max(self.started_max, record["number"])
-        self.slots[record["slot"]] = Slot(record["slot"], record["purpose"])
+        slot = self.slots[record["slot"]] = Slot(record["slot"], record["purpose"])
+        self.unserved.setdefault(slot.purpose, {})[slot.name] = slot
+        self._manned(slot.purpose)
 
     def _promoted(self, record: Record) -> None:
         slot, seat = self.slots[record["slot"]], self.seats[record["task"]]
         invariant(record["incarnation"] > seat.incarnation, "incarnations rise", task=seat.name)
         slot.step("assign")
-        seat.step("assign")
+        self.step(seat, "assign")
+        self._taken(slot)
         slot.task, slot.incarnation = seat.name, record["incarnation"]
         slot.following, slot.commanded_ns = None, 0
         slot.peers_told.clear()
         seat.slot, seat.incarnation = slot.name, record["incarnation"]
-        self.up = self.up or all(s.incarnation > 0 for s in self.seats.values())
+        self._never.pop(seat.name, None)
+        self.up = self.up or not self._never
 
     def _rolled_back(self, record: Record) -> None:
         for name, incarnation in record["tasks"].items():
             seat = self.seats[name]
             slot = self.slots[seat.slot]
             slot.step("roll back")
-            seat.step("roll back")
+            self.step(seat, "roll back")
             slot.incarnation = seat.incarnation = incarnation
             slot.commanded_ns = 0
             slot.peers_told.clear()
             seat.finished = False
 
     def _killing(self, record: Record) -> None:
-        self.slots[record["slot"]].step("kill")
+        slot = self.slots[record["slot"]]
+        slot.step("kill")
+        self._taken(slot)
 
     def _gone(self, record: Record) -> None:
         slot = self.slots[record["slot"]]
         slot.step("exit")
+        self._taken(slot)
         seat = self.seats.get(record["task"] or slot.purpose)
         if seat is not None and record["failure"]:
             seat.failures += 1
             seat.last_slot = slot.name
         if record["task"] and seat is not None:
-            seat.step("lose")
+            self.step(seat, "lose")
             seat.slot = ""
         del self.slots[slot.name]
 
@@ -240,16 +258,68 @@ class Roster:
     def _resumed(self, record: Record) -> None:
         # Every process of the job has died, and with the last of them all that a slot stood for.
         self.slots.clear()
+        self.unserved.clear()
+        self._unconfirmed.clear()
         self.up = False
+        for table in (self._waiting, self._unmanned, self.short):
+            table.clear()
+            table.update(dict.fromkeys(self.seats))
         for seat in self.seats.values():
             seat.state, seat.slot, seat.failures, seat.finished = SeatState.WAITING, "", 0, False
 
-    def idle(self) -> list[Slot]:
-        """Standbys that can be promoted now, the longest-serving first."""
-        return [slot for slot in self.slots.values() if slot.state is SlotState.IDLE and slot.seen_ns]
+    def step(self, seat: Seat, trigger: str) -> None:
+        """Take the transition of a seat, and keep the tables that follow from it."""
+        seat.step(trigger)
+        for table, state in ((self._waiting, SeatState.WAITING), (self._unconfirmed, SeatState.PROMOTED)):
+            if seat.state is state:
+                table[seat.name] = None
+            else:
+                table.pop(seat.name, None)
+        self._manned(seat.name)
+
+    def _taken(self, slot: Slot) -> None:
+        """It starts or idles no longer."""
+        self.unserved.get(slot.purpose, {}).pop(slot.name, None)
+        self._manned(slot.purpose)
+
+    def _manned(self, purpose: str) -> None:
+        if purpose not in self.seats:
+            return
+        lacks = not self.unserved.get(purpose)
+        for table, holds in ((self.short, lacks), (self._unmanned, lacks and purpose in self._waiting)):
+            if holds:
+                table[purpose] = None
+            else:
+                table.pop(purpose, None)
+
+    def idle(self, purpose: str) -> Slot | None:
+        """The longest-serving standby of that purpose that can be promoted now."""
+        for slot in self.unserved.get(purpose, {}).values():
+            if slot.state is SlotState.IDLE and slot.seen_ns:
+                return slot
+        return None
 
     def waiting(self) -> list[Seat]:
-        return [seat for seat in self.seats.values() if seat.state is SeatState.WAITING]
+        """Tasks without a process, the one that lost its own first in front."""
+        return [self.seats[name] for name in self._waiting]
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def deserted(self) -> bool:
+        """No task has a process."""
+        return len(self._waiting) == len(self.seats)
+
+    def unmanned(self) -> list[str]:
+        """Tasks without a process for which none starts or is idle."""
+        return list(self._unmanned)
+
+    @property
+    def confirmed(self) -> bool:
+        """No task has been given to a process that has not said so yet."""
+        return not self._unconfirmed
 
     def holder(self, seat: Seat) -> Slot | None:
         """The slot that was given the task, if its process lives."""

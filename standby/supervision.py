@@ -14,6 +14,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import invariant
 from standby import events
+from standby.attention import Attention
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
 from standby.checks import Checks
@@ -68,7 +69,7 @@ class Supervision:
         self._now_ns = 0
         self._restored_ns = 0
         self._alive_ns = 0
-        self._dirty = True
+        self._attention = Attention(self.roster)
         self._stop_by_ns: int | None = None
         self.stopping: tuple[int, str] | None = None
         """(status, reason) once the end is decided."""
@@ -96,7 +97,8 @@ class Supervision:
         """When a `Tick` is due at the latest, in ns of the same clock."""
         due = [
             self._alive_ns + ALIVE_NS,
-            self._detector.deadline_ns(self.roster),
+            self._detector.deadline_ns(),
+            self._attention.deadline_ns(),
             self.coordinator.deadline_ns(),
             self._promotion.deadline_ns(self._now_ns),
             self.injection.deadline_ns(self.figures.life_first_record_ns),
@@ -122,7 +124,7 @@ class Supervision:
             self.stopping = self.ended = (record["status"], record["reason"])
         elif record["kind"] == "resumed":
             self.stopping = self.ended = None
-        self._dirty = True
+        self._attention.apply(record)
 
     # What happens on each event.
 
@@ -143,8 +145,10 @@ class Supervision:
             self._outbox.add(KillProcess(event.slot))  # of a life that is over, or started by nobody's decision
             return
         first = not slot.seen_ns
-        if first or (slot.endpoint, slot.followed, slot.word) != (event.endpoint, event.followed, event.state):
-            self._dirty = True
+        if first or slot.endpoint != event.endpoint:
+            self._attention.whereabouts(slot)
+        elif (slot.followed, slot.word) != (event.followed, event.state):
+            self._attention.slot(slot)
         slot.seen_ns, slot.pid, slot.endpoint = self._now_ns, event.pid, event.endpoint
         slot.word, slot.epoch, slot.followed = event.state, event.epoch, event.followed
         if self.stopping is not None:
@@ -159,13 +163,14 @@ class Supervision:
         elif slot.state is SlotState.STARTING:
             slot.step("beat without task")
             slot.ready_ns = self._now_ns
-            self._dirty = True
+            self._attention.slot(slot)
         else:
             seat = self.roster.seat_of(slot)
             if slot.state is SlotState.SERVING and seat is not None:
-                seat.step("doubt")
+                self.roster.step(seat, "doubt")
             slot.step("beat without task")
-            self._dirty = self._dirty or slot.state is SlotState.ASSIGNED
+            if slot.state is SlotState.ASSIGNED:
+                self._attention.slot(slot)
 
     def _beat_with_task(self, slot: Slot, event: events.Beat, first: bool) -> None:
         if slot.state is SlotState.ASSIGNED and slot.task == event.task and event.incarnation < slot.incarnation:
@@ -178,12 +183,11 @@ class Supervision:
         seat = self.roster.seat_of(slot)
         if seat is None:
             return
-        if slot.state is not SlotState.SERVING:
-            self._dirty = True
-            if slot.state is SlotState.ASSIGNED:
-                seat.step("confirm")
+        if slot.state is not SlotState.SERVING or slot.rollback != event.rollback:
+            self._attention.slot(slot)
+        if slot.state is SlotState.ASSIGNED:
+            self.roster.step(seat, "confirm")
         slot.step("beat with task")
-        self._dirty = self._dirty or slot.rollback != event.rollback
         slot.rollback, slot.peers_known = event.rollback, event.peers
         if event.lost:
             self.inquiries.told_lost(seat, event.lost, self._outbox)
@@ -232,7 +236,7 @@ class Supervision:
         seat = self._present(event.slot, event.task, event.incarnation)
         if seat is not None:
             self.inquiries.found(seat, event.number, event.finding)
-            self._dirty = True
+            self._attention.slot(self.roster.slots[event.slot])
 
     def _failed(self, event: events.Failed) -> None:
         slot = self.roster.slots.get(event.slot)
@@ -307,12 +311,12 @@ class Supervision:
 
     def _manifest_written(self, event: events.ManifestWritten) -> None:
         self.coordinator.written(event.epoch, self._now_ns, self._outbox)
-        self._dirty = True
+        self._attention.all()
 
     def _manifest_failed(self, event: events.ManifestFailed) -> None:
         self.coordinator.not_written(event.epoch)
         self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
-        self._dirty = True
+        self._attention.all()
 
     def _admin(self, event: events.Admin) -> None:
         self._outbox.add(answer(self, event))
@@ -322,13 +326,13 @@ class Supervision:
         self._promotion.kill(slot, "on request", self._now_ns, self._outbox)
 
     def _tick(self, event: events.Tick) -> None:
-        self._dirty = True
+        self._attention.all()
 
     # What is due, whichever event it was.
 
     def _settle(self) -> None:
         if self._now_ns - self._alive_ns >= ALIVE_NS:
-            self._alive_ns, self._dirty = self._now_ns, True
+            self._alive_ns = self._now_ns
             for slot in self.roster.slots.values():
                 if slot.seen_ns:
                     self._outbox.send(slot.name, "alive")
@@ -345,12 +349,11 @@ class Supervision:
             if holder is not None and holder.seen_ns and holder.state is not SlotState.LEAVING:
                 self._outbox.decide("injected", index=index)
                 self.inject(holder)
-        if self._dirty:
-            self._dirty = False
-            self.inquiries.settle(self._now_ns, self._outbox)
-            self._promotion.settle(self._now_ns, self._outbox)
-            self.coordinator.settle(self._now_ns, self._outbox)
-            self._dirty = False  # what these decided is already acted upon
+        if self._attention.due(self._now_ns):
+            self.inquiries.settle(self._now_ns, self._outbox, self._attention.slots())
+            self._promotion.settle(self._now_ns, self._outbox, self._attention)
+            self.coordinator.settle(self._now_ns, self._outbox, self._attention.everybody)
+            self._attention.clear()  # what these decided is already acted upon
 
     def _stop(self, status: int, reason: str) -> None:
         """Decide the end; workers are told now and again with each beat."""
@@ -364,8 +367,7 @@ class Supervision:
         """End when every task's process has told its last figures and gone, or has had the time to."""
         if self._stop_by_ns is None:  # decided by the supervisor before this one
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
-        served = any(self.roster.holder(seat) is not None for seat in self.roster.seats.values())
-        if self.stopping is not None and (not served or self._now_ns >= self._stop_by_ns):
+        if self.stopping is not None and (self.roster.deserted or self._now_ns >= self._stop_by_ns):
             status, reason = self.stopping
             self._outbox.decide("ended", status=status, reason=reason)
             self._outbox.add(EndJob(status, reason))

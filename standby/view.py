@@ -17,6 +17,10 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
     """Everything a person or a report wants to know, JSON-ready."""
     roster, coordinator, figures = supervision.roster, supervision.coordinator, supervision.figures
     ended = supervision.ended
+    standbys: dict[str, list[str]] = {}
+    for slot in roster.slots.values():
+        if slot.state is SlotState.IDLE:
+            standbys.setdefault(slot.purpose, []).append(slot.name)
     return {
         "job": config.name,
         "run": config.run,
@@ -26,7 +30,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
         "sharing_depth": config.sharing_depth,
         "standbys": config.standbys,
         "check": config.check,
-        "tasks": [_task(supervision, seat) for seat in roster.seats.values()],
+        "tasks": [_task(supervision, seat, standbys.get(seat.name, [])) for seat in roster.seats.values()],
         "processes": [
             {
                 "slot": slot.name,
@@ -63,10 +67,9 @@ def job_state(supervision: Supervision) -> str:
     return "running" if all(seat.state is SeatState.SERVED for seat in seats) else "recovering"
 
 
-def _task(supervision: Supervision, seat: Seat) -> dict[str, Any]:
+def _task(supervision: Supervision, seat: Seat, standbys: list[str]) -> dict[str, Any]:
     roster = supervision.roster
     holder = roster.holder(seat)
-    standbys = [s.name for s in roster.slots.values() if s.purpose == seat.name and s.state is SlotState.IDLE]
     figures = supervision.figures.of(seat.name)
     return {
         "task": seat.name,

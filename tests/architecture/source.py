@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE_STANDBY = frozenset(
-    ("checkpoints", "detector", "effects", "events", "fencing", "image", "placement", "promotion")
-    + ("recoveries", "roster", "supervision", "view")
+    ("attention", "checkpoints", "checks", "companions", "detector", "effects", "events", "failures", "figures")
+    + ("injection", "inquiries", "promotion", "recoveries", "requests", "roster", "supervision", "view")
 )
 """Modules of `standby` that decide and do not act, whichever of them exist."""
 
