@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, guard, overhead, recovery, scale, state, throughput, torture
+from benchmarks import determinants, guard, overhead, recovery, scale, state, throughput, torture, vectors
 from benchmarks.measured import shown, write
 from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
@@ -26,6 +26,7 @@ BENCHMARKS = {
     "peers": comparison,
     "scale": scale,
     "guard": guard,
+    "vectors": vectors,
     "torture": torture,
 }
 

@@ -96,8 +96,8 @@ def _written(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
-def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...]]:
-    """What `_written` gave.
+def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
+    """What `_written` gave, and the layout of the numbers behind it.
 
     Raises:
         PeerViolation: it is not a schema.
@@ -117,7 +117,7 @@ def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...]]:
         except (ValueError, UnicodeError) as problem:
             raise PeerViolation(f"a body of vectors has a column that cannot be: {problem}") from None
         columns.append(column)
-    return pa.schema(fields), tuple(columns)
+    return pa.schema(fields), tuple(columns), struct.Struct("<" + "BI" * len(columns))
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
@@ -164,10 +164,13 @@ def carried(given: Any) -> pa.RecordBatch:
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:
-    columns = [
-        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in table.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+    return pa.RecordBatch.from_arrays([_whole(column) for column in table.columns], schema=table.schema)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -267,8 +270,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
     place = _HEAD.size + length
     if tag != TAG or place > len(data):
         raise PeerViolation("a body of vectors has no schema")
-    schema, columns = _read(data[_HEAD.size : place])
-    shape = struct.Struct("<" + "BI" * len(columns))
+    schema, columns, shape = _read(data[_HEAD.size : place])
     if place + shape.size > len(data):
         raise PeerViolation("a body of vectors ends inside its header")
     numbers = shape.unpack_from(data, place)

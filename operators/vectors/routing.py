@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from causal.errors import OperatorFailed
+from causal.values import NotCarried
 from causal.vectors import Vectors, join
 from operators.keys import Unroutable, canonical, key_group, task_of_group
 from operators.routing import KEYS_CACHED_MAX, DirectRoute, Failed, TurnRoute
@@ -18,12 +20,20 @@ from operators.vectors.keys import KeyIndex, Slots, column_of
 VectorBuckets = list[tuple[int, Vectors]]
 
 
+def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
+    """What one event gives to one channel, as one batch."""
+    try:
+        return join(pieces)
+    except NotCarried as problem:
+        raise OperatorFailed(f"what goes to {target!r} cannot be one batch: {problem}") from None
+
+
 class VectorDirectRoute(DirectRoute):
     """All batches to one channel."""
 
     def drain(self) -> VectorBuckets:  # type: ignore[override]
         batches, self._batches = self._batches, []
-        return [(self._ordinal, join(batches))] if batches else []  # type: ignore[arg-type]
+        return [(self._ordinal, _joined(batches, self.target))] if batches else []  # type: ignore[arg-type]
 
 
 class VectorTurnRoute(TurnRoute):
@@ -35,7 +45,8 @@ class VectorTurnRoute(TurnRoute):
 
     def drain(self) -> VectorBuckets:  # type: ignore[override]
         buckets, self._buckets = self._buckets, [[] for _ in self._ordinals]
-        return [(ordinal, join(bucket)) for ordinal, bucket in zip(self._ordinals, buckets, strict=True) if bucket]
+        found = zip(self._ordinals, buckets, strict=True)
+        return [(ordinal, _joined(bucket, self.target)) for ordinal, bucket in found if bucket]
 
 
 class VectorKeyedRoute:
@@ -52,7 +63,10 @@ class VectorKeyedRoute:
 
     def add(self, records: Vectors, failed: Failed) -> None:
         """Assign rows to channels; a row whose key is NaN fails."""
-        column = column_of(records, self._column)
+        try:
+            column = column_of(records, self._column)
+        except KeyError as problem:
+            raise OperatorFailed(f"key_by before {self.target!r}: {problem.args[0]}; correct the pipeline") from None
         if len(self._index) >= KEYS_CACHED_MAX:
             self._index, self._tasks = KeyIndex(), np.zeros(0, np.int32)
         slots = self._index.slots_of(column)
@@ -96,6 +110,6 @@ class VectorKeyedRoute:
         found = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:
-                found.append((ordinal, join(bucket)))
+                found.append((ordinal, _joined(bucket, self.target)))
                 bucket.clear()
         return found

@@ -159,11 +159,13 @@ class FoldStage(KeyedStage):
         return cast
 
 
-class ToRowsStage(Stage):
+class ToRowsStage(VectorStage):
     """`to_rows(name)`: each row as a dict."""
 
-    def run(self, records: Any, keys: list[Any] | None) -> Any:
-        return rows_of(records.batch, 0, len(records))
+    traces = True
+
+    def made(self, vectors: Vectors) -> Any:
+        return rows_of(vectors.batch, 0, len(vectors))
 
 
 class ToVectorsStage(Stage):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from causal.errors import CausalError
-from causal.values import decode, encode
+from causal.values import NotCarried, decode, encode
 from causal.vectors import Vectors, join
 from operators.failures import Failures
 from operators.keys import key_group
@@ -58,11 +58,19 @@ class VectorWindowStage(WindowStage):
         pa.set_cpu_count(1)  # as in every stage on vectors
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
+        if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:
+            self._refuse(records)
         if self._end_ns is None:
             self._open_window()
         self._pieces.append(Piece(self._generation, self._arrivals, records))
         self._arrivals += len(records)
         return []
+
+    def _refuse(self, records: Vectors) -> None:
+        try:
+            join([self._pieces[-1].vectors, records])
+        except NotCarried as problem:
+            self.failures.stop(self.name, None, problem)
 
     def _emptied(self, window: Window) -> Any:
         pieces, self._pieces = self._pieces, []

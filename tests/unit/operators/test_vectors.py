@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ from operators.keys import key_group, task_of_group
 from operators.plan import plan
 from operators.sinks import TallySink
 from operators.sinks.base import Sink
+from operators.sources import ArrowSource
 from operators.sources.arrow_rows import rows_of
+from operators.sources.base import SourceContext
 from tests.unit.operators import scene
 from tests.unit.operators.scene import NoSink, Services, chain_of, parts_of
 from tests.unit.operators.vector_scene import arrow_source, give, listed, packed, planned, rows, vectors
@@ -192,6 +195,55 @@ def test_a_delivery_of_several_chunks_is_one_batch() -> None:
     chain = chain_of(planned(lambda s: s.map_batches("op", lambda b: seen.append(b.num_rows))), "op/0")
     chain.deliver(0, listed(Vectors.of({"k": [1, 2]})) + packed(Vectors.of({"k": [3]})), 0, Services())
     assert seen == [3]
+
+
+def test_other_columns_within_a_window_are_refused() -> None:
+    chain = windowed()
+    chain.deliver(0, packed(Vectors.of({"k": [1], "v": [1]})), 0, Services())
+    with pytest.raises(OperatorFailed, match=r"operator 'op'.*other columns \(k int64\) than before"):
+        chain.deliver(0, packed(Vectors.of({"k": [1]})), 0, Services())
+
+
+def test_a_key_column_that_is_missing_is_one_line() -> None:
+    found = planned(lambda s: s.map_batches("other", lambda b: {"l": [1]}).key_by("k").count("op"))
+    with pytest.raises(OperatorFailed, match="key_by before 'op': there is no column 'k'; there are l; correct"):
+        chain_of(found, "other/0").deliver(0, listed(Vectors.of({"k": [1]})), 0, Services())
+
+
+def test_a_stream_used_twice() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", arrow_source())
+    stream.filter("odd", lambda b: pc.equal(pc.bit_wise_and(b.column("k"), 1), 1)).sink("odds", NoSink())
+    stream.sink("all", NoSink())
+    [odd, whole] = chain_of(plan(pipeline, scene.config()), "odd/0").deliver(
+        0, listed(Vectors.of({"k": [1, 2, 3]})), 0, Services()
+    )
+    assert (rows([odd]), rows([whole])) == ([{"k": 1}, {"k": 3}], [{"k": 1}, {"k": 2}, {"k": 3}])
+
+
+# Sources.
+
+
+def read(source: ArrowSource, position: int, count_max: int) -> Any:
+    told = source.open(0, SourceContext("in", Path(), 0)).read(position, count_max)
+    assert told is not None
+    return told
+
+
+def test_a_source_gives_vectors_by_position() -> None:
+    told = read(arrow_source(), 7, 100)
+    assert told.ended and told.records.batch.to_pydict() == {"k": [7, 8, 9]}
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [({"k": [1]}, "1 elements were given for 10"), ([1], "a list is no batch"), ({"k": [[1]] * 10}, "column 'k'")],
+)
+def test_a_source_that_gives_something_else_is_named(made: Any, message: str) -> None:
+    with pytest.raises(
+        OperatorFailed, match=rf"source 'in', partition 0, elements 0 to 9: .*{message}.*; correct read\("
+    ):
+        read(ArrowSource(lambda partition, start, stop: made, 10), 0, 10)
 
 
 # Borders.
