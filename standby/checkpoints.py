@@ -46,7 +46,7 @@ class Coordinator:
         if record["kind"] == "checkpoint":
             self._before, self.files = self.files, as_files(record["files"])
             self.complete = record["epoch"]
-            self.count += 1
+            self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
             self.under_way, self.writing, self._acks = 0, False, {}
         elif record["kind"] == "promoted":
@@ -73,7 +73,9 @@ class Coordinator:
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
-        outbox.decide("checkpoint", epoch=epoch, files=files, took_ms=(now_ns - self._began_ns) / 1e6)
+        outbox.decide(
+            "checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=(now_ns - self._began_ns) / 1e6
+        )
         self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
         for slot in self._roster.slots.values():
             if slot.state in (SlotState.SERVING, SlotState.ASSIGNED) and slot.seen_ns:
@@ -90,7 +92,7 @@ class Coordinator:
         """A manifest that was on disk before its checkpoint was journaled: it is complete all the same."""
         if self.enabled and epoch == self.complete + 1:
             told = {task: [list(file) for file in acked] for task, acked in files.items()}
-            outbox.decide("checkpoint", epoch=epoch, files=told, took_ms=0.0)
+            outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=told, took_ms=0.0)
 
     def remind(self, slot: Slot, outbox: Outbox) -> None:
         """A process that may have missed `completed` while no supervisor lived hears it again."""

@@ -24,9 +24,13 @@ LOCK = "supervisor.lock"
 
 BUSY_S = 5.0
 
+CHECKPOINTS_KEPT = 2
+"""A completed checkpoint makes those before the last one needless: they name files that are gone, and would grow with
+the job's age (92 bytes per task each)."""
+
 
 class Journal:
-    """An append-only list of records, open for one supervisor."""
+    """A list of records that grows at its end, and loses what later records make needless; for one supervisor."""
 
     def __init__(self, directory: Path) -> None:
         """Open it, make it if there is none.
@@ -36,6 +40,8 @@ class Journal:
             Unavailable: it cannot be opened or written.
         """
         self._path = directory / FILE
+        self._checkpoints: list[int] = []
+        """Places of the decisions that a checkpoint is complete."""
         try:
             self._lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as problem:
@@ -60,28 +66,38 @@ class Journal:
         Raises:
             Unavailable: they could not be written; nothing was.
         """
-        bodies = [(encode(dict(record)),) for record in records]
+        bodies = [(record["kind"], encode(dict(record))) for record in records]
         if not bodies:
             return
+        checkpoints = list(self._checkpoints)
         try:
             self._store.execute("BEGIN IMMEDIATE")
-            self._store.executemany("INSERT INTO decisions (body) VALUES (?)", bodies)
+            for kind, body in bodies:
+                place = self._store.execute("INSERT INTO decisions (body) VALUES (?)", (body,)).lastrowid
+                if kind == "checkpoint" and place is not None:
+                    checkpoints.append(place)
+            self._store.executemany(
+                "DELETE FROM decisions WHERE id = ?", [(p,) for p in checkpoints[:-CHECKPOINTS_KEPT]]
+            )
             self._store.execute("COMMIT")
         except sqlite3.Error as problem:
             if self._store.in_transaction:
                 self._store.execute("ROLLBACK")
             raise Unavailable(f"{self._path} cannot be written: {problem}") from None
+        self._checkpoints = checkpoints[-CHECKPOINTS_KEPT:]
 
     def records(self) -> tuple[Record, ...]:
-        """All decisions, oldest first.
+        """All decisions that still matter, oldest first.
 
         Raises:
             CorruptData: one of them cannot be read.
         """
         try:
-            rows = self._store.execute("SELECT body FROM decisions ORDER BY id").fetchall()
-            return tuple(decode(body) for (body,) in rows)
-        except (sqlite3.Error, PeerViolation) as problem:
+            rows = self._store.execute("SELECT id, body FROM decisions ORDER BY id").fetchall()
+            told = [(place, decode(body)) for place, body in rows]
+            self._checkpoints = [place for place, record in told if record["kind"] == "checkpoint"]
+            return tuple(record for _, record in told)
+        except (sqlite3.Error, PeerViolation, TypeError, KeyError) as problem:
             raise CorruptData(f"{self._path} is damaged ({problem}); start the job afresh, without --resume") from None
 
     def close(self) -> None:

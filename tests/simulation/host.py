@@ -55,7 +55,7 @@ class Supervisor:
         self.world.trace_control(event, effects)
         for effect in effects:
             if isinstance(effect, fx.Journal):
-                self.world.journal.append(encode(dict(effect.record)))
+                self.world.write_decision(effect.record)
                 self.world.observer.decided(effect.record)
         for effect in effects:
             if self.dies_after is not None and not isinstance(effect, fx.Journal):

@@ -61,7 +61,7 @@ def _counted(world: Simulation) -> Counter[str]:
         Counter(
             {
                 "checks": world.observer.steps,
-                "checkpoints": kinds["checkpoint"],
+                "checkpoints": world.observer.durable,
                 "rollbacks": kinds["rolled_back"],
                 "withdrawn rows": sum(store.withdrawn for store in world.stores.values()),
                 "rows": sum(store.account.next for store in world.stores.values()),

@@ -17,6 +17,7 @@ from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.values import encode
 from standby.blueprint import Blueprint
+from standby.journal import CHECKPOINTS_KEPT
 from tests.simulation.checkers import Observer
 from tests.simulation.clockwork import MS, SECOND, Clockwork
 from tests.simulation.host import Agent, Supervisor
@@ -71,6 +72,7 @@ class Simulation:
         self.blueprint = Blueprint(self.topology)
         self.disk = Disk()
         self.journal: list[bytes] = []
+        self._checkpoints: deque[bytes] = deque()
         self.processes: dict[str, Process] = {}
         self.table: list[str] = []
         """The agent's table: slots of processes it started and has not seen end."""
@@ -141,6 +143,14 @@ class Simulation:
         """An event of the supervisor."""
         told = (type(event).__name__, [type(effect).__name__ for effect in effects])
         self._digest.update(repr((self.clock.now_ns, told)).encode())
+
+    def write_decision(self, record: Mapping[str, Any]) -> None:
+        """Into the journal, which forgets what it may forget (`standby.journal`)."""
+        self.journal.append(encode(dict(record)))
+        if record["kind"] == "checkpoint":
+            self._checkpoints.append(self.journal[-1])
+            if len(self._checkpoints) > CHECKPOINTS_KEPT:
+                self.journal.remove(self._checkpoints.popleft())
 
     def told_last(self, task: str, figure: str) -> float:
         """What the report has of a task's figure."""

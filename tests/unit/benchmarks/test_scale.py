@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import scale, scale_charts
+from benchmarks import scale, scale_charts, scale_page
 from benchmarks.runs import RunFailed
 from benchmarks.scale_control import ControlPlane, blocks, layered
 from benchmarks.scale_data import Shape, determinants, handshake
+from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.topology import FULL_DEPTH
 
@@ -32,6 +35,7 @@ NEARLY = (
     "failure_journal_bytes",
     "manifest_bytes_per_task",
     "status_bytes_per_task",
+    "journal_kept_bytes_per_task",
 )
 """Names grow by a digit where there are ten times as many, and a job has some bytes of its own."""
 CPU_S_MAX = 60.0
@@ -40,6 +44,24 @@ CPU_S_MAX = 60.0
 @pytest.fixture(scope="module")
 def sizes() -> dict[int, dict[str, float]]:
     return {tasks: scale.control(tasks, CPU_S_MAX) for tasks in (10, 20, 40)}
+
+
+@pytest.fixture
+def control_plane() -> Iterator[Callable[[int], ControlPlane]]:
+    """Makes control planes of so many blocks, up and quiet."""
+    made: list[ControlPlane] = []
+
+    def make(count: int) -> ControlPlane:
+        made.append(ControlPlane(blocks(count)))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for plane in made:
+        plane.close()
+
+
+Make = Callable[[int], ControlPlane]
 
 
 def test_messages_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, dict[str, float]]) -> None:
@@ -53,9 +75,8 @@ def test_bytes_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, di
         assert 0 < large <= small * 1.05, (name, small, large)
 
 
-def test_a_failure_of_one_task_is_told_to_its_neighbours_only() -> None:
-    plane = ControlPlane(blocks(4))
-    plane.start()
+def test_a_failure_of_one_task_is_told_to_its_neighbours_only(control_plane: Make) -> None:
+    plane = control_plane(4)
     plane.quiet()
     with plane.phase() as tally:
         plane.fail("count/0")
@@ -65,9 +86,8 @@ def test_a_failure_of_one_task_is_told_to_its_neighbours_only() -> None:
     assert all(seat.incarnation == 1 for name, seat in plane.supervision.roster.seats.items() if name != "count/0")
 
 
-def test_a_checkpoint_is_complete_and_every_standby_has_it() -> None:
-    plane = ControlPlane(blocks(2))
-    plane.start()
+def test_a_checkpoint_is_complete_and_every_standby_has_it(control_plane: Make) -> None:
+    plane = control_plane(2)
     with plane.phase() as tally:
         plane.checkpoint()
         plane.quiet()
@@ -76,9 +96,8 @@ def test_a_checkpoint_is_complete_and_every_standby_has_it() -> None:
     assert {slot.followed for slot in plane.supervision.roster.slots.values() if not slot.task} == {1}
 
 
-def test_a_new_supervisor_knows_the_job_from_its_journal() -> None:
-    plane = ControlPlane(blocks(2))
-    plane.start()
+def test_a_new_supervisor_knows_the_job_from_its_journal(control_plane: Make) -> None:
+    plane = control_plane(2)
     plane.checkpoint()
     before = {name: (seat.slot, seat.incarnation) for name, seat in plane.supervision.roster.seats.items()}
     plane.restart()
@@ -98,7 +117,7 @@ def test_the_graphs_are_what_their_names_say() -> None:
     assert sorted(c.partition for c in graph.channels if c.source == OUTSIDE) == [0, 0, 1, 1]
     spread = layered((2, 3, 1))
     assert [len(spread.upstream(task.index)) for task in spread.tasks] == [0, 0, 2, 2, 2, 3]
-    shape = Shape(3, 4, 2).plan(ControlPlane(blocks(1)).config, 100).topology
+    shape = Shape(3, 4, 2).plan(JobConfig("r", "n", "/p.py"), 100).topology
     assert len(shape.tasks) == 4 + 2 + 2 + 1
 
 
@@ -135,3 +154,15 @@ def test_a_series_is_in_the_order_of_its_numbers() -> None:
         f"control.{size}.{name}": {"median": size} for size in (100, 10, 1000) for name in ("a", "b")
     }
     assert scale_charts.series(figures, "control", "b") == ([10, 100, 1000], [10.0, 100.0, 1000.0])
+
+
+def test_the_page_is_what_its_file_says() -> None:
+    told = json.loads(scale_page.RESULT.read_text())
+    page = scale_page.PAGE.read_text()
+    assert scale_page.filled(page, told) == page, "run python -m benchmarks.scale_page: scale.json is newer"
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    told = json.loads(scale_page.RESULT.read_text())
+    with pytest.raises(ValueError, match="has no marks for control"):
+        scale_page.filled("nothing", told)

@@ -52,9 +52,9 @@ def test_vectors_have_the_rows_of_the_log(tmp_path: Path) -> None:
     assert rows is not None and whole is not None and isinstance(whole.records, Vectors)
     assert whole.records.batch.to_pylist() == rows.records
     for cut in range(1, 9):
-        pieces = [reader.read(0, cut), reader.read(cut, 100)]
-        assert join([piece.records for piece in pieces if piece]).encode() == whole.records.encode()
-        assert [len(piece.records) for piece in pieces if piece] == [cut, 9 - cut]
+        pieces: list[Any] = [reader.read(0, cut), reader.read(cut, 100)]
+        assert join([piece.records for piece in pieces]).encode() == whole.records.encode()
+        assert [len(piece.records) for piece in pieces] == [cut, 9 - cut]
 
 
 def test_a_column_that_vectors_cannot_hold_is_named(tmp_path: Path) -> None:

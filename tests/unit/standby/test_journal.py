@@ -25,6 +25,30 @@ def test_decisions_come_back_in_order(tmp_path: Path) -> None:
     again.close()
 
 
+def test_completed_checkpoints_do_not_pile_up(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for epoch in range(1, 6):
+        journal.append([{"kind": "phase", "at": epoch}, {"kind": "checkpoint", "epoch": epoch}])
+    journal.close()
+    again = Journal(tmp_path)
+    assert [record["epoch"] for record in again.records() if record["kind"] == "checkpoint"] == [4, 5]
+    again.append([{"kind": "checkpoint", "epoch": 6}])
+    again.close()
+    last = Journal(tmp_path)
+    told = [record.get("epoch", record.get("at")) for record in last.records()]
+    assert told == [1, 2, 3, 4, 5, 5, 6], "everything else stays, in its order"
+    last.close()
+
+
+def test_a_record_that_is_none_is_damage(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([{"kind": "ended"}])
+    journal._store.execute("INSERT INTO decisions (body) VALUES (?)", (b"\x01",))
+    with pytest.raises(CorruptData, match="is damaged"):
+        journal.records()
+    journal.close()
+
+
 def test_a_second_supervisor_is_refused_in_one_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     with pytest.raises(PipelineError, match="another supervisor") as refused:
