@@ -17,6 +17,9 @@ from causal.events import CheckpointAsked, CheckpointCompleted, Event, Inquired,
 from causal.rollback import Rollback, read_rollback
 from causal.topology import Topology
 
+PEERS_AGAIN_NS = 400_000_000
+"""How often a beat repeats whom the task was introduced to; among many neighbours that is most of a beat."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -147,6 +150,7 @@ class Membership:
         self._followed: int | None = None
         self._acked: list[Any] | None = None
         self._peers: dict[str, tuple[str, int]] = {}
+        self._peers_due_ns = 0
 
     @property
     def name(self) -> str | None:
@@ -190,8 +194,10 @@ class Membership:
             "rollback": vitals.rollback,
             "lost": vitals.lost,
             "checked": list(vitals.checked),
-            "peers": {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()},
         }
+        if now_ns >= self._peers_due_ns:
+            self._peers_due_ns = now_ns + PEERS_AGAIN_NS
+            facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
         return [Tell("beat", facts)]
 
     def _reported(self, event: Reported) -> list[Act]:
@@ -218,7 +224,7 @@ class Membership:
         files = _files(told)
         self._followed = None
         self._acked = [told["epoch"], [list(file) for file in files]] if files else None
-        self._peers = {}
+        self._peers, self._peers_due_ns = {}, 0
         acts: list[Act] = [
             Begin(task, self.incarnation, told["epoch"], files, read_rollback(told.get("rollback"))),
         ]
@@ -232,6 +238,7 @@ class Membership:
         if not self.serving or self._peers.get(name) == where:
             return []
         self._peers[name] = where
+        self._peers_due_ns = 0
         index = self._index(name)
         introduced = Feed(PeerAt(index, told["incarnation"], told["endpoint"].startswith("tcp")))
         if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
@@ -241,6 +248,7 @@ class Membership:
     def _peer_down(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
         if self.serving:
             self._peers[told["task"]] = ("", told["incarnation"])
+            self._peers_due_ns = 0
         return self._feed(PeerDown(self._index(told["task"]), told["incarnation"]))
 
     def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:

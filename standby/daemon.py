@@ -156,7 +156,10 @@ class Daemon:
             case RemoveFiles():
                 sweep(self._job, effect)
             case Answer(to, body):
-                self._send(to.encode(), encode(dict(body)))
+                told = encode(dict(body))
+                if len(told) > MESSAGE_BYTES_MAX:
+                    told = encode({"kind": "answer", "ok": False, "error": "too long for a message; read status.json"})
+                self._send(to.encode(), told)
             case Note(line):
                 _log.info("%s", line)
             case EndJob(status, reason):

@@ -34,8 +34,9 @@ class Beat:
     """Number of the last decision about lost determinants that it has acted on."""
     lost: tuple[Extent, ...] = ()
     """How far it could collect those of its own logs of which others depend on more; it waits for a decision."""
-    peers: Mapping[str, int] = field(default_factory=dict)
-    """The incarnation of each neighbour that it was told of; negative where it was told that it is down."""
+    peers: Mapping[str, int] | None = None
+    """The incarnation of each neighbour that it was told of; negative where it was told that it is down.  None for
+    nothing new."""
     checked: tuple[int, str] = (0, "")
     """Epochs performed again as a standby and found the same; what was found that was not."""
 
