@@ -30,7 +30,7 @@ BENCHMARKS = {
     "torture": torture,
 }
 
-PLACES = ("--json", "--keep", "--venvs", "--charts")
+PLACES = ("--json", "--keep", "--venvs", "--charts", "--add")
 """Options that say where something is written."""
 
 

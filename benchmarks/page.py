@@ -29,8 +29,9 @@ def table(told: Mapping[str, Any]) -> str:
     libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
     wide = any("p99" in each for each in told["figures"].values())
     names = ("median", "p90", "p99", "min", "max") if wide else ("median", "min", "max")
+    commands = dict.fromkeys(f"`{each['command']}`" for each in told.get("pairs", [told]))
     where = (
-        f"`{told['command']}`: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
+        f"{', '.join(commands)}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
         f" {machine['system']}; Python {versions['python']}, {libraries}."
     )
     if "pairs" in told:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measured import figure, result
+from benchmarks.measured import figure, machine, result
 from benchmarks.peers import checks, table, venvs
 from benchmarks.peers.launched import LATE, Usage, launch
 from benchmarks.runs import RunFailed
@@ -55,6 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=float, default=240.0, help="seconds after which a run is given up (%(default)s)"
     )
+    parser.add_argument(
+        "--add", type=Path, action="append", default=[], metavar="FILE", help="keep what it has and is not measured now"
+    )
     parser.add_argument("--venvs", type=Path, default=venvs.default_place(), help="where peers live (%(default)s)")
 
 
@@ -79,8 +82,11 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     """Run all pairs; returns the common form, with `pairs`, one per workload and peer.
 
     `failed`: a run of ours did not end well, or its output was wrong.
+
+    Raises:
+        RunFailed: a file of `--add` is none that fits.
     """
-    pairs = []
+    pairs, kept = [], earlier(options)
     for name in options.peer:
         peer = venvs.PEERS[name]
         try:
@@ -91,7 +97,9 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         for workload in options.workload:
             pair = _pair(workload, peer, python, options, tell) if python else {"rounds": 0, "problems": [reason]}
             version = peer.requirements[0].partition("==")[2]
-            pairs.append({"workload": workload, "peer": name, "version": version, **pair})
+            pairs.append({"workload": workload, "peer": name, "version": version, "command": command, **pair})
+    pairs += kept
+    pairs.sort(key=lambda pair: list(venvs.PEERS).index(pair["peer"]))
     figures = {
         f"{pair['workload']}.{pair['peer']}.{side}.{name}": each
         for pair in pairs
@@ -107,10 +115,31 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "parallelism": 2,
         "round_max_s": options.round_max,
         "checkpoint_interval_s": options.checkpoint_interval,
-        "requirements": {name: list(venvs.PEERS[name].requirements) for name in options.peer},
+        "requirements": {pair["peer"]: list(venvs.PEERS[pair["peer"]].requirements) for pair in pairs},
     }
     failed = any(pair.get("ours_failed", False) for pair in pairs)
     return result("peers", command, settings, figures, pairs=pairs, summary=summary(pairs), failed=failed)
+
+
+def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The pairs of `--add` files that are not measured now, each with the command that measured it.
+
+    Raises:
+        RunFailed: a file cannot be read, or is of another machine.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for path in options.add:
+        try:
+            told = json.loads(path.read_text())
+            pairs = {(pair["workload"], pair["peer"]): {"command": told["command"], **pair} for pair in told["pairs"]}
+        except (OSError, ValueError, KeyError) as problem:
+            raise RunFailed(f"--add {path} is no result of peers: {problem}") from problem
+        if told["machine"] != machine():
+            raise RunFailed(f"--add {path} was measured on another machine; measure it again on this one")
+        found |= pairs
+    return [
+        pair for (workload, peer), pair in found.items() if workload not in options.workload or peer not in options.peer
+    ]
 
 
 def summary(pairs: Sequence[Mapping[str, Any]]) -> str:

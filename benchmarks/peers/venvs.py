@@ -47,7 +47,7 @@ PEERS = {
         Peer("bytewax", ("bytewax==0.21.1",), 2_000_000, 1_790, 5_000, 3),
         Peer("pathway", ("pathway==0.33.0",), 1_000_000, 1_790, 5_000, 3),
         Peer("pyflink", ("apache-flink==2.3.0",), 100_000, 200, 5_000, 1, java=True),
-        Peer("spark", SPARK, 100_000, 200, 200, 1, java=True),
+        Peer("spark", SPARK, 100_000, 100, 200, 1, java=True),
         Peer("ray", ("ray==2.60.0",), 1_000_000, 1_790, 5_000, 3),
     )
 }

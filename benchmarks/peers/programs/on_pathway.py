@@ -126,7 +126,7 @@ class Feed:
     """Files in the directory that is read, each whole or not there."""
 
     def __init__(self, place: Path) -> None:
-        self._place, self._made = place, 0
+        self._place, self._made, self.first = place, 0, 0
         (place / "in").mkdir()
 
     def put(self, column: str, values: Iterable[Any]) -> None:
@@ -137,8 +137,8 @@ class Feed:
         self._made += 1
 
     def pace(self, records: int, rate: float) -> None:
-        """Numbers when they are due, in a file every `FEED_S`."""
-        began_s, given = time.time(), 0
+        """Numbers when they are due, in a file every `FEED_S`; `first` of them are there already."""
+        began_s, given = time.time(), self.first
         while given < records:
             due = min(records, int((time.time() - began_s) * rate))
             if due > given:
@@ -182,12 +182,14 @@ def _seen_bytes(place: Path) -> int:
 def _failover(place: Path, asked: dict[str, Any], feed: Feed) -> dict[str, Any]:
     port = 20000 + os.getpid() % 20000
     running = start(place, 1, port)
-    feeding = threading.Thread(target=feed.pace, args=(asked["records"], asked["rate"]))
-    feeding.start()
+    feed.first = 1
+    feed.put("q", [0])  # the clock of the others runs from the moment when it is up
     while not _seen_bytes(place):
         if running.poll() is not None:
             raise RuntimeError(f"pathway ended with status {running.returncode} before its first output")
         time.sleep(0.005)
+    feeding = threading.Thread(target=feed.pace, args=(asked["records"], asked["rate"]))
+    feeding.start()
     time.sleep(asked["kill_after_s"])
     victim = descendants(running.pid)[-1]
     killed_s = time.time()

@@ -195,6 +195,7 @@ def pair(**more: Any) -> dict[str, Any]:
         "workload": "count",
         "peer": "bytewax",
         "version": "1.2",
+        "command": "python -m benchmarks peers",
         "rounds": 1,
         "problems": [],
         "given": {"ours": {"records": 20}, "theirs": {"records": 10}},
@@ -311,6 +312,30 @@ def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
         (told,) = json.loads((tmp_path / "told.json").read_text())["pairs"]
         assert told["problems"] == ["3 keys are wrong"] * bool(programs)
         assert told["rounds"] == (0 if programs else 3)
+
+
+def test_what_was_measured_earlier_is_kept_beside_what_is_measured_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
+    monkeypatch.setattr(comparison, "run", lambda *_: ({"rps": 10.0}, {"guarantee": "some", "per_record": True}))
+    before, now = tmp_path / "before.json", tmp_path / "now.json"
+    assert main(["peers", "--peer", "ray", "--workload", "count,index", "--json", str(before)]) == 0
+    given = ["peers", "--peer", "bytewax,ray", "--workload", "count", "--add", str(before), "--json", str(now)]
+    assert main(given) == 0
+    told = json.loads(now.read_text())
+    commands = {(pair["peer"], pair["workload"]): pair["command"] for pair in told["pairs"]}
+    assert commands == {
+        ("bytewax", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
+        ("ray", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
+        ("ray", "index"): "python -m benchmarks peers --peer ray --workload count,index",
+    }
+    assert all(f"`{command}`" in page.table(told) for command in commands.values())
+    before.write_text(json.dumps({**json.loads(before.read_text()), "machine": {}}))
+    assert main(given) == 1
+    before.write_text("{}")
+    assert main(given) == 1
+    assert "another machine" in capsys.readouterr().err
 
 
 def test_every_peer_is_pinned_and_has_a_program() -> None:
