@@ -40,7 +40,8 @@ def draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> Path:
         labels: list[str] = []
         for name, head in columns:
             peers, ratios = bars(pairs, workload, name)
-            panel.barh(range(len(labels), len(labels) + len(peers)), ratios, label=head)
+            places = range(len(labels), len(labels) + len(peers))
+            panel.barh(places, [ratio - 1 for ratio in ratios], left=1, label=head)
             labels += peers
         panel.set(xscale="log", title=f"{workload}: ours ÷ peer (right of 1: ours is ahead)")
         panel.set_yticks(range(len(labels)), labels)

@@ -17,8 +17,8 @@ from benchmarks.peers.programs import inputs
 Event = tuple[float, int, int]
 """(when a reader could see the row, number, count of its key)"""
 
-LATE_S = 1.0
-"""How long after the kill output of the killed stage may still come that had left it before."""
+LATE_S = 0.25
+"""How long after the kill output of the killed stage may still come that had left it before, unless a program says."""
 
 
 class WrongOutput(ValueError):
@@ -146,10 +146,12 @@ def account(events: Iterable[Event], records: int, per_record: bool) -> dict[str
     }
 
 
-def gap_ms(events: Sequence[Event], killed_s: float, killed_keys: Collection[int] | None) -> float:
+def gap_ms(
+    events: Sequence[Event], killed_s: float, killed_keys: Collection[int] | None, late_s: float = LATE_S
+) -> float:
     """Milliseconds from the kill to the first new row of the killed stage.
 
-    Only keys of that stage count (None: all).  What had left it before may still become visible for `LATE_S`; the
+    Only keys of that stage count (None: all).  What had left it before may still become visible for `late_s`; the
     stage is back at the end of the longest silence that begins until then, with the first number that is new.
 
     Raises:
@@ -162,7 +164,7 @@ def gap_ms(events: Sequence[Event], killed_s: float, killed_keys: Collection[int
     silences = [
         (after[0] - before[0], after[0])
         for before, after in zip(own, own[1:])
-        if after[0] > killed_s and before[0] < killed_s + LATE_S
+        if after[0] > killed_s and before[0] < killed_s + late_s
     ]
     if not silences:
         raise WrongOutput("the killed stage put nothing out after it was killed")

@@ -252,7 +252,7 @@ def judged(place: Path, asked: Mapping[str, Any], told: Mapping[str, Any], usage
     """
     if asked["workload"] == "failover":
         events = checks.read_events(place)
-        gap = checks.gap_ms(events, told["killed_s"], told["killed_keys"])
+        gap = checks.gap_ms(events, told["killed_s"], told["killed_keys"], told.get("late_s", checks.LATE_S))
         counted = checks.account(events, told.get("records", asked["records"]), told["per_record"])
         return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
     count = asked["workload"] == "count"

@@ -28,6 +28,8 @@ from benchmarks.peers.programs import inputs
 FILES = 2
 UP_S, FIRST_S = 90.0, 120.0
 LOOK_S = 0.003
+COMMIT_LATE_S = 2.0
+"""What a checkpoint covers may be committed that long after the kill."""
 _OPENED = (
     "java.lang java.net java.io java.nio sun.nio.ch java.lang.reflect java.text java.time java.util"
     " java.util.concurrent java.util.concurrent.atomic java.util.concurrent.locks"
@@ -198,7 +200,12 @@ def _failover(cluster: Cluster, client: subprocess.Popen[bytes], place: Path, ki
     watch.ended.set()
     watch.join()
     watch.write(place)
-    return {"killed_s": killed_s, "killed": "the TaskManager of the counting stage", "killed_keys": None}
+    return {
+        "killed_s": killed_s,
+        "killed": "the TaskManager of the counting stage",
+        "killed_keys": None,
+        "late_s": COMMIT_LATE_S,
+    }
 
 
 def main() -> int:

@@ -122,6 +122,12 @@ def test_the_gap_is_from_the_kill_to_the_first_new_row() -> None:
     )
 
 
+def test_a_later_pause_is_not_the_gap() -> None:
+    rows = [(1 + i / 100 + 0.1 * (i >= 100) + 0.2 * (i >= 170), i, 1) for i in range(300)]
+    assert checks.gap_ms(rows, 1.995, None) == pytest.approx(105)
+    assert checks.gap_ms(rows, 1.995, None, late_s=2.0) > 800
+
+
 def test_other_keys_do_not_shorten_the_gap() -> None:
     rows = [(1 + i / 100 + (i > 100) / 200, i, 1) for i in range(300) if i % 2 or not 100 <= i < 150]
     assert checks.gap_ms(rows, 2.0, range(0, inputs.KEYS, 2)) == pytest.approx(505)
