@@ -62,6 +62,8 @@ class Figures:
         kind = record["kind"]
         if kind == "gone" and record["task"]:
             self._retire(record["task"], record["incarnation"], record["counters"])
+        elif kind == "phase" and "counters" in record:  # it may end before a later supervisor hears of it
+            self.told(record["task"], record["incarnation"], record["counters"], record["last_output_ns"])
         elif kind == "rolled_back":
             for task in record["tasks"]:
                 if task in self._living:

@@ -201,20 +201,20 @@ class Supervision:
         if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
             self._outbox.decide("first_record", at_ns=event.first_record_ns)
         if event.state == "finished" and not seat.finished:
-            self._finished(seat, event.incarnation, self._now_ns)
+            self._finished(seat, event)
 
     def _phase(self, event: events.Phase) -> None:
         seat = self._present(event.slot, event.task, event.incarnation)
         if seat is None:
             return
-        if event.phase == "finished":
-            if not seat.finished:
-                self._finished(seat, event.incarnation, event.at_ns)
-        elif self.timeline.of(seat.name, event.incarnation) is not None:
+        # That a task has finished is taken from its beat, which has its last figures.
+        if event.phase != "finished" and self.timeline.of(seat.name, event.incarnation) is not None:
             self._journal_phase(event.phase, seat, event.incarnation, event.at_ns, event.detail)
 
-    def _finished(self, seat: Seat, incarnation: int, at_ns: int) -> None:
-        self._journal_phase("finished", seat, incarnation, at_ns, None)
+    def _finished(self, seat: Seat, event: events.Beat) -> None:
+        facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": self._now_ns, "detail": None}
+        last = {"counters": dict(event.counters), "last_output_ns": event.last_output_ns}
+        self._outbox.decide("phase", phase="finished", **facts, **last)
         self._stop_if_finished()
 
     def _stop_if_finished(self) -> None:

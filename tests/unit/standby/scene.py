@@ -132,6 +132,10 @@ class Scene:
     def phase(self, task: str, phase: str, detail: int | None = None) -> list[fx.Effect]:
         return self.step(events.Phase(self.slot_of(task), task, self.incarnation_of(task), phase, self.now, detail))
 
+    def finish(self, task: str, **told: Any) -> list[fx.Effect]:
+        """A task has finished: it says so, and then beats with its last figures."""
+        return self.phase(task, "finished") + self.beat(self.slot_of(task), state="finished", **told)
+
     def checkpoint(self) -> list[fx.Effect]:
         """Let the interval pass and every task acknowledge."""
         epoch = self.supervision.coordinator.complete + 1

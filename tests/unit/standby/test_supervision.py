@@ -208,9 +208,9 @@ def test_a_failure_told_by_a_process_that_has_been_replaced_is_ignored() -> None
 
 def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_its_last() -> None:
     scene = running()
-    scene.phase("read/0", "finished")
+    scene.finish("read/0")
     assert scene.supervision.stopping is None
-    heard = scene.phase("out/0", "finished")
+    heard = scene.finish("out/0")
     assert len(sent(heard, "stop")) == 6 and not of(heard, fx.EndJob)
     scene.beat(scene.slot_of("out/0"), counters={"records_out": 7})
     for slot in list(scene.living):
@@ -224,7 +224,7 @@ def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_it
 
 def test_processes_that_do_not_end_when_told_to_do_not_hold_up_the_end() -> None:
     scene = running()
-    scene.phase("out/0", "finished")
+    scene.finish("out/0")
     heard = scene.step(events.Tick(), 3001)
     assert of(heard, fx.EndJob) == [fx.EndJob(0, "")]
 
@@ -314,14 +314,23 @@ class TestRestart:
 
     def test_the_end_is_remembered(self) -> None:
         scene = running()
-        scene.phase("out/0", "finished")
+        scene.finish("out/0")
         scene.step(events.Tick(), 3001)
         scene.restart()
         assert of(scene.said, fx.EndJob) == [fx.EndJob(0, "")]
 
+    def test_figures_of_a_task_that_ended_while_nobody_listened_are_kept(self) -> None:
+        """Found by the simulator (seed 22966): the supervisor died with the stop on its way."""
+        scene = running()
+        scene.finish("out/0", counters={"records_out": 7}, last_output_ns=5)
+        assert scene.supervision.stopping == (0, "")
+        scene.restart()
+        view = scene.supervision.view()
+        assert view["tasks"][-1]["figures"]["records_out"] == 7 and view["last_output_ns"] == 5
+
     def test_a_stop_under_way_goes_on(self) -> None:
         scene = running()
-        scene.phase("out/0", "finished")
+        scene.finish("out/0")
         scene.restart()
         heard = scene.beats(1)
         assert len(sent(heard, "stop")) >= 6 and not sent(heard, "promote")
