@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ SIZES = (10, 100, 1_000, 10_000)
 BLOCK_TASKS = 5
 BACKGROUND = frozenset(("beat", "agent_beat", "alive"))
 """Messages that come whatever happens."""
+CHECKPOINT = frozenset(("checkpoint", "snapshot", "completed"))
+"""Those of a checkpoint that happens to be due while a task fails."""
 DEPTHS = {"f1": 1, "f2": 2, "full": FULL_DEPTH}
 FAILURES = 5
+BEATS = 8
+"""Of each process, for the steady state: neighbours are named in each fourth of them."""
 
 SHAPES: dict[str, dict[int, Shape]] = {
     "depth": {depth: Shape(depth, 2) for depth in range(1, 9)},
@@ -42,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--cpu-max", type=float, default=60.0, metavar="S", help="of the supervisor per size (default: %(default)s)"
     )
     parser.add_argument(
-        "--records", type=int, default=32_000, help="per graph, at least ten reads per source (default: %(default)s)"
+        "--records", type=int, default=16_000, help="per graph, at least ten reads per source (default: %(default)s)"
     )
     parser.add_argument("--batch", type=int, default=100, help="records per read (default: %(default)s)")
     parser.add_argument("--charts", type=Path, metavar="DIRECTORY", help="draw charts there (extra: bench)")
@@ -102,34 +107,34 @@ def _data(shape: Shape, depth: int, options: argparse.Namespace) -> dict[str, fl
 
 def control(tasks: int, cpu_s_max: float) -> dict[str, float]:
     """Figures of one control plane, by phase: start, steady state, a checkpoint, failures, a new supervisor."""
-    plane = ControlPlane(blocks(tasks // BLOCK_TASKS), cpu_s_max)
     told: dict[str, float] = {}
-    with plane.phase() as tally:
-        plane.start()
-    told |= _per_task("start", tally, tasks)
-    told["start_journal_bytes_per_task"] = tally.journal_bytes / tasks
-    plane.checkpoint()
-    plane.quiet()
-    gc.collect()
-    gc.freeze()  # the workers that are simulated here are no burden of a supervisor's garbage collector
-    try:
-        told |= _running(plane, tasks)
-    finally:
-        gc.unfreeze()
+    with closing(ControlPlane(blocks(tasks // BLOCK_TASKS), cpu_s_max)) as plane:
+        with plane.phase() as tally:
+            plane.start()
+        told |= _per_task("start", tally, tasks)
+        told["start_journal_bytes_per_task"] = tally.journal_bytes / tasks
+        plane.checkpoint()
+        plane.quiet()
+        gc.collect()
+        gc.freeze()  # the workers that are simulated here are no burden of a supervisor's garbage collector
+        try:
+            told |= _running(plane, tasks)
+        finally:
+            gc.unfreeze()
     return told
 
 
 def _running(plane: ControlPlane, tasks: int) -> dict[str, float]:
     told: dict[str, float] = {}
     with plane.phase() as tally:
-        for _ in range(1000 // plane.config.heartbeat_ms if tasks <= 1000 else 3):
+        for _ in range(BEATS if tasks <= 1000 else BEATS // 2):
             plane.beats()
     beats = tally.messages["beat"] / 2 / tasks * plane.config.heartbeat_ms / 1000
     told |= {f"{name}_s": value / beats for name, value in _per_task("steady", tally, tasks, all_kinds=True).items()}
     told["step_us"] = tally.cpu_ns / tally.steps / 1e3
     told["beat_bytes"] = tally.bytes["beat"] / tally.messages["beat"]
     told["agent_beat_bytes_per_task"] = tally.bytes["agent_beat"] / tally.messages["agent_beat"] / tasks
-    plane.quiet()
+    plane.checkpoint()  # so that the next one begins in the phase that is looked at
     with plane.phase() as tally:
         plane.checkpoint()
     told |= _per_task("checkpoint", tally, tasks)
@@ -141,6 +146,7 @@ def _running(plane: ControlPlane, tasks: int) -> dict[str, float]:
     with plane.phase() as tally:
         told["status_bytes_per_task"] = plane.status_bytes() / tasks
     told["status_cpu_us_per_task"] = tally.cpu_ns / tasks / 1e3
+    told["journal_kept_bytes_per_task"] = plane.journal_bytes() / tasks
     with plane.phase() as tally:
         plane.restart()
     told["restart_cpu_us_per_task"] = tally.cpu_ns / tasks / 1e3
@@ -156,8 +162,8 @@ def _failing(plane: ControlPlane) -> dict[str, float]:
         plane.quiet()
         with plane.phase() as tally:
             plane.fail(names[number % len(names)])
-        total["messages"] += _sum(tally.messages)
-        total["bytes"] += _sum(tally.bytes)
+        total["messages"] += _of_failure(tally.messages)
+        total["bytes"] += _of_failure(tally.bytes)
         total["journal_bytes"] += tally.journal_bytes
         promoting_ns.append(plane.promotion_ns)
     told = {f"failure_{name}": value / FAILURES for name, value in total.items()}
@@ -176,15 +182,24 @@ def _sum(kinds: Mapping[str, int], all_kinds: bool = False) -> int:
     return sum(count for kind, count in kinds.items() if all_kinds or kind not in BACKGROUND)
 
 
+def _of_failure(kinds: Mapping[str, int]) -> int:
+    return sum(count for kind, count in kinds.items() if kind not in BACKGROUND | CHECKPOINT)
+
+
 def neighbours(width: int) -> dict[str, float]:
     """The control plane of three layers of `width` tasks, all to all."""
-    plane = ControlPlane(layered((width, width, width)))
-    with plane.phase() as tally:
-        plane.start()
-    told = {"start_messages_per_task": _sum(tally.messages) / (3 * width)}
-    with plane.phase() as tally:
-        plane.beats()
-    told["beat_bytes"] = tally.bytes["beat"] / tally.messages["beat"]
-    with plane.phase() as tally:
-        plane.fail("l1/0")
-    return {**told, "failure_messages": float(_sum(tally.messages)), "failure_bytes": float(_sum(tally.bytes))}
+    with closing(ControlPlane(layered((width, width, width)))) as plane:
+        with plane.phase() as tally:
+            plane.start()
+        told = {"start_messages_per_task": _sum(tally.messages) / (3 * width)}
+        with plane.phase() as tally:
+            for _ in range(BEATS):
+                plane.beats()
+        told["beat_bytes"] = tally.bytes["beat"] / tally.messages["beat"]
+        with plane.phase() as tally:
+            plane.fail("l1/0")
+    return {
+        **told,
+        "failure_messages": float(_of_failure(tally.messages)),
+        "failure_bytes": float(_of_failure(tally.bytes)),
+    }

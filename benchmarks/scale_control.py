@@ -2,19 +2,21 @@
 of every worker, with the real encoding of every message between them and virtual time.
 
 Nothing is simulated of what is measured: messages go through `standby.control` and `causal.values` in both
-directions, decisions through the encoding of the journal.  There is no data plane: a task has a snapshot as soon
+directions, decisions into a journal on disk.  There is no data plane: a task has a snapshot as soon
 as its job's sources have been told of the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import RunFailed
@@ -28,6 +30,7 @@ from standby import effects as fx
 from standby import events
 from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox, pack
+from standby.journal import Journal
 from standby.supervision import Supervision
 
 MS = 1_000_000
@@ -104,7 +107,7 @@ class Worker:
 
 
 class ControlPlane:
-    """A supervisor, one agent and all workers of a job; `tally` counts since it was last renewed.
+    """A supervisor, one agent and all workers of a job; `tally` counts in the phase that goes on; to be closed.
 
     Raises (from every phase):
         RunFailed: the job does not get where it should, or CPU time is used up.
@@ -117,18 +120,27 @@ class ControlPlane:
         self.promotion_ns = 0
         """CPU time of the step that last sent a `promote`."""
         self.now_ns = SECOND_NS
-        self.journal: list[bytes] = []
         self.workers: dict[str, Worker] = {}
         self.dead: dict[str, int] = {}
         self._cpu_ns_left = int(cpu_s_max * 1e9)
         self._to_supervisor: deque[tuple[str, bytes]] = deque()
-        self._begin_life()
+        self._directory = tempfile.TemporaryDirectory(prefix="causal-scale-")
+        self._journal = Journal(Path(self._directory.name))
+        try:
+            self._begin_life()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """The journal goes."""
+        self._journal.close()
+        self._directory.cleanup()
 
     def _begin_life(self) -> None:
         self.supervision = Supervision(self.config, Blueprint(self.topology))
         self._inbox = Inbox()
-        records = tuple(decode(body) for body in self.journal)
-        self._take(lambda: events.Restored(records))
+        self._take(lambda: events.Restored(self._journal.records()))
 
     # -- the supervisor's process ----------------------------------------------------------------------
 
@@ -138,16 +150,16 @@ class ControlPlane:
         began_ns = time.thread_time_ns()
         event = event_of()
         effects = self.supervision.handle(event, self.now_ns) if event is not None else []
-        decided = [encode(dict(effect.record)) for effect in effects if isinstance(effect, fx.Journal)]
+        decided = [effect.record for effect in effects if isinstance(effect, fx.Journal)]
+        self._journal.append(decided)
         sent = [(e.slot, encode(dict(e.message)), e.message["kind"]) for e in effects if isinstance(e, fx.Send)]
         self.supervision.next_deadline()
         took_ns = time.thread_time_ns() - began_ns
         self._count(took_ns)
         if any(kind == "promote" for _, _, kind in sent):
             self.promotion_ns = took_ns
-        self.journal += decided
         self.tally.decisions += len(decided)
-        self.tally.journal_bytes += sum(map(len, decided))
+        self.tally.journal_bytes += sum(len(encode(dict(record))) for record in decided)
         for slot, data, kind in sent:
             self._counted(kind, data)
             if slot in self.workers:
@@ -293,9 +305,11 @@ class ControlPlane:
         """One checkpoint, from the first source that is told to the last standby that has it."""
         coordinator = self.supervision.coordinator
         epoch = coordinator.complete + 1
-        while not any(worker.epoch_asked == epoch for worker in self.workers.values()):
-            self.now_ns += 50 * MS
+        if not coordinator.under_way:
+            self.now_ns = max(self.now_ns, coordinator.deadline_ns() or 0)
             self._take(events.Tick)
+        if not any(worker.epoch_asked == epoch for worker in self.workers.values()):
+            raise RunFailed(f"no source of the control plane was told of checkpoint {epoch}")
         for slot, worker in list(self.workers.items()):
             if worker.membership.serving:
                 worker.vitals = Vitals("running", epoch, COUNTERS, SECOND_NS, SECOND_NS)
@@ -327,8 +341,14 @@ class ControlPlane:
 
     def restart(self) -> None:
         """Kill the supervisor and start another one on its journal; every worker beats to it once."""
+        self._journal.close()
+        self._journal = Journal(Path(self._directory.name))
         self._begin_life()
         self.beats()
+
+    def journal_bytes(self) -> int:
+        """What a new supervisor would read."""
+        return sum(len(encode(dict(record))) for record in self._journal.records())
 
     def status_bytes(self) -> int:
         """Length of `status.json`, made as the supervisor makes it."""
