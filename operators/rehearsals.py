@@ -5,8 +5,9 @@ For `causal run --check`.  What differs, or cannot be repeated, is nondeterminis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
@@ -18,8 +19,10 @@ from causal.rehearsal import CURE, rehearse
 from causal.shell.clock import RealLive
 from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
+from causal.values import decode, encode
 from operators.image import Image
 from operators.plan import Plan
+from operators.state import read_part
 
 KEYS_PER_STEP = 10_000
 
@@ -77,14 +80,32 @@ class Rehearsals:
                 f"{name}, epoch {image.cut.epoch}: performed again from its own log, its state is another one; {CURE}"
             )
 
-    def _canonical(self, task: int, chain: Chain) -> list[bytes]:
-        """The state as a restored chain writes it: how it grew does not show."""
+    def _canonical(self, task: int, chain: Chain) -> list[Any]:
+        """The state as a restored chain writes it, its keys in order: how it grew does not show."""
         again = self._plan.chain(task)
         again.restore(_whole(chain))
-        return _whole(again)
+        return [_ordered(part) for part in _whole(again)]
 
     def _recording(self, snapshot: str) -> Path:
         return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
+
+
+def _ordered(part: bytes) -> Any:
+    header, tables = read_part(part)
+    if header is not None:
+        return encode(header)
+    return {name: sorted(_entries(fragments)) for name, fragments in tables.items()}
+
+
+def _entries(fragments: Iterable[bytes]) -> Iterator[bytes]:
+    """A table's fragment is [keys, values, gone]; any other form is kept as it is."""
+    for fragment in fragments:
+        told = decode(fragment)
+        if type(told) is list and len(told) == 3 and all(type(each) is list for each in told):
+            yield from (encode([key, value]) for key, value in zip(told[0], told[1], strict=True))
+            yield from (encode([key]) for key in told[2])
+        else:
+            yield fragment
 
 
 def _whole(chain: Chain) -> list[bytes]:

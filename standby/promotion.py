@@ -90,8 +90,10 @@ class Promotion:
 
     def roll_back(self, now_ns: int, outbox: Outbox) -> None:
         """A task has failed and nobody holds its determinants: all go back to the last complete checkpoint."""
+        if not self._together:
+            return
         for slot in list(self._roster.slots.values()):
-            if self._together and slot.state in (SlotState.SERVING, SlotState.ASSIGNED):
+            if slot.state in (SlotState.SERVING, SlotState.ASSIGNED):
                 self.kill(slot, ROLLBACK, now_ns, outbox)
 
     def _candidate(self, seat: Seat) -> Slot | None:

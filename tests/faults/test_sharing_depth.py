@@ -18,7 +18,7 @@ ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
 
 
 def begin(start: Start, directory: Path, depth: str) -> Job:
-    told = [f"out={directory / 'rows'}", f"count={COUNT}"]
+    told = [f"out={directory / 'rows'}", f"count={COUNT}", f"gate={directory / 'gate'}"]
     settings = [part for setting in told for part in ("--set", setting)]
     job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "60")
     job.until_warm(records=200, checkpoints=0)
@@ -50,6 +50,7 @@ def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: i
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, max(1, dead - 1))]
     for tasks in groups:
         kill_together(job, tasks)
+    (tmp_path / "gate").touch()
     report = job.finish_well()
     recovered = [recovery["task"] for recovery in report["recoveries"]]
     assert sorted(recovered) == sorted(task for tasks in groups for task in tasks)
@@ -62,6 +63,7 @@ def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
     """b and c die, which held what b was told: d and out depend on that and go back, read and a do not."""
     job = begin(start, tmp_path, "1")
     kill_together(job, ("b/0", "c/0"))
+    (tmp_path / "gate").touch()
     report = job.finish_well()
     back = {recovery["task"]: recovery["why"] for recovery in report["recoveries"] if recovery["mode"] == "rollback"}
     assert {"d/0", "out/0"} <= set(back) and not {"read/0", "a/0"} & set(back), back

@@ -5,13 +5,16 @@ The last one links every row to the row before it, so what was visible cannot be
 
 from __future__ import annotations
 
+import sys
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import HeldSource
 
 
 class Link(Operator):
@@ -31,7 +34,7 @@ def numbered(partition: int, position: int) -> dict[str, Any]:
     return {"i": position, "hash": ""}
 
 
-stream = pipeline.source("read", GeneratedSource(numbered, count=int(settings["count"]), rate=400.0))
+stream = pipeline.source("read", HeldSource(numbered, int(settings["count"]), 400.0, Path(settings["gate"])))
 for name in ("a", "b", "c", "d"):
     stream = stream.key_by(lambda record: 0).process(name, Link())
 stream.sink("out", JsonLinesSink(Path(settings["out"])))

@@ -161,6 +161,12 @@ def test_a_launched_run_counts_what_it_started_and_leaves_nothing(tmp_path: Path
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_the_line_that_names_an_error_is_told() -> None:
+    assert launched.blamed("started\nValueError: 3 is odd\n\nWARN bye\n") == "ValueError: 3 is odd"
+    assert launched.blamed("a\nno Error here\n") == "no Error here"
+    assert launched.blamed("") == "it said nothing"
+
+
 def test_a_run_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     usage = launched.launch([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path, 0.5, os.environ)
     assert usage.status == launched.LATE
