@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from typing import Any
 SAMPLE_S, LOOK_S = 0.25, 0.01
 LATE, UNKNOWN = 124, 127
 _SUBREAPER, _PARENT_DEATH = 36, 1
+_NAMES_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -40,7 +42,7 @@ class Usage:
     cpu_by_s: list[tuple[float, float]]
     """(moment, CPU seconds of all processes until then), every `SAMPLE_S`."""
     said: str
-    """The last line of what it wrote to standard output or error."""
+    """The last line of what it wrote to standard output or error, of those that name an error if there are any."""
 
     def cpu_since(self, moment_s: float) -> float:
         """CPU seconds from a moment to the end of all processes, interpolated between samples."""
@@ -60,13 +62,18 @@ def launch(command: Sequence[str], place: Path, limit_s: float, environment: Map
     with open(place / "output.log", "ab") as log:
         given = [sys.executable, "-m", __spec__.name, str(figures), str(limit_s), *command]
         subprocess.run(given, cwd=root, env=dict(environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    lines = (place / "output.log").read_text(errors="replace").strip().splitlines()
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    said = blamed((place / "output.log").read_text(errors="replace"))
     if not figures.exists():
         return Usage(UNKNOWN, time.time(), 0.0, 0.0, 0.0, [], said)
     told: dict[str, Any] = json.loads(figures.read_text())
     told["cpu_by_s"] = [(at, cpu) for at, cpu in told["cpu_by_s"]]
     return Usage(said=said, **told)
+
+
+def blamed(output: str) -> str:
+    """The line that says best why a program ended: the last that names an error, else the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    return ([line for line in lines if _NAMES_ERROR.match(line)] or lines)[-1]
 
 
 def descendants(root: int) -> list[int]:
