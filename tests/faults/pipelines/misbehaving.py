@@ -29,6 +29,8 @@ class Misbehaving(Operator):
 
     def __init__(self) -> None:
         self.ticks = 0
+
+    def open(self, ctx: Any) -> None:
         if HOW == "thread":
             threading.Thread(target=self._tick, daemon=True).start()
 
