@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import PeerViolation
+from causal.rows import Rows, listed
 from causal.values import decode, encode_loosely
 from causal.vectors import Vectors
 
@@ -31,8 +32,9 @@ _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
 _PLAIN, _TUPLES, _VECTORS = b"\x00", b"\x01", b"\x02"
 """First byte of a body of records; `causal.columns` writes the whole of the last."""
+_NOTHING = _PLAIN + encode_loosely([])
 
-Records = list[Any] | Vectors
+Records = list[Any] | Rows | Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +70,36 @@ def stamp_of(chunk: Chunk) -> int:
     return stamp
 
 
-def encode_records(records: Sequence[Any] | Vectors) -> bytes:
-    """Equal records give equal bytes.  Rows of equal-length tuples, the common case, travel as columns, as do vectors.
+def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
+    """Equal records give equal bytes.  Tuples of one length, the common case, travel as columns, as do vectors.
 
     Raises:
         NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
     """
     if isinstance(records, Vectors):
         return records.encode()
-    if records and set(map(type, records)) == {tuple} and len(set(map(len, records))) == 1 and records[0]:
-        return _TUPLES + encode_loosely([list(column) for column in zip(*records)])
+    if isinstance(records, Rows):
+        return _TUPLES + encode_loosely(records.columns) if records else _NOTHING
+    if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
+        try:
+            columns = list(map(list, zip(*records, strict=True)))
+        except ValueError:  # of other lengths
+            return _PLAIN + encode_loosely(list(records))
+        return _TUPLES + encode_loosely(columns)
     return _PLAIN + encode_loosely(records if type(records) is list else list(records))
 
 
 def decode_records(body: bytes | memoryview) -> Any:
     """What `encode_records` was given: a list, or `Vectors`.
+
+    Raises:
+        PeerViolation: the bytes are not such a body.
+    """
+    return listed(decode_rows(body))
+
+
+def decode_rows(body: bytes | memoryview) -> Any:
+    """The same, but tuples of one length as `Rows`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -97,7 +114,7 @@ def decode_records(body: bytes | memoryview) -> Any:
         return value
     if not all(type(column) is list for column in value) or len(set(map(len, value))) != 1 or not value[0]:
         raise PeerViolation("a body of columns is not a list of lists of one length")
-    return list(zip(*value, strict=True))
+    return Rows(value)
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:

@@ -16,12 +16,13 @@ from typing import Any
 from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
 from causal.errors import CausalError, PipelineError, invariant
 from causal.ports import Output, Services
+from causal.rows import listed
 from causal.values import NotCarried, encode
 from causal.vectors import Vectors
 from operators.delivery import unite
 from operators.failures import NO_KEY, Failures
 from operators.ownership import own
-from operators.routing import Route, TurnRoute
+from operators.routing import DirectRoute, Route, TurnRoute
 from operators.stages import Ended, Stage
 from operators.state import ChainSnapshot, FragmentJob, read_part
 
@@ -35,6 +36,11 @@ class Branch:
     routes: list[Route] = field(default_factory=list)
     made: Any = field(default_factory=list)
     """What the stage gave last in this event, to find the place of a record that cannot travel."""
+
+    @property
+    def leaves_straight(self) -> bool:
+        """Whether all that the stage gives goes to channels as it is, never taken apart."""
+        return all(type(route) is DirectRoute for route in self.routes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +119,15 @@ class FusedChain:
         if records:
             stage = self._root.stage
             if channel.key_of is None or isinstance(records, Vectors):
-                self._spread(self._root, stage.run(records, None))
+                self._spread(self._root, stage.run(listed(records), None))
             else:
-                self._feed_keyed(records, channel.key_of)
+                self._feed_keyed(records if stage.takes_rows else listed(records), channel.key_of)
         outputs = self._end(origin_ns)
         if mark is not None:
             outputs += self._watermarks(input, mark)
         return outputs
 
-    def _feed_keyed(self, records: list[Any], key_of: Callable[[Any], Any]) -> None:
+    def _feed_keyed(self, records: Any, key_of: Callable[[Any], Any]) -> None:
         try:
             keys = self._keys = list(map(key_of, records))
             if len(keys) != len(records):
@@ -129,7 +135,7 @@ class FusedChain:
         except CausalError:
             raise
         except Exception as problem:
-            self._failures.stop(self._root.stage.name, records, problem)
+            self._failures.stop(self._root.stage.name, listed(records), problem)
         self._spread(self._root, self._root.stage.run(records, keys))
 
     def next_timer_ns(self) -> int | None:
@@ -188,6 +194,8 @@ class FusedChain:
         """Hand what a stage gave to its routes and to the stages fused behind it."""
         if not records:
             return
+        if branch.children or not branch.leaves_straight:
+            records = listed(records)
         branch.made = records
         for route in branch.routes:
             route.add(records, partial(self._unroutable, branch, route.target))
@@ -223,8 +231,9 @@ class FusedChain:
         except NotCarried:
             body = b""
         if not body or len(body) > self._record_bytes_max:
+            branch.made = listed(branch.made)
             places = iter(enumerate(branch.made))  # records are there in the same order, with others between them
-            records = [record for record in records if self._travels(branch, record, places)]
+            records = [record for record in listed(records) if self._travels(branch, record, places)]
             if not records:
                 return
             body = encode_records(records)

@@ -1,31 +1,35 @@
-"""The chunks of one delivery as one batch: a list of records, or `Vectors`."""
+"""The chunks of one delivery as one batch: a list of records, `Rows` or `Vectors`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from causal.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_records, stamp_of
+from causal.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_rows, stamp_of
 from causal.errors import OperatorFailed, invariant
+from causal.rows import Rows, listed
 from causal.values import NotCarried
 from causal.vectors import Vectors, join
 
 
 def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
-    """(all records, as list or `Vectors`, smallest origin that is known, highest watermark) of one delivery's chunks.
+    """(all records, smallest origin that is known, highest watermark) of one delivery's chunks.
+
+    Records are a list, `Rows` or `Vectors`.
 
     Raises:
         OperatorFailed: vectors whose columns are not those of the vectors before them.
     """
     if len(chunks) == 1 and chunks[0].kind == RECORDS:
-        return decode_records(chunks[0].body), chunks[0].origin_ns, None
+        return decode_rows(chunks[0].body), chunks[0].origin_ns, None
     pieces: list[Any] = []
     origin_ns, mark = 0, None
     for chunk in chunks:
         if chunk.kind == RECORDS:
-            pieces.append(decode_records(chunk.body))
+            pieces.append(decode_rows(chunk.body))
         elif chunk.kind == LISTED:
-            pieces.append(chunk.body)
+            # A copy: what an operator does to its batch must not reach the source's list.
+            pieces.append(chunk.body if isinstance(chunk.body, Vectors) else list(chunk.body))
         else:
             invariant(chunk.kind == WATERMARK, "a chain is given records and watermarks", kind=chunk.kind)
             stamp = stamp_of(chunk)
@@ -37,12 +41,20 @@ def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
 
 
 def _joined(pieces: list[Any]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
     if pieces and isinstance(pieces[0], Vectors):
         try:
             return join(pieces)
         except NotCarried as problem:
             raise OperatorFailed(f"a stream cannot be read: {problem}") from None
+    if pieces and all(type(piece) is Rows and len(piece.columns) == len(pieces[0].columns) for piece in pieces):
+        columns: list[list[Any]] = [list(column) for column in pieces[0].columns]
+        for piece in pieces[1:]:
+            for column, more in zip(columns, piece.columns, strict=True):
+                column += more
+        return Rows(columns)
     records: list[Any] = []
     for piece in pieces:
-        records += piece
+        records += listed(piece)
     return records

@@ -44,9 +44,9 @@ class DirectRoute:
     def __init__(self, target: str, ordinal: int) -> None:
         self.target = target
         self._ordinal = ordinal
-        self._batches: list[list[Any]] = []
+        self._batches: list[Any] = []
 
-    def add(self, records: list[Any], failed: Failed) -> None:
+    def add(self, records: Any, failed: Failed) -> None:
         self._batches.append(records)
 
     def drain(self) -> Buckets:

@@ -8,6 +8,7 @@ from typing import Any
 from causal.batch import ROWS, Chunk
 from causal.errors import CausalError
 from causal.ports import Output, Services
+from causal.rows import listed
 from causal.vectors import Vectors
 from operators.chain import Input
 from operators.delivery import unite
@@ -30,9 +31,10 @@ class SinkChain:
         """Nothing is to be opened: the store is the worker's."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        records, origin_ns, _ = unite(chunks)
-        if not records:
+        arrived, origin_ns, _ = unite(chunks)
+        if not arrived:
             return []
+        records = listed(arrived)
         try:
             rows = self._sink.encode_vectors(records) if isinstance(records, Vectors) else self._sink.encode(records)
         except CausalError:

@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.errors import CausalError
 from causal.ports import Services
+from causal.rows import Rows
 from causal.values import decode, encode
 from operators.failures import NO_KEY, Failures
 from operators.ownership import SCALARS, own
@@ -76,9 +77,11 @@ class Stage:
         parent: the stage whose output is this one's input; None for the first.
         traced: whether a fused stage follows, so that `source_of` may be asked.
         traces: whether `source_of` can tell; false where whole batches are worked on.
+        takes_rows: whether `run` may be given `Rows` for a list, when it is given keys.
     """
 
     traces = True
+    takes_rows = False
 
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
         self.name = name
@@ -87,8 +90,8 @@ class Stage:
         self.parent: Stage | None = None
         self.traced = False
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        """What the operator makes of a batch.  `keys` are those of the records, None without key_by."""
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        """What the operator makes of a batch: a list or `Rows`.  `keys` are the records', None without key_by."""
         return records
 
     def source_of(self, index: int) -> int:
@@ -240,20 +243,22 @@ class FlatMapStage(Stage):
 class CountStage(Stage):
     """`count(name)`: emits `(key, n)`, n being how many records of the key have come."""
 
+    takes_rows = True
+
     def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
         super().__init__(name, ordinal, failures)
         self._table = Table(name, name, key_groups, {}, drop_empty=False)
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
         keys = keys or []
         self._table.touch(keys)
         counts: dict[Any, int] = self._table.values
-        get, out = counts.get, list[Any]()
-        append = out.append
+        get, numbers = counts.get, list[int]()
+        append = numbers.append
         for key in keys:
             counts[key] = count = get(key, 0) + 1
-            append((key, count))
-        return out
+            append(count)
+        return Rows([keys, numbers])
 
     def tables(self) -> list[Table]:
         return [self._table]
@@ -275,7 +280,7 @@ class ReduceStage(Stage):
         super().__init__(name, ordinal, failures)
         self._fn = fn
         self._table = Table(name, name, key_groups, {}, drop_empty=False)
-        self._marks: list[int] = []
+        self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:
             self._begin_with = own
@@ -285,30 +290,32 @@ class ReduceStage(Stage):
             body = encode(initial)
             self._begin_with = lambda record: fn(decode(body), record)
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         keys = keys or []
         self._table.touch(keys)
         state, fn, begin_with = self._table.values, self._fn, self._begin_with
-        out, marks = list[Any](), list[int]()
+        totals, lost = list[Any](), list[int]()
+        append = totals.append
         rows = iter(records)
         pairs = zip(keys, rows, strict=True)
-        while len(marks) < len(records):
+        while len(totals) + len(lost) < len(records):
             try:
                 for key, record in pairs:
                     state[key] = total = fn(state[key], record) if key in state else begin_with(record)
-                    out.append((key, total if type(total) in SCALARS else own(total)))
-                    marks.append(len(out))
+                    append(total if type(total) in SCALARS else own(total))
             except CausalError:
                 raise
             except Exception as problem:
-                marks.append(len(out))
                 index = len(records) - length_hint(rows) - 1
+                lost.append(index)
                 self.failed(index, records[index], problem, keys[index])
-        self._marks = marks
-        return out
+        self._lost = lost
+        return Rows([without(keys, lost) if lost else keys, totals])
 
     def source_of(self, index: int) -> int:
-        return bisect_right(self._marks, index)
+        for lost in self._lost:
+            index += lost <= index
+        return index
 
     def tables(self) -> list[Table]:
         return [self._table]

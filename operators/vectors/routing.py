@@ -33,7 +33,7 @@ class VectorDirectRoute(DirectRoute):
 
     def drain(self) -> VectorBuckets:  # type: ignore[override]
         batches, self._batches = self._batches, []
-        return [(self._ordinal, _joined(batches, self.target))] if batches else []  # type: ignore[arg-type]
+        return [(self._ordinal, _joined(batches, self.target))] if batches else []
 
 
 class VectorTurnRoute(TurnRoute):

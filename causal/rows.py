@@ -1,0 +1,44 @@
+"""`Rows`: tuples of one length, kept as the columns in which they travel until somebody wants the tuples.
+
+A batch that is decoded, asked for its keys and counted, or that an operator makes as columns, need never
+be taken apart into tuples and put together again.  Never changed once made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from causal.errors import invariant
+
+
+class Rows:
+    """Rows of at least one column; iterating over them gives tuples.
+
+    Attributes:
+        columns: lists of one length, which belong to the rows from now on.
+    """
+
+    __slots__ = ("columns", "_listed")
+
+    def __init__(self, columns: Sequence[list[Any]]) -> None:
+        invariant(len(columns) > 0, "rows have a column")
+        self.columns = columns
+        self._listed: list[tuple[Any, ...]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*self.columns, strict=True) if self._listed is None else iter(self._listed)
+
+    def listed(self) -> list[tuple[Any, ...]]:
+        """The rows as tuples, the same ones whenever it is asked."""
+        if self._listed is None:
+            self._listed = list(zip(*self.columns, strict=True))
+        return self._listed
+
+
+def listed(records: Any) -> Any:
+    """Records as a list, if they are `Rows`; anything else as it is."""
+    return records.listed() if type(records) is Rows else records
