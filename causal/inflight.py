@@ -1,7 +1,8 @@
 """The in-flight log of one channel: what was sent since the last complete checkpoint, as the very bytes that went out.
 
-It can replay from any element position, forgets whole epochs when a checkpoint completes, and gives up
-memory by handing runs of entries to disk; an entry on disk keeps its place and loses only its payload.
+It can replay from any element position, small neighbours in one frame, forgets whole epochs when a checkpoint
+completes, and gives up memory by handing runs of entries to disk; an entry on disk keeps its place and loses only
+its payload.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from causal.errors import invariant
 
 SEGMENT_BYTES = 4 << 20
 """Payload bytes that go to disk together."""
+ORIGINS_APART_NS_MAX = 10_000_000
+"""A frame tells one origin, its oldest: records that entered later than so much after it do not join it."""
 
 
 @dataclass(slots=True)
@@ -84,6 +88,36 @@ class InflightLog:
     def entries_from(self, place: int) -> Iterator[Entry]:
         return iter(self._entries[max(0, place - self._dropped) :])
 
+    def frame_at(self, place: int, bytes_max: int) -> Entry:
+        """The entry at `place`, and as one with it those behind it that may leave in the same frame.
+
+        Chunks do not know how they were framed, and the digest behind the last of them is the digest of all, so
+        they may be framed anew; an epoch ends a frame, and so does what is on disk.
+        """
+        place -= self._dropped
+        head = self._entries[place]
+        if head.payload is None or place + 1 == len(self._entries):
+            return head
+        size, oldest_ns, latest_ns = head.size, head.origin_ns, head.origin_ns
+        payloads = [head.payload]
+        last = head
+        for entry in islice(self._entries, place + 1, None):
+            size += entry.size
+            if entry.payload is None or size > bytes_max or entry.epoch != head.epoch:
+                break
+            if entry.origin_ns:
+                oldest_ns = min(oldest_ns or entry.origin_ns, entry.origin_ns)
+                latest_ns = max(latest_ns, entry.origin_ns)
+                if latest_ns - oldest_ns > ORIGINS_APART_NS_MAX:
+                    break
+            payloads.append(entry.payload)
+            last = entry
+        if last is head:
+            return head
+        payload = b"".join(payloads)
+        count = last.next - head.first
+        return Entry(head.first, count, head.epoch, payload, len(payload), head.digest_before, last.digest, oldest_ns)
+
     def truncate(self, epoch: int) -> set[int]:
         """Forget entries of epochs below `epoch`; returns the segments on disk that nobody needs any more."""
         keep = 0
@@ -140,6 +174,14 @@ class InflightLog:
         if entry.segment and entry.payload is not None:
             entry.payload = None
             self.memory_bytes -= entry.size
+
+    def release_sent(self, place: int, position: int) -> int:
+        """Give up the payloads from `place` to `position` that are on disk; returns the place behind them."""
+        place -= self._dropped
+        while place < len(self._entries) and self._firsts[place] < position:
+            self.release(self._entries[place])
+            place += 1
+        return self._dropped + place
 
     def release_all(self) -> None:
         """Give up every payload that is on disk too: what was loaded is not what will be sent next."""

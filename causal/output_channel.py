@@ -258,18 +258,21 @@ class OutputChannel:
         return self.log.at(max(self._cursor, self.log.first_place)).first
 
     def next_entry(self) -> Entry | None:
-        """The entry to send now; None when there is none, or no credit, or no peer.  Its payload may be on disk."""
-        if not self.welcomed or self._expected is not None or self._outstanding_bytes >= self.credit_bytes:
+        """What to send now as one frame, which may be several entries of the log (see `InflightLog.frame_at`).
+
+        None when there is none, or no credit, or no peer.  Its payload may be on disk.
+        """
+        room = self.credit_bytes - self._outstanding_bytes
+        if not self.welcomed or self._expected is not None or room <= 0:
             return None
         if self._cursor >= self.log.end_place:
             if not self._gathered:
                 return None
             self.seal()
-        return self.log.at(self._cursor)
+        return self.log.frame_at(self._cursor, min(room, FRAME_BYTES_TARGET))
 
     def sent(self, entry: Entry, now_ns: int) -> None:
-        """The frame of `entry` has been handed to the transport."""
-        self._cursor += 1
+        """The frame of `entry`, the last that `next_entry` gave, has been handed to the transport."""
         if not self._outstanding:
             self.progress_at_ns = now_ns
         self._outstanding.append((entry.next, entry.size))
@@ -277,7 +280,7 @@ class OutputChannel:
         self.sent_bytes += entry.size
         self.sent_frames += 1
         self.sequence += 1
-        self.log.release(entry)
+        self._cursor = self.log.release_sent(self._cursor, entry.next)
 
     def credit(self, position: int, now_ns: int) -> None:
         """The peer has delivered everything below `position`."""

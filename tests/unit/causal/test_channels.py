@@ -257,3 +257,81 @@ def test_a_batch_that_no_frame_can_carry_blames_the_operator() -> None:
     assert wire.HEADER_BYTES + deltas + entry.size <= wire.FRAME_BYTES_MAX
     with pytest.raises(OperatorFailed, match="a to b, position 2: .* lower batch_elements_max"):
         sender.put(Chunk(batch.RECORDS, 1, bytes(output_channel.CHUNK_BYTES_MAX + 1)))
+
+
+def a_sender_whose_frames_were_small(receiver: InputChannel, records: int) -> OutputChannel:
+    sender = a_sender()
+    introduce(sender, receiver)
+    for number in range(records):
+        sender.put(chunk_of(number))
+        assert len(sent(sender)) == 1
+    return sender
+
+
+def test_what_left_in_small_frames_is_sent_again_in_one() -> None:
+    sender = a_sender_whose_frames_were_small(a_receiver(), 100)
+    receiver = a_receiver()
+    introduce(sender, receiver)
+    (frame,) = sent(sender)
+    assert (frame.first, frame.count, frame.digest) == (0, 100, sender.digest)
+    assert accept(receiver, frame) and everything(receiver) == list(range(100))
+    assert receiver.welcome(1).digest == sender.digest and sender.sent_frames == 101
+
+
+@pytest.mark.parametrize("known", [1, 7, 99])
+def test_of_what_is_framed_anew_the_known_part_is_dropped(known: int) -> None:
+    receiver = a_receiver()
+    sender = a_sender()
+    introduce(sender, receiver)
+    for number in range(100):
+        sender.put(chunk_of(number))
+        for frame in sent(sender):
+            assert number >= known or accept(receiver, frame)
+    introduce(sender, a_receiver())  # it wants everything, so everything is one frame
+    (frame,) = sent(sender)
+    assert frame.count == 100 and receiver.next == known
+    assert accept(receiver, frame) and everything(receiver) == list(range(100))
+    assert receiver.welcome(1).digest == sender.digest
+    assert accept(receiver, frame) and receiver.queued == 0
+
+
+def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
+    sender = a_sender_whose_frames_were_small(a_receiver(), 3)
+    sender.put(batch.barrier(1))
+    sender.put(chunk_of("behind"))
+    receiver = a_receiver()
+    introduce(sender, receiver)
+    frames = sent(sender)
+    assert [(frame.first, frame.count, frame.epoch) for frame in frames] == [(0, 4, 0), (4, 1, 1)]
+    assert all(accept(receiver, frame) for frame in frames)
+    assert everything(receiver) == [0, 1, 2, batch.BARRIER, "behind"]
+
+
+def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = a_sender_whose_frames_were_small(a_receiver(), 100)
+    size = sender.log.at(0).size
+    monkeypatch.setattr(output_channel, "FRAME_BYTES_TARGET", 10 * size)
+    introduce(sender, a_receiver())
+    assert [frame.count for frame in sent(sender)] == [10] * 10
+    sender.credit_bytes = 25 * size
+    introduce(sender, a_receiver())
+    assert [frame.count for frame in sent(sender)] == [10, 10, 5]
+    sender.credit(20, 0)
+    assert [frame.count for frame in sent(sender)] == [10, 10]
+
+
+def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
+    receiver = a_receiver()
+    sender = a_sender_whose_frames_were_small(receiver, 6)
+    payloads = {entry.first: entry.payload or b"" for entry in sender.log.entries_from(2)}
+    sender.log.spilled(1, 2, 2)
+    introduce(sender, a_receiver())
+    frame = sender.next_entry()
+    assert frame is not None and (frame.first, frame.count) == (0, 2)
+    sender.sent(frame, 0)
+    frame = sender.next_entry()
+    assert frame is not None and (frame.first, frame.payload, frame.segment) == (2, None, 1)
+    sender.loaded(1, payloads)
+    (frame,) = sent(sender)
+    assert (frame.first, frame.count) == (2, 4)
+    assert [entry.payload for entry in sender.log.entries_from(2)][:2] == [None, None]
