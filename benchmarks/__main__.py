@@ -12,7 +12,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import determinants, guard, overhead, recovery, scale, state, throughput, torture, vectors
+from benchmarks import (
+    determinants,
+    guard,
+    isolation,
+    latency_back,
+    matrix,
+    overhead,
+    recovery,
+    scale,
+    state,
+    throughput,
+    torture,
+    vectors,
+)
 from benchmarks.measured import shown, write
 from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
@@ -27,7 +40,10 @@ BENCHMARKS = {
     "scale": scale,
     "guard": guard,
     "vectors": vectors,
+    "matrix": matrix,
     "torture": torture,
+    "isolation": isolation,
+    "latency_back": latency_back,
 }
 
 PLACES = ("--json", "--keep", "--venvs", "--charts", "--add")

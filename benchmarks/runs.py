@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def job(
     options: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
     check: Check | None = None,
+    limit_s: float | None = None,
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline to its end and return its report, with `cpu_s`, the CPU time of all of the job's processes.
 
@@ -51,7 +54,8 @@ def job(
             told.append(f"--config={place / 'job.toml'}")
         places = [f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
         before_s = _cpu_s()
-        _run("deploy", ["run", str(pipeline), *told, *options, *places])
+        with beside(place / "job") if beside is not None else nullcontext():
+            _run("deploy", ["run", str(pipeline), *told, *options, *places], limit_s)
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
         report["cpu_s"] = _cpu_s() - before_s
         if check is not None:
@@ -71,9 +75,14 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _run(module: str, arguments: Sequence[str]) -> str:
+def _run(module: str, arguments: Sequence[str], limit_s: float | None = None) -> str:
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=HERE.parent, check=False, timeout=limit_s
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{module} did not end within {limit_s:g} s") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
         raise RunFailed(f"{module} ended with status {done.returncode}: {said[-1]}")

@@ -1,0 +1,194 @@
+"""The keyed count around a base point, one thing varied at a time: undisturbed, and killed about every two seconds.
+
+Axes: batch size, parallelism, depth, sharing depth, checkpoint interval, keys, skew, record size.  A round runs, per
+axis and mode, the base point, the others, and the base point again; ratios are to the mean of these two.  Every output
+is compared with its input.  A full round takes about twelve minutes, `--quick` (the last value of each axis, once,
+against one run of the base point) about one and a half; nothing new begins after --minutes-max.
+
+*cpu_us*: of all processes of the job per record, less that of a job of the same tasks with next to no records.
+*wire*: determinants that travelled, bytes per record.  *checkpoint_bytes*: written per checkpoint.
+*first_output_ms*: from SIGKILL of the task that has the hot key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import matrix_count, runs
+from benchmarks.matrix_points import AXES, Axis, Point
+from benchmarks.measured import figure, result
+
+PIPELINE = Path(matrix_count.__file__)
+MODES = ("free", "failing")
+KILL_EVERY_S = 2.037
+KILL_FIRST_S = 1.1
+IDLE_RECORDS = 2
+LIMIT_S = 180.0
+DIGITS = {"rps": 0, "cpu_us": 3, "wire": 5, "checkpoint_bytes": 0, "first_output_ms": 1, "ratio": 3, "cpu_ratio": 3}
+
+Told = dict[str, float]
+Runs = dict[str, list[float]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.add_argument("--axis", type=_axes, default=list(AXES), metavar="NAME,…", help=f"of {', '.join(AXES)}")
+    parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="about, of an undisturbed run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--failing", type=float, default=6.0, help="about, of one that is killed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes-max", type=float, default=30.0, help="nothing new begins later (default: %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="one value of each axis, once, for a second or three")
+
+
+def _axes(text: str) -> list[str]:
+    wanted = text.split(",")
+    for name in wanted:
+        if name not in AXES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(AXES)}")
+    return wanted
+
+
+def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run all rounds; returns the common form, with `left_out`: what there was no time for.
+
+    Raises:
+        RunFailed: a run failed, or its output is not exactly once.
+    """
+    if options.quick:
+        options.rounds, options.seconds, options.failing = 1, 1.0, 3.0
+    ends_s = time.monotonic() + options.minutes_max * 60
+    found: dict[str, Runs] = {}
+    left_out: list[str] = []
+    jobs = Jobs(options)
+    for number in range(options.rounds):
+        shared: dict[tuple[Point, str], Told] = {}
+        for name in options.axis:
+            for mode in MODES:
+                if time.monotonic() > ends_s:
+                    left_out.append(f"round {number + 1}: {name}, {mode}")
+                    continue
+                for value, told in _along(AXES[name], mode, jobs, options.quick, shared):
+                    key = f"{name}/{value}/{mode}"
+                    for each, measured in told.items():
+                        found.setdefault(key, {}).setdefault(each, []).append(measured)
+                    tell(f"round {number + 1}, {key}: {_line(told)}")
+    if not found:
+        raise runs.RunFailed(f"there was no time for anything within {options.minutes_max:g} minutes")
+    figures = {
+        f"{key}/{name}": figure(values, DIGITS[name]) for key, told in found.items() for name, values in told.items()
+    }
+    settings = {
+        "base": vars(Point()),
+        "axes": {name: {"unit": AXES[name].unit, "fixed": dict(AXES[name].fixed)} for name in options.axis},
+        "rounds": options.rounds,
+        "partitions": matrix_count.PARTITIONS,
+        "standbys": "per-task",
+        "kill_every_s": KILL_EVERY_S,
+        "seconds": options.seconds,
+        "failing_seconds": options.failing,
+        "minutes_max": options.minutes_max,
+    }
+    summary = f"left out, for there was no time: {'; '.join(left_out)}" if left_out else "all points were measured"
+    return result("matrix", command, settings, figures, left_out=left_out, summary=summary)
+
+
+def _line(told: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {round(value, DIGITS[name]):,}" for name, value in told.items())
+
+
+def _along(
+    axis: Axis, mode: str, jobs: Jobs, quick: bool, shared: dict[tuple[Point, str], Told]
+) -> Iterator[tuple[Any, Told]]:
+    """(value, what it came to), the base point first and again at the end; without its ratio it is no point."""
+    base = axis.point(axis.base)
+    others = [value for value in axis.values if value != axis.base]
+    if quick:
+        if (base, mode) not in shared:
+            shared[base, mode] = jobs.run(base, mode)
+        bases = [shared[base, mode]]
+        others = others[-1:]
+    else:
+        bases = [jobs.run(base, mode)]
+    told = [(value, jobs.run(axis.point(value), mode)) for value in others if _fits(axis.point(value), mode)]
+    if not quick:
+        bases.append(jobs.run(base, mode))
+    mean = {name: sum(each[name] for each in bases) / len(bases) for name in bases[0]}
+    for value, measured in [(axis.base, mean), *told]:
+        yield (
+            value,
+            measured | {"ratio": measured["rps"] / mean["rps"], "cpu_ratio": measured["cpu_us"] / mean["cpu_us"]},
+        )
+
+
+def _fits(point: Point, mode: str) -> bool:
+    """Without a guarantee a killed task loses what it held: there is no exact output to compare with."""
+    return mode == "free" or point.sharing != "none"
+
+
+class Jobs:
+    """Runs points; remembers what the processes of a job take that has nothing to do."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._seconds = {"free": options.seconds, "failing": options.failing}
+        self._idle_cpu_s: dict[tuple[int, int], float] = {}
+
+    def run(self, point: Point, mode: str) -> Told:
+        """One run of a point.
+
+        Raises:
+            RunFailed: it failed, its output is not exactly once, or no kill took place.
+        """
+        records = point.records(self._seconds[mode])
+        report = _job(point, records, self._kills(point) if mode == "failing" else ())
+        cpu_s = report["cpu_s"] - self._idle(point)
+        told = {"rps": float(report["throughput_rps"]), "cpu_us": max(0.0, cpu_s) / records * 1e6}
+        if mode == "failing":
+            times = [each["first_output_ms"] for each in report["recoveries"] if each["first_output_ms"] is not None]
+            if not times:
+                raise runs.RunFailed(f"{point}: the job ended before the first kill; give --failing more seconds")
+            return told | {"first_output_ms": sum(times) / len(times)}
+        tasks = report["tasks"].values()
+        written = sum(task.get("snapshot_bytes", 0) for task in tasks)
+        return told | {
+            "wire": sum(task["delta_bytes"] for task in tasks) / records,
+            "checkpoint_bytes": written / max(1, report["checkpoints"]),
+        }
+
+    def _kills(self, point: Point) -> list[str]:
+        task = f"count0/{matrix_count.owner(point.parallelism)}"
+        count = max(1, int((self._seconds["failing"] - KILL_FIRST_S) / KILL_EVERY_S))
+        return [f"--kill={task}@{KILL_FIRST_S + number * KILL_EVERY_S:.3f}" for number in range(count)]
+
+    def _idle(self, point: Point) -> float:
+        if point.tasks not in self._idle_cpu_s:
+            idle = Point(parallelism=point.parallelism, depth=point.depth)
+            self._idle_cpu_s[point.tasks] = float(_job(idle, IDLE_RECORDS, ())["cpu_s"])
+        return self._idle_cpu_s[point.tasks]
+
+
+def _job(point: Point, records: int, kills: list[str] | tuple[()]) -> dict[str, Any]:
+    def check(out: Path, report: Mapping[str, Any]) -> dict[str, int]:
+        return matrix_count.check(out, point.skew, point.keys, records)
+
+    report = runs.job(
+        PIPELINE,
+        point.settings(records),
+        [*point.options(), *kills],
+        {"batch_elements_max": point.batch_elements_max},
+        check,
+        LIMIT_S,
+    )
+    found = report["checked"]
+    if found["rows"] != records or found["lost"] or found["doubled"] or found["contradicted"]:
+        raise runs.RunFailed(f"{point}: the output of {records} records is not exactly once: {found}")
+    return report
