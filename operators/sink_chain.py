@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from causal.batch import ROWS, Chunk
+from causal.batch import ROWS, Chunk, Records
 from causal.errors import CausalError
 from causal.ports import Output, Services
-from causal.rows import listed
+from causal.rows import Rows, listed
 from causal.vectors import Vectors
 from operators.chain import Input
 from operators.delivery import unite
@@ -31,20 +31,24 @@ class SinkChain:
         """Nothing is to be opened: the store is the worker's."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        arrived, origin_ns, _ = unite(chunks)
-        if not arrived:
+        records, origin_ns, _ = unite(chunks)
+        if not records:
             return []
-        records = listed(arrived)
         try:
-            rows = self._sink.encode_vectors(records) if isinstance(records, Vectors) else self._sink.encode(records)
+            rows = self._encode(records)
         except CausalError:
             raise
         except Exception as problem:
             self._failures.delivering(self._inputs[input].label, first, chunks)
             if not isinstance(records, Vectors):
-                self._blame(records, problem)
-            self._failures.stop(self._name, None if isinstance(records, Vectors) else records, problem)
+                self._blame(listed(records), problem)
+            self._failures.stop(self._name, None if isinstance(records, Vectors) else listed(records), problem)
         return [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))]
+
+    def _encode(self, records: Records) -> bytes:
+        if isinstance(records, Vectors):
+            return self._sink.encode_vectors(records)
+        return self._sink.encode_rows(records) if isinstance(records, Rows) else self._sink.encode(records)
 
     def _blame(self, records: list[Any], problem: Exception) -> None:
         for index, record in enumerate(records):

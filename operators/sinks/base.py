@@ -16,6 +16,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.ports import SinkStore
+from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
 
@@ -42,6 +43,10 @@ class Sink(ABC):
         A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
         """
         return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+
+    def encode_rows(self, rows: Rows) -> bytes:
+        """What `encode` gives for these tuples."""
+        return self.encode(rows.listed() if type(self).encode is not Sink.encode else rows)  # type: ignore[arg-type]
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
         """What `encode` gives for the rows of `vectors`, made column by column unless that is overridden."""

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from causal.rows import Rows
 from causal.vectors import Vectors
 from operators.sinks.sqlite import SqliteSink
 
@@ -27,6 +28,10 @@ class TallySink(SqliteSink):
     def encode(self, records: Sequence[Any]) -> bytes:
         """Four bytes that say how many records there are."""
         return _COUNT.pack(len(records))
+
+    def encode_rows(self, rows: Rows) -> bytes:
+        """The same, unless a subclass encodes otherwise."""
+        return _COUNT.pack(len(rows)) if type(self).encode is TallySink.encode else self.encode(rows.listed())
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
         """The same."""
