@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    budget,
     determinants,
     guard,
     isolation,
@@ -41,6 +42,7 @@ BENCHMARKS = {
     "guard": guard,
     "vectors": vectors,
     "matrix": matrix,
+    "budget": budget,
     "torture": torture,
     "isolation": isolation,
     "latency_back": latency_back,

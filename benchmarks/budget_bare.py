@@ -1,0 +1,103 @@
+"""What each part of the bare job takes per read: the steps of `benchmarks.bare` with a look at the clock between them.
+
+    python -m benchmarks.budget_bare BATCH BATCHES
+
+One bucket instead of two, as in `budget_drive`.  It prints one JSON object: task whose work it is → part → µs.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from time import perf_counter_ns
+from typing import Any
+
+from benchmarks.bare import GC_THRESHOLD
+from benchmarks.budget_drive import TASKS, WARM_BATCHES, typical
+from benchmarks.budget_parts import DECODE, ENCODE, OPERATORS, READ, ROUTE
+from benchmarks.keyed_count import key_of, prepare, slices
+from benchmarks.runs import RunFailed
+from causal.batch import decode_records, encode_records
+from operators.sinks import TallySink
+
+STEPS = (
+    ("source", READ), ("source", ROUTE), ("source", ENCODE), ("count", DECODE), ("count", OPERATORS),
+    ("count", ENCODE), ("sink", DECODE), ("sink", ENCODE),
+)  # fmt: skip
+
+
+class Bare:
+    """The bare job, a read at a time."""
+
+    def __init__(self, batch: int) -> None:
+        prepare()
+        self.rows = 0
+        self._batch = batch
+        self._place = 0
+        self._bucket: list[Any] = []
+        self._appends: dict[Any, Any] = {}
+        self._counted: dict[Any, int] = {}
+        self._encode_rows = TallySink("unused").encode
+
+    def step(self) -> list[int]:
+        """When it began, and when each of `STEPS` was done, in ns."""
+        times = [perf_counter_ns()]
+        done, bucket, appends = times.append, self._bucket, self._appends
+        read = slices(0, self._place, self._place + self._batch)
+        self._place += self._batch
+        done(perf_counter_ns())
+        for row in read:
+            key = key_of(row)
+            append = appends.get(key)
+            if append is None:
+                append = appends[key] = bucket.append
+            append(row)
+        done(perf_counter_ns())
+        body = encode_records(bucket)
+        bucket.clear()
+        done(perf_counter_ns())
+        arrived = decode_records(body)
+        done(perf_counter_ns())
+        counted, made = self._counted, list[Any]()
+        get, append = counted.get, made.append
+        for key in map(key_of, arrived):
+            counted[key] = n = get(key, 0) + 1
+            append((key, n))
+        done(perf_counter_ns())
+        body = encode_records(made)
+        done(perf_counter_ns())
+        given = decode_records(body)
+        done(perf_counter_ns())
+        self._encode_rows(given)
+        done(perf_counter_ns())
+        self.rows += len(given)
+        return times
+
+
+def run(batch: int, batches: int) -> dict[str, dict[str, float]]:
+    """Task → part → µs per read.
+
+    Raises:
+        RunFailed: other rows were counted than were read.
+    """
+    bare = Bare(batch)
+    for _ in range(WARM_BATCHES):
+        bare.step()
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    gc.freeze()
+    samples = [bare.step() for _ in range(batches)]
+    if bare.rows != batch * (batches + WARM_BATCHES):
+        raise RunFailed(f"the bare job counted {bare.rows} rows of {batch * (batches + WARM_BATCHES)}")
+    names = [f"{task} {part}" for task, part in STEPS]
+    took = typical(
+        [dict(zip(names, [(b - a) / 1000 for a, b in zip(t[:-1], t[1:], strict=True)], strict=True)) for t in samples]
+    )
+    told: dict[str, dict[str, float]] = {task: {} for task in TASKS}
+    for task, part in STEPS:
+        told[task][part] = took[f"{task} {part}"]
+    return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(int(sys.argv[1]), int(sys.argv[2]))))

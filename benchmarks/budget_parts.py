@@ -1,0 +1,177 @@
+"""Which part of a batch's work a function belongs to, and a clock that charges each part what is its own.
+
+What a function calls that belongs to another part is charged there, so parts add up.  The clock is monotonic time in
+one thread that never waits while it runs; what looking at the clock takes is measured with functions that do nothing
+and subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from time import perf_counter_ns
+from typing import Any
+
+from benchmarks.runs import RunFailed
+
+READ, RECEIVE, MERGE, DECODE, OPERATORS, ROUTE = "read", "receive", "merge delta", "decode", "operators", "route"
+LOG, ENCODE, KEEP, SHARE, SEND, CREDIT = "log", "encode", "keep", "share delta", "send", "credit"
+SOCKET_IN, SOCKET_OUT, WRITE, TURN = "socket in", "socket out", "write", "turn"
+PARTS = (
+    READ, SOCKET_IN, RECEIVE, MERGE, DECODE, OPERATORS, ROUTE, LOG, ENCODE, KEEP, SHARE, SEND, SOCKET_OUT, CREDIT,
+    WRITE, TURN,
+)  # fmt: skip
+
+PLACES: dict[str, tuple[str, ...]] = {
+    READ: ("operators.sources.generated._Reader.read",),
+    SOCKET_IN: ("causal.shell.transport._take",),
+    RECEIVE: (
+        "causal.exchange.Exchange.receive",
+        "causal.input_channel.InputChannel.accept",
+        "causal.wire.unpack_payload",
+    ),
+    MERGE: (
+        "causal.wire.unpack_deltas",
+        "causal.dissemination.Holdings.check",
+        "causal.dissemination.Holdings.store",
+        "causal.input_channel.InputChannel.note_depends",
+    ),
+    DECODE: ("operators.chain.unite", "operators.sink_chain.unite"),
+    OPERATORS: ("operators.chain.FusedChain.deliver", "operators.sink_chain.SinkChain.deliver"),
+    ROUTE: (
+        "operators.routing.KeyedRoute.add",
+        "operators.routing.KeyedRoute.drain",
+        "operators.routing.DirectRoute.add",
+        "operators.routing.DirectRoute.drain",
+    ),
+    LOG: ("causal.schedule.Schedule.record", "causal.schedule.Schedule.record_order"),
+    ENCODE: ("operators.chain.encode_records", "operators.sinks.tally.TallySink.encode"),
+    KEEP: (
+        "causal.output_channel.OutputChannel.put",
+        "causal.output_channel.OutputChannel.seal",
+        "causal.output_channel.OutputChannel.sent",
+    ),
+    SHARE: ("causal.dissemination.Holdings.lacking", "causal.wire.pack_deltas", "causal.wire.split_deltas"),
+    SEND: ("causal.exchange.Exchange.pump", "causal.wire.pack_payload"),
+    SOCKET_OUT: ("causal.shell.transport.Transport.send", "causal.shell.transport.Transport.reply"),
+    CREDIT: (
+        "causal.exchange.Exchange.credit",
+        "causal.output_channel.OutputChannel.credit",
+    ),
+    WRITE: (
+        "causal.sink_channel.SinkChannel.put",
+        "causal.sink_channel.SinkChannel.bundle",
+        "operators.sinks.sqlite.SqliteStore.write",
+    ),
+}
+"""Part → the functions it begins in; what is in none of them is `turn`: the loop, the poll, and what decides."""
+
+
+class PartClock:
+    """Charges time to parts while `running`; `taken` gives what was charged since the last time."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self._spent_ns = dict.fromkeys(PARTS, 0)
+        self._calls = dict.fromkeys(PARTS, 0)
+        self._inner = dict.fromkeys(PARTS, 0)
+        """Timed calls that were made from inside a part."""
+        self._open: list[str] = [TURN]
+        self._since_ns = 0
+        self._own_ns = self._outer_ns = 0.0
+
+    def start(self) -> None:
+        """Whatever is in no part is charged to `turn` from now on."""
+        self.running = True
+        self._since_ns = perf_counter_ns()
+
+    def stop(self) -> None:
+        """Until `start`, time is nobody's."""
+        self._spent_ns[TURN] += perf_counter_ns() - self._since_ns
+        self.running = False
+
+    def taken(self) -> dict[str, float]:
+        """Microseconds by part, without what measuring took."""
+        told = {}
+        for part in PARTS:
+            measuring_ns = self._calls[part] * self._own_ns + self._inner[part] * self._outer_ns
+            if self._spent_ns[part]:
+                told[part] = max(0.0, self._spent_ns[part] - measuring_ns) / 1000
+            self._spent_ns[part] = self._calls[part] = self._inner[part] = 0
+        return told
+
+    def timed(self, part: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, whose time is charged to a part; what it takes to do so is charged to none."""
+        spent_ns, calls, inner, around, now_ns = self._spent_ns, self._calls, self._inner, self._open, perf_counter_ns
+
+        def charged(*given: Any, **named: Any) -> Any:
+            entered_ns = now_ns()
+            if not self.running:
+                return act(*given, **named)
+            outer = around[-1]
+            spent_ns[outer] += entered_ns - self._since_ns
+            inner[outer] += 1
+            calls[part] += 1
+            around.append(part)
+            self._since_ns = now_ns()
+            try:
+                return act(*given, **named)
+            finally:
+                spent_ns[part] += now_ns() - self._since_ns
+                around.pop()
+                self._since_ns = now_ns()
+
+        return charged
+
+    def calibrate(self, tries: int = 200, blocks: int = 50) -> None:
+        """Measure what is left in a part, and in the one around it, of a timed call of nothing: the least of many."""
+        nothing = self.timed(READ, _nothing)
+        self.taken()
+        own, outer = [], []
+        for _ in range(blocks):
+            self.start()
+            for _ in range(tries):
+                nothing()
+            self.stop()
+            told = self.taken()
+            own.append(told[READ] * 1000 / tries)
+            outer.append(told[TURN] * 1000 / tries)
+        self._own_ns, self._outer_ns = min(own), min(outer)
+
+
+def _nothing() -> None:
+    """What is timed to know what timing costs."""
+
+
+def install(clock: PartClock) -> None:
+    """Put the clock around every function of `PLACES`, for the life of this process.
+
+    Raises:
+        RunFailed: one of them is not there any more.
+    """
+    for part, places in PLACES.items():
+        for place in places:
+            owner, name = _owner(place)
+            act = owner.__dict__[name]
+            listed = place.endswith("._take")  # a generator: its time would be charged to whoever asks for the next
+            setattr(owner, name, clock.timed(part, _at_once(act) if listed else act))
+
+
+def _at_once(act: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+    return lambda *given: list(act(*given))
+
+
+def _owner(place: str) -> tuple[Any, str]:
+    """The module or class that has the function, and its name there."""
+    *path, name = place.split(".")
+    for length in range(len(path), 0, -1):
+        try:
+            owner: Any = import_module(".".join(path[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in path[length:]:
+            owner = getattr(owner, attribute, None)
+        if owner is not None and name in vars(owner):
+            return owner, name
+        break
+    raise RunFailed(f"{place} is not there any more; say in benchmarks/budget_parts.py what does its work now")
