@@ -6,8 +6,9 @@ records are encoded at once.  Per record a keyed route costs one dict lookup and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from operator import length_hint
+from operator import call, length_hint
 from typing import Any, Protocol
 
 from operators.failures import NO_KEY
@@ -83,18 +84,19 @@ class TurnRoute:
 class _Appends(dict[Any, Callable[[Any], None]]):
     """key -> `append` of the bucket of the task that owns the key; learns as it is asked."""
 
-    __slots__ = ("_buckets", "_key_groups")
+    __slots__ = ("_key_groups", "_per_task")
 
     def __init__(self, buckets: Sequence[list[Any]], key_groups: int) -> None:
         super().__init__()
-        self._buckets = buckets
+        # Bound once per bucket: one object per key would not stay in the processor's cache.
+        self._per_task = [bucket.append for bucket in buckets]
         self._key_groups = key_groups
 
     def __missing__(self, key: Any) -> Callable[[Any], None]:
         if len(self) >= KEYS_CACHED_MAX:
             self.clear()
-        task = task_of_group(key_group(key, self._key_groups), len(self._buckets), self._key_groups)
-        append = self[key] = self._buckets[task].append
+        task = task_of_group(key_group(key, self._key_groups), len(self._per_task), self._key_groups)
+        append = self[key] = self._per_task[task]
         return append
 
 
@@ -114,16 +116,15 @@ class KeyedRoute:
         if lost:
             places = without(places, lost)
             records = without(records, lost)
-        appends = self._appends
         rows = iter(records)
-        pairs = zip(keys, rows, strict=True)
+        appended = map(call, map(self._appends.__getitem__, keys), rows)
         while True:
             try:
-                for key, record in pairs:
-                    appends[key](record)
+                deque(appended, maxlen=0)
                 return
             except (TypeError, Unroutable) as problem:
-                index = len(records) - length_hint(rows) - 1
+                index = len(records) - length_hint(rows)
+                next(rows)  # the key was taken, its record not yet
                 if isinstance(problem, Unroutable):
                     failed(places[index], keys[index], problem)
                 else:
