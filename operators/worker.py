@@ -41,6 +41,7 @@ from causal.ports import SinkStore
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.driver import Reader, TaskDriver
+from causal.shell.lifeline import hold
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
@@ -298,6 +299,15 @@ def say(line: str) -> None:
 
 def main() -> int:
     """Exit status 0: told to stop, or fenced; 1: the task failed and has said so."""
+    lifeline = hold()
+    try:
+        return _serve()
+    finally:
+        if lifeline is not None:
+            lifeline.let_go()
+
+
+def _serve() -> int:
     directory, slot = Path(sys.argv[1]), sys.argv[2]
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     worker = Worker(directory, slot)

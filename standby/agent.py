@@ -1,8 +1,9 @@
 """The host agent: starts, kills and reaps the processes of a job on one host.
 
-`python -m standby.agent JOB_DIRECTORY`.  It notices an exit through the process's pidfd, at once.  It
-may be killed at any moment: its processes live on, and the next agent adopts them.  It touches no
-process that it has not proved to be its own by start time or by the marks in its environment.
+`python -m standby.agent JOB_DIRECTORY`.  It notices an exit through the process's pidfd, at once, and the
+death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
+moment: its processes live on, and the next agent adopts them.  It touches no process that it has not
+proved to be its own by start time or by the marks in its environment.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from causal.config import JobConfig
 from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
 from standby.children import Child, Children, End, command
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
+from standby.lifelines import Lifelines
 from standby.parentage import die_with_parent
 from standby.processes import kill_marked, send_signal
 
@@ -66,6 +68,7 @@ class Agent:
             os.close(self._lock)
             raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
         self._children = Children(job)
+        self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._stopping = False
@@ -84,6 +87,7 @@ class Agent:
         self._socket.connect(f"ipc://{(job / 'runtime').read_text().strip()}/supervisor")
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._lifelines.wake, zmq.POLLIN)
 
     def run(self) -> None:
         """Serve until SIGTERM, then end every process of the job."""
@@ -116,6 +120,7 @@ class Agent:
         """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due."""
         due = min([beat_due, *(at for at, _ in self._restarts.values())])
         self._poller.poll(max(0, math.ceil((due - time.monotonic()) * 1e3)))
+        self._notice_deaths()
         self._reap()
         self._take_orders()
         for slot, (at, child) in list(self._restarts.items()):
@@ -124,6 +129,7 @@ class Agent:
                 self._start(child)
         if time.monotonic() < beat_due:
             return beat_due
+        self._lifelines.watch(self._children.living)
         self._beat()
         return time.monotonic() + self._beat_s
 
@@ -185,8 +191,18 @@ class Agent:
         self._poller.register(child.pidfd, zmq.POLLIN)
         self._tell("started", slot=child.slot, pid=child.pid, at_ns=child.began_ns)
 
+    def _notice_deaths(self) -> None:
+        """Tell of workers that can run no more code; the kernel ends them when it has freed their memory."""
+        for child in self._lifelines.broken():
+            if self._children.living.get(child.slot) is child:
+                self._ended(self._children.lose(child))
+                self._children.save()
+
     def _reap(self) -> None:
         gone = False
+        for pidfd in self._children.reap_dying():
+            self._poller.unregister(pidfd)
+            gone = True
         for child in list(self._children.living.values()):
             pidfd = child.pidfd
             ended = self._children.reap(child)
@@ -199,10 +215,11 @@ class Agent:
 
     def _ended(self, end: End) -> None:
         child = end.child
-        _log.info("%s (pid %d) ended with status %s", child.slot, child.pid, end.status)
+        how = "died" if end.status is None else f"ended with status {end.status}"
+        _log.info("%s (pid %d) %s", child.slot, child.pid, how)
         if self._stopping:
             return  # we end them all: a supervisor that still lives must not take it for failures
-        restarting = child.role.startswith("companion:") and self._again(end)
+        restarting = child.companion and self._again(end)
         self._tell(
             "exited",
             slot=child.slot,
@@ -245,9 +262,9 @@ class Agent:
 
     def _await_ends(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        while self._children.living and time.monotonic() < deadline:
+        while (self._children.living or self._children.dying) and time.monotonic() < deadline:
             poller = zmq.Poller()
-            for child in self._children.living.values():
+            for child in (*self._children.living.values(), *self._children.dying):
                 poller.register(child.pidfd, zmq.POLLIN)
             poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
             self._reap()

@@ -45,6 +45,11 @@ class Child:
     crashes: int = 0
     began_ns: int = 0
 
+    @property
+    def companion(self) -> bool:
+        """Whether it is no worker."""
+        return self.role.startswith("companion:")
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -64,6 +69,8 @@ class Children:
     living: dict[str, Child] = field(default_factory=dict)
     dead: dict[str, int | None] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
+    dying: list[Child] = field(default_factory=list)
+    """They count as dead, and the kernel has still to free what they had."""
 
     def save(self) -> None:
         """Replace the table on disk atomically.
@@ -154,10 +161,36 @@ class Children:
         """Take note that a process has ended; None if it has not."""
         if not has_ended(child.pidfd):
             return None
+        return self._end(child, self._bury(child))
+
+    def _bury(self, child: Child) -> int | None:
         status = child.process.wait() if child.process is not None else None
         os.close(child.pidfd)
         child.pidfd = -1
-        return self._end(child, status)
+        return status
+
+    def lose(self, child: Child) -> End:
+        """Take note that a process has died, although its pidfd does not say so yet.
+
+        Its status is not known yet.  The signal makes sure: whatever became of its main thread, no other goes on.
+        """
+        send_signal(child.pidfd, signal.SIGKILL)
+        self.dying.append(child)
+        return self._end(child, None)
+
+    def reap_dying(self) -> list[int]:
+        """Take the status of those that have ended at last; returns the pidfds that were closed."""
+        dying, self.dying = self.dying, []
+        closed: list[int] = []
+        for child in dying:
+            if not has_ended(child.pidfd):
+                self.dying.append(child)
+                continue
+            closed.append(child.pidfd)
+            status = self._bury(child)
+            if child.slot in self.dead:
+                self.dead[child.slot] = status
+        return closed
 
     def _end(self, child: Child, status: int | None) -> End:
         at_ns = time.monotonic_ns()

@@ -3,13 +3,15 @@
     python -m tests.unit.standby.fake_worker JOB_DIRECTORY SLOT
 
 It obeys what its supervisor says, acknowledges every checkpoint, and as a sink reports `finished` when
-the file `finish` appears in the job's directory.
+the file `finish` appears in the job's directory.  It dies by half, its main thread alone, when `die-SLOT` appears.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
+from causal.shell.lifeline import hold
 from causal.values import decode, encode
 from standby.blueprint import Blueprint
 
@@ -32,8 +35,8 @@ class FakeWorker:
         self.facts: dict[str, Any] = {"task": None, "incarnation": 0, "state": "standby", "epoch": 0}
         self.facts.update(acked=None, followed=None, counters={}, first_record_ns=None, last_output_ns=None)
         self.heard = time.monotonic()
-        self.socket = zmq.Context.instance().socket(zmq.DEALER)
-        self.socket.linger = 300
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 300)
         self.socket.setsockopt_string(zmq.IDENTITY, slot)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self.socket.connect(f"ipc://{self.runtime}/supervisor")
@@ -51,6 +54,9 @@ class FakeWorker:
     def run(self) -> None:
         while time.monotonic() - self.heard < ABANDONED_S:
             self.beat()
+            if (self.job / f"die-{self.slot}").exists():
+                threading.Thread(target=threading.Event().wait, daemon=True).start()
+                ctypes.CDLL(None).pthread_exit(None)
             if self.socket.poll(int(self.beat_s * 1000)):
                 self.heard = time.monotonic()
                 if not self.obey(decode(self.socket.recv())):
@@ -96,4 +102,7 @@ class FakeWorker:
 
 
 if __name__ == "__main__":
+    lifeline = hold()
     FakeWorker(Path(sys.argv[1]), sys.argv[2]).run()
+    if lifeline is not None:
+        lifeline.let_go()

@@ -154,3 +154,31 @@ def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(s
     status, told = failing.end()
     assert status == 1 and told.startswith("spark: the directory /docs does not exist")
     assert (tmp_path / "tried").exists() and failing.nothing_left()
+
+
+def end_main_thread(stage: Stage, task: str) -> None:
+    """Have the task's process die without its pidfd saying so."""
+    (stage.job / f"die-{stage.task(task)['slot']}").touch()
+
+
+def test_a_worker_is_replaced_before_the_kernel_has_ended_it_and_does_not_stay(start: Start) -> None:
+    stage = start(suspect_after_ms=600_000)
+    stage.up()
+    for incarnation in (2, 3):
+        old = pids(stage)["count/0"]
+        end_main_thread(stage, "count/0")
+        stage.recovered("count/0", incarnation)
+        wait_for("it is gone", lambda pid=old: not Path(f"/proc/{pid}").exists())  # type: ignore[misc]
+        stage.up()
+        replace_agent(stage)  # the next one watches what it adopts
+    assert stage.finish()[0] == 0
+
+
+def replace_agent(stage: Stage) -> None:
+    """Kill the agent, and wait until the next one has adopted what lives."""
+    agent, table = stage.agent_pid(), stage.job / "processes.json"
+    assert agent is not None
+    stage.kill(agent)
+    wait_for("it is gone", lambda: stage.agent_pid() != agent)
+    left_ns = table.stat().st_mtime_ns
+    wait_for("its table is taken over", lambda: table.stat().st_mtime_ns != left_ns)

@@ -1,0 +1,148 @@
+"""Tells another process that this one has died before the kernel has freed its memory.
+
+A process of which a gigabyte has to be freed is dead for tens of milliseconds before its pidfd, its parent or
+its sockets say so.  What its threads hold of *robust* mutexes is given up by the kernel before that.  So a process
+holds one, shared, in its main thread and for its whole life, and whoever waits for it gets it with EOWNERDEAD
+in the moment in which the main thread can run no more code.  A process that ends in good order lets go first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+import time
+from typing import Any
+
+_NAME = "causal-lifeline"
+_MAGIC = b"lifeline"
+_HEADER = struct.Struct("<8sQQ")
+"""Magic, pid of the holder, state; the magic is written last."""
+_HELD, _LET_GO = 1, 2
+_BYTES = 4096
+_MUTEX_AT = 64
+_ATTRIBUTE_BYTES = 64
+"""More than any C library's pthread_mutexattr_t; the mutex has the rest of the page."""
+_SHARED = _ROBUST = 1
+"""PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST of every C library on Linux."""
+_WAIT_S = 10.0
+"""How long a wait may go on after nobody is interested any more."""
+
+
+class _Moment(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+def _c_library() -> Any:
+    """The C library, or None where it cannot do this."""
+    library = ctypes.CDLL(None)
+    known = all(
+        hasattr(library, f"pthread_{name}")
+        for name in ("mutexattr_setrobust", "mutexattr_setpshared", "mutex_timedlock", "mutex_unlock")
+    )
+    return library if known and ctypes.sizeof(ctypes.c_void_p) == 8 else None
+
+
+def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)) + _MUTEX_AT)
+
+
+class Lifeline:
+    """What this process holds while it lives; only its main thread may let go of it.  Made by `hold`."""
+
+    def __init__(self, library: Any, page: mmap.mmap) -> None:
+        self._library = library
+        self._page = page  # its descriptor is what others find in /proc
+        self._pid = os.getpid()
+
+    def let_go(self) -> None:
+        """End in good order: nobody is to be told before the process has ended.  Nothing happens in a fork."""
+        if os.getpid() == self._pid:
+            _HEADER.pack_into(self._page, 0, _MAGIC, self._pid, _LET_GO)
+            self._library.pthread_mutex_unlock(_mutex_in(self._page))
+
+
+def hold() -> Lifeline | None:
+    """The lifeline of this process, held by the thread that calls; None where there can be none."""
+    library = _c_library()
+    if library is None:
+        return None
+    try:
+        descriptor = os.memfd_create(_NAME)
+        try:
+            os.ftruncate(descriptor, _BYTES)
+            page = mmap.mmap(descriptor, _BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    attributes, mutex = ctypes.create_string_buffer(_ATTRIBUTE_BYTES), _mutex_in(page)
+    failed = (
+        library.pthread_mutexattr_init(attributes)
+        or library.pthread_mutexattr_setpshared(attributes, _SHARED)
+        or library.pthread_mutexattr_setrobust(attributes, _ROBUST)
+        or library.pthread_mutex_init(mutex, attributes)
+        or library.pthread_mutex_lock(mutex)
+    )
+    if failed:
+        return None
+    _HEADER.pack_into(page, 0, _MAGIC, os.getpid(), _HELD)
+    return Lifeline(library, page)
+
+
+class Watch:
+    """Another process's lifeline.  Made by `watch`; `wait` is for a thread of its own.
+
+    Attributes:
+        over: set by whoever is not interested any more.
+    """
+
+    def __init__(self, library: Any, page: mmap.mmap) -> None:
+        self.over = False
+        self._library = library
+        self._page = page
+
+    def wait(self) -> bool:
+        """Wait for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
+
+        It can be called once.
+        """
+        mutex = _mutex_in(self._page)
+        status = errno.ETIMEDOUT
+        while status == errno.ETIMEDOUT and not self.over:
+            until = _Moment(int(time.time() + _WAIT_S), 0)
+            status = self._library.pthread_mutex_timedlock(mutex, ctypes.byref(until))
+        if status in (0, errno.EOWNERDEAD):
+            # Given back without having been mended, it tells all others who wait that its holder is dead.
+            self._library.pthread_mutex_unlock(mutex)
+        held = _HEADER.unpack_from(self._page)[2] == _HELD
+        return held and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
+
+
+def watch(pid: int) -> Watch | None:
+    """The lifeline that a process holds; None if it holds none (yet), or may not be looked into.
+
+    The caller makes sure, by a pidfd, that the process of this pid is the one that it means.
+    """
+    library = _c_library()
+    if library is None:
+        return None
+    try:
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            if os.readlink(entry.path).startswith(f"/memfd:{_NAME} "):
+                page = _opened(entry.path)
+                if page is not None and _HEADER.unpack_from(page) == (_MAGIC, pid, _HELD):
+                    return Watch(library, page)
+    except OSError:  # it has ended, or is not ours to look into
+        return None
+    return None
+
+
+def _opened(path: str) -> mmap.mmap | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(descriptor, _BYTES) if os.fstat(descriptor).st_size == _BYTES else None
+    finally:
+        os.close(descriptor)
