@@ -63,6 +63,26 @@ class Execution:
         self._incarnation = incarnation
         self._next_input = 0
 
+    def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
+        """One step: one event, or in a replay up to `events_max`; false if none can be performed now.
+
+        Together they deliver what waits in the queues, which credit bounds, and stop at as many elements as a live
+        event has at most: nobody waits longer for his turn.
+
+        Raises:
+            ReplayDivergence, OperatorFailed: as `perform_next`.
+        """
+        schedule = self.schedule
+        if self._recovery.state is not State.REPLAYING or not schedule.replaying:
+            return self.perform_next(effects, now_ns)
+        stop = self.replayed_elements + max(self._elements_max, events_max)
+        left = events_max
+        while left and self._replay_next(effects):
+            left -= 1
+            if self.replayed_elements >= stop or not schedule.replaying:
+                break
+        return left < events_max
+
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
         """Perform one event; false if none can be performed now.
 
@@ -86,12 +106,12 @@ class Execution:
         if type(told) is Order:
             if told.input >= len(self._inputs):
                 raise ReplayDivergence(f"{self.name}: its log names input {told.input}, it has {len(self._inputs)}")
-            channel = self._inputs[told.input]
-            if channel.queued < told.count:
+            channel, count = self._inputs[told.input], told.count
+            if channel.next - channel.delivered < count:
                 return False
             self.schedule.take(Order)
-            self.replayed_elements += told.count
-            self._perform_order(channel, told.count, effects)
+            self.replayed_elements += count
+            self._perform_order(channel, count, effects)
         elif type(told) is Timer:
             self.schedule.take(Timer)
             self._emit(self.chain.fire(told.due_ns, self._services))
@@ -149,7 +169,9 @@ class Execution:
         if self._holdings.partial:
             self._holdings.depend(channel.delivered_depends())
         kind = chunks[0].kind
-        if kind == batch.BARRIER:
+        if kind == batch.RECORDS:
+            self._emit(self.chain.deliver(channel.ordinal, chunks, first, self._services))
+        elif kind == batch.BARRIER:
             epoch = batch.stamp_of(chunks[0])
             if self.checkpointing.deliver(channel, epoch, self._channels.network, self.schedule.epoch):
                 self._perform_barrier(epoch, effects)

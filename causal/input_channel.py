@@ -99,11 +99,11 @@ class InputChannel:
         if header.position + header.count <= self.next:
             return True
         chunks = unpack_chunks(payload, header.origin_ns)
-        if sum(chunk.count for chunk in chunks) != header.count:
+        if sum([chunk.count for chunk in chunks]) != header.count:
             raise PeerViolation(
                 f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states"
             )
-        if any(chunk.kind == BARRIER for chunk in chunks[:-1]):
+        if BARRIER in [chunk.kind for chunk in chunks[:-1]]:
             raise PeerViolation(f"channel {self.id}: a barrier in the middle of a frame")
         if header.position < self.next:
             chunks = self._unseen(chunks, header.position)
@@ -115,7 +115,7 @@ class InputChannel:
             raise PeerViolation(
                 f"channel {self.id}, position {header.position}: a frame's digest does not follow from what came before"
             )
-        self._take(chunks, len(payload))
+        self._take(chunks, header.position + header.count, len(payload))
         if before is not None:
             self._frames.append(before)
         if chunks[-1].kind == BARRIER:
@@ -129,10 +129,10 @@ class InputChannel:
             position += chunk.count
         raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
 
-    def _take(self, chunks: Sequence[Chunk], size: int) -> None:
+    def _take(self, chunks: Sequence[Chunk], following: int, size: int) -> None:
         self.fresh = False
         self._queue.extend(chunks)
-        self.next += sum(chunk.count for chunk in chunks)
+        self.next = following
         self.queued_bytes += size
         self.received_bytes += size
 
@@ -188,6 +188,21 @@ class InputChannel:
         Raises:
             PeerViolation: they do not end where a chunk ends, so the sender did not regenerate its chunks.
         """
+        chunk = self._queue[0]
+        taken = [self._queue.popleft()] if chunk.count == count else self._taken(count)
+        self.delivered += count
+        if chunk.kind != LISTED:
+            size = sum([len(each.body) for each in taken]) + CHUNK_HEAD_BYTES * len(taken)
+            self.queued_bytes -= size
+            self.uncredited_bytes += size
+        if taken[-1].kind == END:
+            self.ended = True
+        while self._frames and self._frames[0][0] < self.delivered:
+            self._frames.popleft()
+        return taken
+
+    def _taken(self, count: int) -> list[Chunk]:
+        """Several chunks, or a part of a list; whole chunks otherwise."""
         taken: list[Chunk] = []
         left = count
         while left:
@@ -199,15 +214,6 @@ class InputChannel:
                 chunk = Chunk(LISTED, left, chunk.body[:left], chunk.origin_ns)
             taken.append(chunk)
             left -= chunk.count
-        self.delivered += count
-        if taken[0].kind != LISTED:
-            size = sum(chunk.size for chunk in taken) + CHUNK_HEAD_BYTES * len(taken)
-            self.queued_bytes -= size
-            self.uncredited_bytes += size
-        if taken[-1].kind == END:
-            self.ended = True
-        while self._frames and self._frames[0][0] < self.delivered:
-            self._frames.popleft()
         return taken
 
     def give_back(self) -> None:

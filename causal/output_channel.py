@@ -85,14 +85,15 @@ class OutputChannel:
             ReplayDivergence: the replay regenerated something else than the peer has.
             OperatorFailed: no frame could carry it.
         """
-        if chunk.size > CHUNK_BYTES_MAX:
+        size = len(chunk.body)
+        if size > CHUNK_BYTES_MAX:
             raise OperatorFailed(
                 f"{self.name}, position {self.position}: one batch was made into {chunk.count} records of together "
-                f"{chunk.size} bytes, {CHUNK_BYTES_MAX} can be carried; emit less per record, "
+                f"{size} bytes, {CHUNK_BYTES_MAX} can be carried; emit less per record, "
                 "or lower batch_elements_max"
             )
         self._gathered.append(chunk)
-        self._gathered_bytes += chunk.size
+        self._gathered_bytes += size
         self.position += chunk.count
         expected = self._expected
         reached = expected is not None and self.position >= expected.position

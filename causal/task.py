@@ -287,12 +287,7 @@ class TaskProtocol:
         execution = self.execution
         self.idle = True
         if self.recovery.state in PERFORMS:
-            performed = not self._full() and execution.perform_next(effects, now_ns)
-            for _ in range(self.replayed_per_turn - 1):
-                if not (performed and self.schedule.replaying) or self._full():
-                    break
-                if not execution.perform_next(effects, now_ns):
-                    break
+            performed = not self._full() and execution.perform(effects, self.replayed_per_turn, now_ns)
             self.idle = not performed and not execution.checkpointing.encoding
             if execution.checkpointing.encoding:
                 effects += execution.checkpointing.step()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from causal import batch, determinants, exchange, output_channel, wire
+from causal import batch, determinants, exchange, inflight, output_channel, wire
 from causal.config import JobConfig
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, Window
 
@@ -48,7 +48,7 @@ def test_limits_are_those_of_the_page() -> None:
         "a chunk: what one batch was made into for one channel": f"{output_channel.CHUNK_BYTES_MAX >> 20} MiB",
         "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
         "deltas in a frame, dependencies in a frame": f"{wire.DELTAS_PER_FRAME_MAX:,}",
-        "payload gathered into one frame while the peer does not keep up": (
+        "payload gathered into one frame while the peer does not keep up, or when it is sent again": (
             f"{output_channel.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
         ),
         "bytes outstanding without credit": (f"credit_bytes ({CONFIG.credit_bytes >> 20} MiB) and one frame"),
@@ -56,6 +56,7 @@ def test_limits_are_those_of_the_page() -> None:
     assert f"more than {exchange.DELTA_BYTES_TARGET >> 20} MiB travel ahead" in WIRE
     assert f"at most {exchange.FAULT_SORTS_MAX} sorts" in WIRE
     assert f"at most every {exchange.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
+    assert f"of at most {inflight.ORIGINS_APART_NS_MAX // 1_000_000} ms apart" in WIRE
     assert exchange.CORRUPT_FRAMES_MAX == 5 and "the fifth in a row is a `ReplayDivergence`" in WIRE
     assert f"within {exchange.CREDIT_WITHIN_NS // 1_000_000} ms" in WIRE
     assert f"Repeated after {exchange.HELLO_AGAIN_NS // 1_000_000} ms" in WIRE
