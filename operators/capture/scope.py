@@ -1,0 +1,110 @@
+"""Which operator runs, and whom it may ask: for code that has no `ctx`, and for the chance that `ctx` draws from.
+
+One `Active` per chain; `RUNNING` is the one whose event is under way in this process.  The chain calls `begin` and
+`end` around each event and sets `operator` before it calls each stage: nothing here is done per record.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from random import Random
+from threading import get_ident
+
+from causal.errors import CausalError, invariant
+from causal.ports import Services
+
+NOBODY = ""
+"""As `Active.operator`: no operator runs, what is asked is the runtime's own business."""
+
+
+class Streams:
+    """One operator's chance: derived from the epoch's seed, its own name and its task's (D10)."""
+
+    __slots__ = ("epoch", "random", "bits")
+
+    def __init__(self, seed: bytes, epoch: int, operator: str, task: str) -> None:
+        self.epoch = epoch
+        self.random = _stream(seed, b"random", operator, task)
+        self.bits = _stream(seed, b"uuid", operator, task)
+        """Of UUIDs and plain bytes: never seeded by user code, so they differ whatever it seeds."""
+
+
+def _stream(seed: bytes, purpose: bytes, operator: str, task: str) -> Random:
+    told = b"%b %b %b" % (seed, purpose, f"{operator} {task}".encode())
+    return Random(int.from_bytes(blake2b(told, digest_size=32).digest(), "big"))
+
+
+class Active:
+    """What is under way in one chain.
+
+    Attributes:
+        task: for example "count/1".
+        operator: whose code runs now; NOBODY between the stages.
+        keying: whether that code is a `key_by` function: it runs on both sides of an edge, so it may ask for nothing.
+        services: of the event; None between events.
+        thread: the task's.
+        fault: what a service raised inside an operator; it was never the operator's to catch.
+    """
+
+    __slots__ = ("task", "operator", "keying", "services", "thread", "fault", "_streams")
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self.operator = NOBODY
+        self.keying = False
+        self.services: Services | None = None
+        self.thread = 0
+        self.fault: CausalError | None = None
+        self._streams: dict[str, Streams] = {}
+
+    def begin(self, services: Services) -> None:
+        """An event begins; set `operator` before each stage is called."""
+        self.services, self.thread, RUNNING.active = services, get_ident(), self
+
+    def end(self) -> None:
+        """The event is over, well or not; may be called again.
+
+        Raises:
+            CausalError: the fault that user code caught.
+        """
+        self.services, self.operator, self.keying, RUNNING.active = None, NOBODY, False, None
+        if self.fault is not None:
+            raise self.fault
+
+    def now_ns(self) -> int:
+        """The causal clock, for the operator that runs."""
+        try:
+            return self._asked().now_ns()
+        except CausalError as fault:
+            self.fault = fault
+            raise
+
+    def streams(self, operator: str) -> Streams:
+        """The chance of `operator` in this epoch; drawing from it costs nothing in the log."""
+        services = self._asked()
+        try:
+            epoch = services.epoch()
+            drawn = self._streams.get(operator)
+            if drawn is None or drawn.epoch != epoch:
+                drawn = self._streams[operator] = Streams(services.seed(), epoch, operator, self.task)
+        except CausalError as fault:
+            self.fault = fault
+            raise
+        return drawn
+
+    def _asked(self) -> Services:
+        services = self.services
+        invariant(services is not None, "services are asked during an event", operator=self.operator)
+        return services  # type: ignore[return-value]
+
+
+class Running:
+    """The chain whose event is under way in this process; None between events."""
+
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active: Active | None = None
+
+
+RUNNING = Running()
