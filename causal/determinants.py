@@ -1,11 +1,12 @@
 """Determinants: the nondeterministic events of a task, and how each kind is written into its log.
 
 The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder.
-`Order`, `Timer` and `Barrier` *are* the schedule (D1); the others are answers asked for during such an
+`Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are answers asked for during such an
 event and stand behind it, in the order asked.
 
 Encodings, in bytes: Order 2–3 (channel below 127), Clock and Timer 1 + zigzag difference to the last
-reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Barrier 1 + epoch.
+reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Answer the same with operator and number,
+Barrier 1 + epoch, Run 1 + count.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from dataclasses import dataclass
 import lz4.block
 
 from causal.errors import PeerViolation, invariant
+from causal.varints import read_varint, unzigzag, varint, zigzag
 
-CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, CALL_LZ4 = 1, 2, 3, 4, 5, 6, 8
-# 7 is kept free; 0x80–0xff are Order with the channel in the low seven bits.
+CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, RUN, CALL_LZ4, ANSWER, ANSWER_LZ4 = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+# 0x80–0xff are Order with the channel in the low seven bits.
 USER_FIRST, USER_LAST = 64, 127
 _ORDER, _ORDER_WIDE = 0x80, 0xFF
 _COMPRESS_FROM_BYTES = 512
@@ -36,6 +38,14 @@ class Order:
     input: int
     count: int
     kind = "order"
+
+
+@dataclass(slots=True)
+class Run:
+    """The next `count` events are what the rule of an ordered task says."""
+
+    count: int
+    kind = "run"
 
 
 @dataclass(slots=True)
@@ -81,6 +91,16 @@ class Call:
 
 
 @dataclass(slots=True)
+class Answer:
+    """The outside world has answered request `number` of operator `operator`."""
+
+    operator: int
+    number: int
+    body: bytes
+    kind = "answer"
+
+
+@dataclass(slots=True)
 class Barrier:
     """A source puts barrier `epoch` here."""
 
@@ -97,8 +117,8 @@ class User:
     kind = "user"
 
 
-Determinant = Order | Clock | Random | Window | Timer | Call | Barrier | User
-KINDS = ("order", "clock", "random", "window", "timer", "call", "barrier", "user")
+Determinant = Order | Run | Clock | Random | Window | Timer | Call | Answer | Barrier | User
+KINDS = ("order", "run", "clock", "random", "window", "timer", "call", "answer", "barrier", "user")
 
 _user_tags: dict[str, int] = {}
 _user_names: dict[int, str] = {}
@@ -119,46 +139,6 @@ def register_kind(name: str, tag: int) -> None:
         raise ValueError(f"determinant kind {name!r} with tag {tag} clashes with another registration")
     _user_tags[name] = tag
     _user_names[tag] = name
-
-
-def varint(number: int) -> bytes:
-    """LEB128 of a number from 0."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, int]:
-    """(number, place behind it).
-
-    Raises:
-        PeerViolation: the bytes end inside it, or it has more than 64 bits.
-    """
-    number = shift = 0
-    while True:
-        if place >= len(data) or shift > 63:
-            raise PeerViolation(f"a varint at {place} does not end")
-        byte = data[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if number >= 1 << 64:
-                raise PeerViolation(f"a varint before {place} exceeds 64 bits")
-            return number, place
-        shift += 7
-
-
-def zigzag(number: int) -> int:
-    return number << 1 if number >= 0 else ((-number) << 1) - 1
-
-
-def unzigzag(number: int) -> int:
-    return number >> 1 if not number & 1 else -((number + 1) >> 1)
 
 
 def encode_order(input: int, count: int) -> bytes:
@@ -242,11 +222,23 @@ def _encode_random(codec: DeterminantCodec, told: Random) -> bytes:
     return bytes((RANDOM,)) + told.seed
 
 
+def _squeezed(value: bytes) -> bytes | None:
+    """Length and LZ4 block of an answer that gains by it."""
+    if len(value) < _COMPRESS_FROM_BYTES:
+        return None
+    packed = varint(len(value)) + lz4.block.compress(value, store_size=False)
+    return packed if len(packed) < len(value) else None
+
+
 def _encode_call(codec: DeterminantCodec, told: Call) -> bytes:
-    if len(told.answer) < _COMPRESS_FROM_BYTES:
-        return _bytes_entry(CALL, told.answer)
-    packed = varint(len(told.answer)) + lz4.block.compress(told.answer, store_size=False)
-    return _bytes_entry(CALL_LZ4, packed) if len(packed) < len(told.answer) else _bytes_entry(CALL, told.answer)
+    packed = _squeezed(told.answer)
+    return _bytes_entry(CALL, told.answer) if packed is None else _bytes_entry(CALL_LZ4, packed)
+
+
+def _encode_answer(codec: DeterminantCodec, told: Answer) -> bytes:
+    packed = _squeezed(told.body)
+    entry = _bytes_entry(ANSWER, told.body) if packed is None else _bytes_entry(ANSWER_LZ4, packed)
+    return entry[:1] + varint(told.operator) + varint(told.number) + entry[1:]
 
 
 def _encode_window(codec: DeterminantCodec, told: Window) -> bytes:
@@ -296,7 +288,7 @@ def _decode_call(codec: DeterminantCodec, log: bytes | bytearray, place: int) ->
     return Call(answer), place
 
 
-def _decode_call_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
+def _read_squeezed(log: bytes | bytearray, place: int) -> tuple[bytes, int]:
     packed, place = _read_bytes(log, place)
     plain, start = read_varint(packed, 0)
     if plain > min(ANSWER_BYTES_MAX, (len(packed) - start) * LZ4_RATIO_MAX):
@@ -307,7 +299,33 @@ def _decode_call_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int
         raise PeerViolation(f"a compressed answer is damaged: {problem}") from None
     if len(answer) != plain:
         raise PeerViolation(f"a compressed answer of {len(answer)} bytes claims {plain}")
+    return answer, place
+
+
+def _decode_call_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Call, int]:
+    answer, place = _read_squeezed(log, place)
     return Call(answer), place
+
+
+def _decode_answer(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Answer, int]:
+    operator, place = read_varint(log, place)
+    number, place = read_varint(log, place)
+    body, place = _read_bytes(log, place)
+    return Answer(operator, number, body), place
+
+
+def _decode_answer_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Answer, int]:
+    operator, place = read_varint(log, place)
+    number, place = read_varint(log, place)
+    body, place = _read_squeezed(log, place)
+    return Answer(operator, number, body), place
+
+
+def _decode_run(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Run, int]:
+    count, place = read_varint(log, place)
+    if not count:
+        raise PeerViolation(f"a run before {place} performs nothing")
+    return Run(count), place
 
 
 def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Barrier, int]:
@@ -321,6 +339,8 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     Random: _encode_random,
     Window: _encode_window,
     Call: _encode_call,
+    Answer: _encode_answer,
+    Run: lambda codec, told: bytes((RUN,)) + varint(told.count),
     Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch),
     User: lambda codec, told: _bytes_entry(_user_tags[told.name], told.value),
 }
@@ -331,6 +351,9 @@ _DECODERS: dict[int, Callable[..., tuple[Determinant, int]]] = {
     WINDOW: _decode_window,
     CALL: _decode_call,
     CALL_LZ4: _decode_call_lz4,
+    ANSWER: _decode_answer,
+    ANSWER_LZ4: _decode_answer_lz4,
+    RUN: _decode_run,
     BARRIER: _decode_barrier,
 }
 

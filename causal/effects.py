@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from causal.inflight import Entry
-from causal.ports import Bundle, Mark
+from causal.ports import Bundle, Mark, Request
 from causal.rollback import Finding
 
 
@@ -139,6 +140,24 @@ class RemoveSegments:
 
 
 @dataclass(slots=True)
+class Ask:
+    """Put these requests to the outside world, in this order as far as it takes them; each answered by `Answered`.
+
+    A request may be put again, by a later incarnation, as long as no answer of it is in a log.
+    """
+
+    requests: list[Request]
+
+
+@dataclass(slots=True)
+class Inspected:
+    """What was asked for: state of the task, epoch, incarnation and, while it performs events, the tables."""
+
+    request: int
+    facts: dict[str, Any]
+
+
+@dataclass(slots=True)
 class Phase:
     """The task has come to a new phase; `detail` is the number of replayed elements for `replayed`."""
 
@@ -162,5 +181,7 @@ Effect = (
     | SpillSegment
     | ReadSegment
     | RemoveSegments
+    | Ask
+    | Inspected
     | Phase
 )

@@ -127,6 +127,24 @@ class SegmentRead:
 
 
 @dataclass(slots=True)
+class Answered:
+    """The outside world's answer to a request that an `Ask` put."""
+
+    operator: int
+    number: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Inspect:
+    """Somebody asks what an operator keeps for a key; answered by `Inspected`, between two events of the task."""
+
+    request: int
+    operator: str
+    key: Any
+
+
+@dataclass(slots=True)
 class Turn:
     """Perform the next event of the schedule, if there is one, and whatever time has made due."""
 
@@ -146,5 +164,7 @@ Event = (
     | SegmentWritten
     | SegmentFailed
     | SegmentRead
+    | Answered
+    | Inspect
     | Turn
 )

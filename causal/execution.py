@@ -6,16 +6,20 @@ live task alike.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 from causal import batch
 from causal.channels import Channels
 from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
-from causal.determinants import Barrier, Order, Timer
+from causal.determinants import Answer, Barrier, Order, Timer
 from causal.dissemination import Holdings
-from causal.effects import Effect, Phase, WriteBundle, WriteRecording
+from causal.effects import Ask, Effect, Phase, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
+from causal.events import Answered
 from causal.input_channel import InputChannel
-from causal.ports import Chain, Live, Output
+from causal.ports import Chain, Live, Output, Request
 from causal.recording import Recording
 from causal.recovery import Recovery, State, Step
 from causal.schedule import Schedule
@@ -62,6 +66,13 @@ class Execution:
         self._services = CausalServices(schedule, live)
         self._incarnation = incarnation
         self._next_input = 0
+        self._asked: dict[tuple[int, int], None] = {}
+        self._answers: deque[Answered] = deque()
+
+    def answered(self, event: Answered) -> None:
+        """The outside world has answered; what this incarnation has not asked, or was told before, does not count."""
+        if self._asked.pop((event.operator, event.number), self) is None:
+            self._answers.append(event)
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
         """One step: one event, or in a replay up to `events_max`; false if none can be performed now.
@@ -118,6 +129,9 @@ class Execution:
         elif type(told) is Barrier:
             self.schedule.take(Barrier)
             self._perform_barrier(told.epoch, effects)
+        elif type(told) is Answer:
+            self.schedule.take(Answer)
+            self._perform_answer(told.operator, told.number, told.body)
         else:
             raise ReplayDivergence(
                 f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay "
@@ -131,8 +145,21 @@ class Execution:
         self._recovery.step(Step.REPLAYED, now_ns)
         effects.append(Phase("replayed", self.replayed_elements))
         effects.append(Phase("running"))
+        self.chain.asked()  # a part of what is outstanding
+        self._ask(self.chain.outstanding(), effects)
+
+    def _ask(self, requests: Sequence[Request], effects: list[Effect]) -> None:
+        if requests:
+            self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
+            effects.append(Ask(list(requests)))
 
     def _perform_live(self, effects: list[Effect]) -> bool:
+        performed = self._perform_one(effects)
+        if performed:
+            self._ask(self.chain.asked(), effects)
+        return performed
+
+    def _perform_one(self, effects: list[Effect]) -> bool:
         due_ns = None if self.finished else self.chain.next_timer_ns()
         if due_ns is not None and due_ns <= self._live.wall_ns():
             reading = self._services.reading_ns()
@@ -145,11 +172,16 @@ class Execution:
             self.schedule.record(Barrier(epoch))
             self._perform_barrier(epoch, effects)
             return True
-        inputs = self._inputs
+        if self._answers:
+            answer = self._answers.popleft()
+            self.schedule.record(Answer(answer.operator, answer.number, answer.body))
+            self._perform_answer(answer.operator, answer.number, answer.body)
+            return True
+        inputs, full = self._inputs, self.chain.full()
         for step in range(len(inputs)):
             channel = inputs[(self._next_input + step) % len(inputs)]
             count = channel.head_count(self._elements_max, self._bytes_max)
-            if count:
+            if count and not (full and channel.head_kind != batch.BARRIER):
                 self._next_input = (channel.ordinal + 1) % len(inputs)
                 self.schedule.record_order(channel.ordinal, count)
                 self._perform_order(channel, count, effects)
@@ -176,12 +208,21 @@ class Execution:
             if self.checkpointing.deliver(channel, epoch, self._channels.network, self.schedule.epoch):
                 self._perform_barrier(epoch, effects)
         elif kind == batch.END:
-            self._perform_end()
+            self._perform_end(channel.ordinal)
         else:
             self._emit(self.chain.deliver(channel.ordinal, chunks, first, self._services))
 
-    def _perform_end(self) -> None:
-        if not all(channel.ended for channel in self._inputs):
+    def _perform_answer(self, operator: int, number: int, body: bytes) -> None:
+        self._emit(self.chain.answer(operator, number, body, self._services))
+        self._finish()
+
+    def _perform_end(self, input: int) -> None:
+        self._emit(self.chain.ended(input, self._services))
+        self._finish()
+
+    def _finish(self) -> None:
+        """Once, in the event after which nothing more can come: no input has anything, no answer is waited for."""
+        if self.finished or self.chain.waiting() or not all(channel.ended for channel in self._inputs):
             return
         self._emit(self.chain.finish(self._services))
         self.finished = True

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from causal.batch import BARRIER, CHUNK_HEAD_BYTES, END, LISTED, RECORDS, Chunk, pack_chunks, stamp_of, unpack_chunks
+from causal.batch import (
+    BARRIER,
+    CHUNK_HEAD_BYTES,
+    END,
+    LISTED,
+    RECORDS,
+    WATERMARK,
+    Chunk,
+    pack_chunks,
+    stamp_of,
+    unpack_chunks,
+)  # fmt: skip
 from causal.errors import PeerViolation, invariant
 from causal.log import LogDelta
 from causal.rolling import RollingDigest
@@ -167,13 +178,15 @@ class InputChannel:
         return self.next - self.delivered
 
     def head_count(self, elements_max: int, bytes_max: int) -> int:
-        """How many elements a live event should take: whole chunks up to the bounds, or one punctuation; 0 if none."""
+        """How many elements a live event should take: whole chunks up to the bounds and a watermark behind them, or
+        one punctuation; 0 if none.
+        """
         if not self._queue or self.blocked:
             return 0
         count = size = 0
         for chunk in self._queue:
             if chunk.kind not in (RECORDS, LISTED):
-                return count or 1
+                return count + 1 if not count or chunk.kind == WATERMARK else count
             if count and (count + chunk.count > elements_max or size + chunk.size > bytes_max):
                 return count
             count += chunk.count
@@ -181,6 +194,11 @@ class InputChannel:
             if count >= elements_max or size >= bytes_max:
                 return count
         return count
+
+    @property
+    def head_kind(self) -> int:
+        """What comes next, where something is queued."""
+        return self._queue[0].kind
 
     def take(self, count: int) -> list[Chunk]:
         """Remove the next `count` elements, which are there.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from causal.batch import Chunk
+from causal.errors import PeerViolation
 from causal.log import LogDelta
 
 
@@ -70,6 +71,17 @@ Output = tuple[int, Chunk]
 ordinal and event.  For a sink's channel the chunk is ROWS, in the sink's own encoding."""
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question to the outside world that a chain waits for: part of its state until it is answered."""
+
+    operator: int
+    """Ordinal of the operator in the chain."""
+    number: int
+    """Never used twice by one operator of one task."""
+    body: bytes
+
+
 class Chain(Protocol):
     """The fused operators of one task.  Given the same calls and the same service answers it gives the same bytes."""
 
@@ -90,8 +102,40 @@ class Chain(Protocol):
         """Fire every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
         ...
 
+    def ended(self, input: int, services: Services) -> list[Output]:
+        """That input has ended: nothing more comes from it, others may go on."""
+        ...
+
     def finish(self, services: Services) -> list[Output]:
-        """All inputs have ended: fire what a bounded stream still owes (open windows, not timers)."""
+        """All inputs have ended and nothing is waited for: fire what is still owed (open windows, not timers)."""
+        ...
+
+    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
+        """The outside world's answer to a request; each request is answered once."""
+        ...
+
+    def asked(self) -> list[Request]:
+        """The requests that are new since the last call."""
+        ...
+
+    def outstanding(self) -> list[Request]:
+        """All requests that have no answer yet, in the order in which they were asked; part of the state."""
+        ...
+
+    def waiting(self) -> bool:
+        """Whether some request has no answer yet."""
+        ...
+
+    def full(self) -> bool:
+        """Whether so many requests wait that no more records are to be delivered."""
+        ...
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """operator -> reason -> how many elements it has dropped, held back or revised, since the job began."""
+        ...
+
+    def inspect(self, operator: str, key: Any) -> dict[str, Any]:
+        """What the operator of that name keeps for a key, by table; empty when there is no such operator here."""
         ...
 
     def snapshot(self, full: bool) -> SnapshotJob:
@@ -101,6 +145,34 @@ class Chain(Protocol):
     def restore(self, parts: Iterable[bytes]) -> None:
         """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
         ...
+
+
+class PlainChain:
+    """The answers of a chain that asks nobody, counts nothing and can be asked for nothing; to inherit from."""
+
+    def ended(self, input: int, services: Services) -> list[Output]:
+        return []
+
+    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
+        raise PeerViolation(f"an answer to operator {operator}, which asks nobody")
+
+    def asked(self) -> list[Request]:
+        return []
+
+    def outstanding(self) -> list[Request]:
+        return []
+
+    def waiting(self) -> bool:
+        return False
+
+    def full(self) -> bool:
+        return False
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        return {}
+
+    def inspect(self, operator: str, key: Any) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import (
     Effect,
+    Inspected,
     OpenSink,
     Phase,
     RemoveSegments,
@@ -23,11 +24,13 @@ from causal.effects import (
     WithdrawRows,
 )
 from causal.events import (
+    Answered,
     CheckpointAsked,
     CheckpointCompleted,
     Event,
     FrameReceived,
     Inquired,
+    Inspect,
     Kept,
     PeerAt,
     PeerDown,
@@ -280,6 +283,23 @@ class TaskProtocol:
         self._reading.answered(event)
         return []
 
+    # -- the outside -----------------------------------------------------------------------------------
+
+    def _answered(self, event: Answered, now_ns: int) -> list[Effect]:
+        self.execution.answered(event)
+        return []
+
+    def _inspect(self, event: Inspect, now_ns: int) -> list[Effect]:
+        facts: dict[str, Any] = {
+            "task": self.name,
+            "incarnation": self.incarnation,
+            "epoch": self.schedule.epoch,
+            "state": self.recovery.state.value,
+        }
+        if self.recovery.state is State.RUNNING:
+            facts["tables"] = self.execution.chain.inspect(event.operator, event.key)
+        return [Inspected(event.request, facts)]
+
     # -- a turn --------------------------------------------------------------------------------------
 
     def _turn(self, event: Turn, now_ns: int) -> list[Effect]:
@@ -328,6 +348,7 @@ class TaskProtocol:
             "log_bytes": self.holdings.size,
             "replayed_elements": self.execution.replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
+            "counts": self.execution.chain.counts(),
         }
 
 
@@ -346,5 +367,7 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     SegmentWritten: TaskProtocol._segment_written,
     SegmentFailed: TaskProtocol._segment_failed,
     SegmentRead: TaskProtocol._segment_read,
+    Answered: TaskProtocol._answered,
+    Inspect: TaskProtocol._inspect,
     Turn: TaskProtocol._turn,
 }

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import lz4.block
 
-from causal.determinants import LZ4_RATIO_MAX, read_varint, varint
+from causal.determinants import LZ4_RATIO_MAX
 from causal.errors import PeerViolation
 from causal.log import LogDelta
 from causal.values import decode, encode
+from causal.varints import read_varint, varint
 
 MAGIC = b"CL"
 VERSION = 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
 from causal.errors import CausalError, PipelineError, invariant
-from causal.ports import Output, Services
+from causal.ports import Output, PlainChain, Services
 from causal.rows import listed
 from causal.values import NotCarried, encode
 from causal.vectors import Vectors
@@ -64,7 +64,7 @@ class Numbers:
         return self.next - 1
 
 
-class FusedChain:
+class FusedChain(PlainChain):
     """The chain of every task but a sink's."""
 
     def __init__(

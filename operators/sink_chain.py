@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.batch import ROWS, Chunk, Records
 from causal.errors import CausalError
-from causal.ports import Output, Services
+from causal.ports import Output, PlainChain, Services
 from causal.rows import Rows, listed
 from causal.vectors import Vectors
 from operators.chain import Input
@@ -17,7 +17,7 @@ from operators.sinks.base import Sink
 from operators.state import ChainSnapshot, read_part
 
 
-class SinkChain:
+class SinkChain(PlainChain):
     """One sink in one task: causal.ports.Chain."""
 
     def __init__(self, name: str, sink: Sink, inputs: Sequence[Input], ordinal: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
-from causal.ports import Output, Services
+from causal.ports import Output, PlainChain, Services
 from causal.values import decode, encode
 
 Fact = tuple[int, int, str]
@@ -44,7 +44,7 @@ def token_in(fact: Fact) -> bytes:
     return fact[2].split(";")[0].encode()
 
 
-class Witness:
+class Witness(PlainChain):
     """Copies each record to every output, with its own path and all facts known so far.
 
     Args:

@@ -18,6 +18,7 @@ from typing import Any
 from causal import batch, wire
 from causal.checkpointing import Cut
 from causal.determinants import (
+    Answer,
     Barrier,
     Call,
     Clock,
@@ -25,6 +26,7 @@ from causal.determinants import (
     DeterminantCodec,
     Order,
     Random,
+    Run,
     Timer,
     User,
     Window,
@@ -64,6 +66,9 @@ LOG: list[Determinant] = [
     Timer(1_700_000_001_000_000_000),
     Window(2, 1_700_000_002_000_000_000, ((0, 5), (9, 1))),
     Call(b"the same again and " * 40),
+    Answer(1, 300, b"an answer"),
+    Answer(0, 2, b"the same again and " * 40),
+    Run(12),
     User("fuzzed", b"mine"),
     Barrier(4),
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
 from causal.determinants import register_kind, registered
-from causal.ports import Output, Services
+from causal.ports import Output, PlainChain, Services
 from causal.values import decode, encode
 
 USER_KIND = "simulated"
@@ -26,7 +26,7 @@ def hash_of(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
 
 
-class HashingChain:
+class HashingChain(PlainChain):
     """Passes each record on, with the hash of everything that this task has been told so far.
 
     Args:

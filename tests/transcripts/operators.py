@@ -14,7 +14,7 @@ from typing import Any
 
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
-from causal.ports import Output, Services
+from causal.ports import Output, PlainChain, Services
 from causal.values import decode, encode
 
 MS = 1_000_000
@@ -24,7 +24,7 @@ TRAITS = ("clock", "random", "call", "timer", "misbehaves")
 """What `operator` can ask for; `call=N` calls for an answer of N bytes."""
 
 
-class Numbering:
+class Numbering(PlainChain):
     """One task's chain.
 
     Args:

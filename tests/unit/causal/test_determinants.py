@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from causal.determinants import (
     ANSWER_BYTES_MAX,
+    Answer,
     Barrier,
     Call,
     Clock,
@@ -22,14 +23,11 @@ from causal.determinants import (
     Timer,
     User,
     Window,
-    read_varint,
     register_kind,
     registered,
-    unzigzag,
-    varint,
-    zigzag,
 )
 from causal.errors import InvariantViolation, PeerViolation
+from causal.varints import read_varint, unzigzag, varint, zigzag
 
 register_kind("test-kind", 100)
 
@@ -191,10 +189,24 @@ def test_an_order_that_delivers_nothing_cannot_be(entry: bytes) -> None:
         DeterminantCodec().decode(entry, 0)
 
 
-@pytest.mark.parametrize("tag", [0, 7, 9, 63, 64, 127])
+@pytest.mark.parametrize("tag", [0, 11, 63, 64, 127])
 def test_a_tag_that_nobody_registered_is_refused(tag: int) -> None:
     with pytest.raises(PeerViolation, match=f"tag {tag}"):
         DeterminantCodec().decode(bytes((tag, 0)), 0)
+
+
+def test_a_run_of_nothing_cannot_be() -> None:
+    with pytest.raises(PeerViolation, match="performs nothing"):
+        DeterminantCodec().decode(b"\x07\x00", 0)
+
+
+@pytest.mark.parametrize("body", [b"", b"short", b"long and the same again " * 100, bytes(range(256)) * 3])
+def test_an_answer_reads_back_and_long_ones_are_squeezed(body: bytes) -> None:
+    entry = DeterminantCodec().encode(Answer(3, 1 << 40, body))
+    assert DeterminantCodec().decode(entry, 0) == (Answer(3, 1 << 40, body), len(entry))
+    assert len(entry) <= len(body) + 12
+    if len(body) > 1000:
+        assert len(entry) < len(body) // 10
 
 
 def test_a_window_of_very_many_intervals_reads_back() -> None:

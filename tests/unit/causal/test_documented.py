@@ -10,7 +10,19 @@ import pytest
 
 from causal import batch, determinants, exchange, inflight, output_channel, wire
 from causal.config import JobConfig
-from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, Window
+from causal.determinants import (
+    Answer,
+    Barrier,
+    Call,
+    Clock,
+    Determinant,
+    DeterminantCodec,
+    Order,
+    Random,
+    Run,
+    Timer,
+    Window,
+)  # fmt: skip
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIRE = (DOCS / "wire.md").read_text()
@@ -81,6 +93,8 @@ EXAMPLES: list[Determinant] = [
     Window(2, 1_040, ((10, 5), (20, 1))),
     Call(b"ok"),
     Barrier(7),
+    Run(300),
+    Answer(1, 300, b"ok"),
 ]
 
 
@@ -100,6 +114,11 @@ TAGS = {
     "window": determinants.WINDOW,
     "timer": determinants.TIMER,
     "barrier": determinants.BARRIER,
+    "run": determinants.RUN,
+}
+ANSWERS = {("call", determinants.CALL), ("call", determinants.CALL_LZ4)} | {
+    ("answer", determinants.ANSWER),
+    ("answer", determinants.ANSWER_LZ4),
 }
 
 
@@ -107,7 +126,7 @@ def test_kinds_and_tags_are_those_of_the_page() -> None:
     rows = table(DETERMINANTS, "kind")
     assert {row[0] for row in rows} == set(determinants.KINDS)
     told = {(kind, int(tag.split("–")[0], 16)) for kind, tag, *_ in rows}
-    wanted = set(TAGS.items()) | {("call", determinants.CALL), ("call", determinants.CALL_LZ4)}
+    wanted = set(TAGS.items()) | ANSWERS
     assert told == wanted | {("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
     assert f"{determinants.USER_FIRST} to {determinants.USER_LAST}" in DETERMINANTS
     assert f"at most {determinants.ANSWER_BYTES_MAX >> 20} MiB" in DETERMINANTS

@@ -19,6 +19,7 @@ from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
+    Ask,
     Found,
     OpenSink,
     ReadSource,
@@ -32,6 +33,7 @@ from causal.effects import (
 )  # fmt: skip
 from causal.errors import Fenced
 from causal.events import (
+    Answered,
     CheckpointAsked,
     CheckpointCompleted,
     FrameReceived,
@@ -47,7 +49,7 @@ from causal.events import (
 )  # fmt: skip
 from causal.ids import OUTSIDE
 from causal.log import DeterminantLog
-from causal.ports import Bundle, Held, Mark, Output, Services
+from causal.ports import Bundle, Held, Mark, Output, PlainChain, Request, Services
 from causal.recovery import State
 from causal.rollback import Finding, Retreat, Rollback, decide
 from causal.sink_channel import depended, truncated
@@ -79,17 +81,22 @@ def layered(layers: Sequence[int]) -> Topology:
     return Topology(tuple(tasks), tuple(channels))
 
 
-class ChainedHashes:
+ASKED_MAX = 3
+"""Requests that may wait before a chain takes no more records."""
+
+
+class ChainedHashes(PlainChain):
     """Counts per key, and hashes everything it is told, in order, into every output: any difference shows for ever.
 
-    Uses every service: clock, seed, calls, timers.
+    Uses every service: clock, seed, calls, timers, and requests, up to `ASKED_MAX` at a time, to the outside.
     """
 
     def __init__(self, outputs: int, sink: bool, rng: random.Random) -> None:
         self.rng = rng
         self.outputs = outputs
         self.sink = sink
-        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0}
+        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
+        self._new: list[Request] = []
 
     def _link(self, *facts: object) -> str:
         self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
@@ -111,6 +118,8 @@ class ChainedHashes:
                 facts.append(services.call(lambda: encode(self.rng.getrandbits(40))))
                 self.state["timer"] = self.state["timer"] or services.now_ns() + 50
             out.append((self._link(*facts), record[1] if self.sink else record))
+            if self.state["n"] % 7 == 0:
+                self._ask(services)
         return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records))
 
     def _out(self, told: list[Any], origin: int, batch_size: int) -> list[Output]:
@@ -122,6 +131,34 @@ class ChainedHashes:
             source = record if isinstance(record, tuple) and record and record[0] == "p" else record[1]
             split.setdefault(hash_of(source) % self.outputs, []).append((link, source))
         return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs), origin)) for o, rs in sorted(split.items())]
+
+    def _ask(self, services: Services) -> None:
+        number = self.state["n"]
+        self.state["asked"][number] = body = encode([number, services.epoch()])
+        self._new.append(Request(0, number, body))
+
+    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
+        assert operator == 0
+        told = self.state["asked"].pop(number)
+        self._link("answer", number, told, body)
+        return []
+
+    def asked(self) -> list[Request]:
+        told, self._new = self._new, []
+        return told
+
+    def outstanding(self) -> list[Request]:
+        return [Request(0, number, body) for number, body in self.state["asked"].items()]
+
+    def waiting(self) -> bool:
+        return bool(self.state["asked"])
+
+    def full(self) -> bool:
+        return len(self.state["asked"]) >= ASKED_MAX
+
+    def ended(self, input: int, services: Services) -> list[Output]:
+        self._link("ended", input)
+        return []
 
     def next_timer_ns(self) -> int | None:
         return self.state["timer"] or None
@@ -240,6 +277,8 @@ class World:
         self.finished: set[int] = set()
         self.dead: set[int] = set()
         self.phases: list[tuple[str, str]] = []
+        self.requests: list[tuple[int, int, Request]] = []
+        """What tasks have asked the outside and it has not answered, and who asked in which incarnation."""
         self.faults: list[str] = []
         self.rollback = Rollback()
         self.rollbacks: list[set[int]] = []
@@ -352,6 +391,8 @@ class World:
             self.stores[effect.channel].truncate(effect.epoch)
         elif isinstance(effect, WithdrawRows):
             self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].withdraw(effect.mark)))
+        elif isinstance(effect, Ask):
+            self.requests += [(index, self.incarnations[index], request) for request in effect.requests]
         elif isinstance(effect, Found):
             self.findings[index] = (self.incarnations[index], effect.finding)
         elif type(effect).__name__ == "Phase":
@@ -371,10 +412,21 @@ class World:
         ended = effect.position + count == self.records
         return SourceRead(effect.channel, effect.position, records, 1, ended)
 
+    def _answer(self) -> None:
+        """The outside answers one of the requests, in any order; sometimes twice, sometimes to who is not there."""
+        place = self.rng.randrange(len(self.requests))
+        index, incarnation, request = self.requests[place]
+        if self.rng.random() < 0.8:
+            del self.requests[place]
+        if index in self.tasks and (self.incarnations[index] == incarnation or self.rng.random() < 0.1):
+            self.handle(index, Answered(request.operator, request.number, self.rng.randbytes(4)))
+
     def step(self) -> None:
         """Let one thing happen."""
         self.escalate()
         self.now_ns += self.rng.randint(1, 40_000)
+        if self.requests and self.rng.random() < 0.2:
+            self._answer()
         busy = [wire for wire, frames in self.wires.items() if frames]
         if busy and self.rng.random() < 0.6:
             wire = self.rng.choice(busy)
