@@ -16,7 +16,7 @@ from causal.errors import invariant
 
 SEGMENT_BYTES = 4 << 20
 """Payload bytes that go to disk together."""
-ORIGINS_APART_NS_MAX = 10_000_000
+ORIGINS_APART_NS_MAX = 25_000_000
 """A frame tells one origin, its oldest: records that entered later than so much after it do not join it."""
 
 

@@ -116,7 +116,7 @@ class TaskProtocol:
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
         """Logs of its own that others depend on beyond what could be collected; it waits for a decision (D9)."""
-        self.replayed_per_turn = 32
+        self.replayed_per_turn = 64
         """Events that a replay performs before it sends: small ones cost more to send than to perform."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
