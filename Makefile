@@ -5,7 +5,7 @@
 #   make check   format, lint, types, imports, architecture; seconds
 #   make soak    the simulator until Ctrl-C, on all cores; every seed is a job under other failures
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
-#   make bench   throughput, recovery and determinants, as in docs/benchmarks.md
+#   make bench   every row of the goals table, into docs/benchmarks and its page; about 25 minutes
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
 #   make clean   remove what the targets above made
 
@@ -71,10 +71,15 @@ FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/fuzz
 	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-bench: $(VENV)/core
-	$(RUN) -m benchmarks throughput
-	$(RUN) -m benchmarks recovery
-	$(RUN) -m benchmarks determinants
+$(VENV)/bench: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable '.[bench,arrow]'
+	@touch $@
+
+# What was measured goes into the page even if a part failed; the status says so.
+bench: $(VENV)/bench
+	@$(RUN) -m benchmarks all --json $(VENV)/bench.json; status=$$?; \
+	  $(RUN) -m benchmarks.page --take $(VENV)/bench.json && $(RUN) -m benchmarks.charts && $(RUN) -m benchmarks.page \
+	  || status=1; exit $$status
 
 bench-check: $(VENV)/core
 	$(RUN) -m benchmarks guard

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--json FILE]`: run one benchmark and print its figures.
+"""`python -m benchmarks NAME [--json FILE] [--chart [FILE.png]]`: run one benchmark and print its figures.
 
 A run is told of on standard error as it ends.
 Exit status 1: a run failed, with one line that says why, or something is wrong with what it did.
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    all_goals,
     budget,
+    charts_style,
     determinants,
     guard,
     isolation,
@@ -27,11 +29,13 @@ from benchmarks import (
     torture,
     vectors,
 )
+from benchmarks.charts import CHARTS
 from benchmarks.measured import shown, write
 from benchmarks.peers import comparison
 from benchmarks.runs import RunFailed
 
 BENCHMARKS = {
+    "all": all_goals,
     "throughput": throughput,
     "recovery": recovery,
     "determinants": determinants,
@@ -48,8 +52,12 @@ BENCHMARKS = {
     "latency_back": latency_back,
 }
 
-PLACES = ("--json", "--keep", "--venvs", "--charts", "--add")
+PLACES = ("--json", "--chart", "--keep", "--venvs", "--charts", "--add")
 """Options that say where something is written."""
+
+
+BESIDE = Path()
+"""--chart without a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,13 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     command = shlex.join(["python", "-m", "benchmarks", *_without_file(given)])
+    chart = _chart(options)
     try:
+        if chart is not None:
+            charts_style.check()
         told = BENCHMARKS[options.name].measure(options, command, _tell)
     except RunFailed as problem:
         print(f"benchmarks: {problem}", file=sys.stderr)
         return 1
     if options.json is not None:
         write(options.json, told)
+    if chart is not None:
+        CHARTS[options.name](told, chart)
     machine = told["machine"]
     print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {told['versions']['python']}")
     print(shown(told["figures"]))
@@ -84,6 +97,14 @@ def _without_file(given: Sequence[str]) -> list[str]:
     return kept
 
 
+def _chart(options: argparse.Namespace) -> Path | None:
+    """Where the chart goes, if one is asked for: where it says, or beside the file of --json."""
+    wanted: Path | None = getattr(options, "chart", None)
+    if wanted != BESIDE:
+        return wanted
+    return (options.json or Path(f"{options.name}.json")).with_suffix(".png")
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -95,6 +116,10 @@ def _parser() -> argparse.ArgumentParser:
         summary = (module.__doc__ or "").splitlines()[0]
         benchmark = names.add_parser(name, help=summary, description=summary)
         benchmark.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
+        if name in CHARTS:
+            benchmark.add_argument(
+                "--chart", type=Path, nargs="?", const=BESIDE, metavar="FILE.png", help="draw it (default: beside FILE)"
+            )
         module.add_options(benchmark)
     return parser
 

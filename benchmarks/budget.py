@@ -71,7 +71,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "guarantee": "causal",
         "sharing_depth": "full",
     }
-    return result("budget", command, settings, {name: figure(values) for name, values in found.items()})
+    figures = {name: figure(values + [0.0] * (options.rounds - len(values))) for name, values in found.items()}
+    return result("budget", command, settings, figures)
 
 
 def _took(what: str, size: int, batches: int) -> dict[str, float]:

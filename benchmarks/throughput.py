@@ -4,8 +4,10 @@ Efficiency = pipeline records/s ÷ (cores × bare records/s), cores being 2 or w
 round runs the bare job, then a guarantee, then the bare job again, and so on, so every pipeline run is
 compared with the two bare runs around it, and what else the machine does meanwhile weighs on both.
 
+`over_none` is the efficiency of a guarantee ÷ that of none, within a round.
 `cpu_us` is CPU time per record: of all processes of the job from its start to its end, with interpreters that
 start and standbys that follow; of the bare job, its loop alone.  It hardly depends on what else runs.
+With --profile, one more run of causal_full tells CPU time per record by role and thread (`profile_threads`).
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import argparse
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from benchmarks import runs
 from benchmarks.measured import figure, result
+from benchmarks.profile_threads import ThreadTimes
 
 GUARANTEES: Mapping[str, Sequence[str]] = {
     "none": ("--guarantee=none",),
@@ -34,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--batch-elements-max", type=int, default=4096, help="rows per read (default: %(default)s)")
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (default: %(default)s)")
+    parser.add_argument("--profile", action="store_true", help="where CPU goes, by process and thread, in one more run")
 
 
 def tallied(out: Path, report: Mapping[str, Any]) -> int:
@@ -74,9 +79,13 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     figures = {"bare_rps": figure([told["rps"] for told in bares], 0)}
     figures |= {f"{name}_rps": figure(values, 0) for name, values in rps.items()}
     figures |= {f"{name}_efficiency": figure(values) for name, values in efficiency.items()}
+    figures |= {f"{name}_over_none": figure(values) for name, values in _over_none(efficiency).items()}
     figures |= {f"{name}_checkpoints": figure(values, 0) for name, values in checkpoints.items()}
     figures["bare_cpu_us"] = figure([told["cpu_us"] for told in bares])
     figures |= {f"{name}_cpu_us": figure(values) for name, values in cpu_us.items()}
+    if options.profile:
+        figures |= _profile(options)
+        tell("profile: taken")
     settings = {
         "records": options.records,
         "rounds": options.rounds,
@@ -91,6 +100,15 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     return result("throughput", command, settings, figures)
 
 
+def _over_none(efficiency: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """By guarantee that costs something, round by round."""
+    return {
+        name: [each / none for each, none in zip(values, efficiency["none"], strict=True)]
+        for name, values in efficiency.items()
+        if name != "none"
+    }
+
+
 def _bare(options: argparse.Namespace) -> dict[str, Any]:
     told = runs.bare(options.records, options.batch_elements_max)
     if told["rows"] != options.records // 2 * 2:
@@ -98,13 +116,37 @@ def _bare(options: argparse.Namespace) -> dict[str, Any]:
     return told
 
 
-def _pipeline(options: argparse.Namespace, arguments: Sequence[str]) -> dict[str, Any]:
+def _profile(options: argparse.Namespace) -> dict[str, Any]:
+    """CPU µs per record by role and thread, and what nobody saw."""
+    watching: list[ThreadTimes] = []
+
+    def watch(job: Path) -> ThreadTimes:
+        watching.append(ThreadTimes(job))
+        return watching[-1]
+
+    report = _pipeline(options, GUARANTEES["causal_full"], watch)
+    seconds = watching[0].seconds()
+    seen_s = sum(sum(threads.values()) for threads in seconds.values())
+    figures = {
+        f"profile.{role}.{thread}_us": figure([cpu_s / options.records * 1e6])
+        for role, threads in seconds.items()
+        for thread, cpu_s in threads.items()
+    }
+    return figures | {"profile.unseen_us": figure([max(0.0, report["cpu_s"] - seen_s) / options.records * 1e6])}
+
+
+def _pipeline(
+    options: argparse.Namespace,
+    arguments: Sequence[str],
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
+) -> dict[str, Any]:
     report = runs.job(
         runs.KEYED_COUNT,
         {"count": options.records, "partitions": 2, "parallelism": 2},
         (*arguments, f"--checkpoint-interval={options.checkpoint_interval}"),
         {"batch_elements_max": options.batch_elements_max},
         tallied,
+        beside=beside,
     )
     if report["checked"] != options.records // 2 * 2:
         raise runs.RunFailed(f"the sink holds {report['checked']} rows of {options.records}")

@@ -29,10 +29,12 @@ def measured(path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -> None:
-    told = measured(tmp_path / "told.json", "throughput", "--records", "20000", "--rounds", "1")
+    told = measured(tmp_path / "told.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
     for guarantee in ("none", "causal_f1", "causal_full"):
         assert told["figures"][f"{guarantee}_efficiency"]["median"] > 0
     assert len(told["figures"]["bare_rps"]["runs"]) == 4
+    assert {"profile.supervisor.python_us", "profile.unseen_us"} <= set(told["figures"])
+    assert told["figures"]["causal_full_over_none"]["median"] > 0
 
 
 def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
@@ -90,10 +92,12 @@ def test_figures_have_their_median_and_percentiles() -> None:
     assert percentile([7.0], 0.5) == 7.0
 
 
-def test_the_page_is_what_its_files_say() -> None:
+def test_the_pages_are_what_their_files_say() -> None:
     text = page.PAGE.read_text()
-    for path in page.RESULTS.glob("*.json"):
-        assert page.table(json.loads(path.read_text())) in text, f"run python -m benchmarks.page: {path.name} is newer"
+    for name, told in page.results().items():
+        where = page.ELSEWHERE.get(name, page.PAGE).read_text()
+        assert page.shown(name, told) in where, f"run python -m benchmarks.page: {name}.json or its chart is newer"
+    assert page.goals_table(page.results()) in text, "run python -m benchmarks.page: the table of goals is older"
 
 
 def test_a_page_without_marks_is_refused() -> None:

@@ -1,0 +1,132 @@
+"""The goals table says what results say: met, missed, or why there is nothing to say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import all_goals, goals, page
+from benchmarks.__main__ import _parser
+from benchmarks.measured import distribution, figure
+
+PART_NAMES = list(all_goals.PARTS)
+
+
+def result(name: str, figures: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"benchmark": name, "command": f"python -m benchmarks {name}", "figures": figures, "machine": {}, **more}
+
+
+def rows(results: dict[str, Any], problems: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    return {row["figure"]: row for row in goals.judged(results, problems or {})}
+
+
+def test_a_goal_is_met_at_its_bound_and_missed_beyond() -> None:
+    at = {"first_output_ms": distribution([50.0, 50.0, 50.0, 50.0, 150.0])}
+    found = rows({"recovery": result("recovery", at)})
+    told = found["kill -9 → first new output, ms, median"]
+    assert (told["value"], told["low"], told["high"], told["runs"], told["met"]) == (50.0, 50.0, 150.0, 5, True)
+    assert found["the same, p99"]["met"] is True
+    beyond = rows({"recovery": result("recovery", {"first_output_ms": distribution([50.1])})})
+    assert beyond["kill -9 → first new output, ms, median"]["met"] is False
+
+
+def test_what_should_be_high_is_judged_the_other_way() -> None:
+    efficiency = {f"causal_full_{name}": figure([value]) for name, value in (("efficiency", 0.79), ("over_none", 1.0))}
+    found = rows({"throughput": result("throughput", efficiency)})
+    assert found["efficiency: end-to-end records/s ÷ (cores × bare job)"]["met"] is False
+
+
+def test_a_row_without_a_result_says_why() -> None:
+    found = rows({"recovery": result("recovery", {})}, {"state": "status 1: it broke | badly"})
+    assert "no such figure" in found["kill -9 → first new output, ms, median"]["problem"]
+    assert found["the same with 1,000,000 keys, ms, median"]["problem"] == "status 1: it broke | badly"
+    text = goals.table(list(found.values()))
+    assert "it broke / badly" in text and "| **missed** |" not in text
+    assert "0 of" in goals.summary(list(found.values()))
+
+
+def test_a_pair_of_peers_brings_its_own_command() -> None:
+    pairs = [
+        {
+            "workload": "count",
+            "peer": "bytewax",
+            "ratios": {"rps": figure([8.0])},
+            "command": "its own",
+            "problems": [],
+        },
+        {"workload": "index", "peer": "bytewax", "ratios": {}, "command": "x", "problems": ["cannot be installed"]},
+    ]
+    found = rows({"peers": result("peers", {}, pairs=pairs)})
+    count, index = found["records/s ÷ Bytewax, keyed count"], found["documents/s ÷ Bytewax, inverted index"]
+    assert count["met"] and count["command"] == "its own"
+    assert "cannot be installed" in index["problem"]
+
+
+def test_bytes_per_changed_key_count_what_can_have_changed() -> None:
+    settings = {"changed_keys": 10_000, "records_per_s": 5000, "checkpoint_interval_s": 1.0}
+    told = result("state", {"snapshot_bytes_per_checkpoint": figure([500_000])}, settings=settings)
+    assert goals.per_changed_key(told).value == 100
+
+
+def test_isolation_is_met_where_nothing_can_be_told_from_noise() -> None:
+    told = result("isolation", {}, told_apart=["sibling second1"], settings={"kills": 24})
+    assert goals.told_from_noise(told).value == 1
+    assert goals.told_from_noise({**told, "told_apart": []}).runs == 24
+
+
+def test_every_goal_has_a_part_and_every_part_a_goal() -> None:
+    assert {goal.benchmark for goal in goals.GOALS} == set(PART_NAMES)
+    assert len({goal.text for goal in goals.GOALS}) == len(goals.GOALS)
+    for goal in goals.GOALS:
+        assert (goal.at_least is None) != (goal.at_most is None), goal.text
+
+
+@pytest.mark.parametrize("name", PART_NAMES)
+def test_a_part_is_a_command_that_there_is(name: str) -> None:
+    for words in (all_goals.PARTS[name].arguments, all_goals.PARTS[name].quick):
+        assert _parser().parse_args(words.split()).name == words.split()[0]
+
+
+def test_a_part_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        "recovery": (result("recovery", {"first_output_ms": distribution([10.0])}), ""),
+        "state": (None, "broken"),
+    }
+    monkeypatch.setattr(all_goals, "_run", lambda words: answers[words[0]])
+    path = tmp_path / "all.json"
+    told = all_goals.measure(argparse.Namespace(only=["state", "recovery"], quick=True, json=path), "all", print)
+    assert told["failed"] and told["problems"] == {"state": "broken"} and set(told["results"]) == {"recovery"}
+    assert json.loads(path.read_text())["goals"] == told["goals"]
+    assert told["figures"]["kill -9 → first new output, ms, median"]["median"] == 10.0
+
+
+def test_a_benchmark_that_ends_badly_is_told_of_in_one_line() -> None:
+    found, problem = all_goals._run(["recovery", "--kills", "many"])
+    assert found is None and problem.startswith("status 2: ") and "many" in problem and "\n" not in problem
+
+
+def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
+    def told(machine: str, *peers: str) -> dict[str, Any]:
+        pairs = [{"workload": "count", "peer": peer, "by": machine} for peer in peers]
+        return {"machine": "m", "pairs": pairs, "figures": {f"count.{peer}.rounds": {} for peer in peers}}
+
+    results = {"peers": told("new", "bytewax"), "recovery": {"machine": "m"}}
+    new = {"benchmark": "all", "settings": {"quick": False}, "results": results}
+    found = page.taken(new, {"peers": told("old", "bytewax", "ray")})
+    assert [(pair["peer"], pair["by"]) for pair in found["peers"]["pairs"]] == [("bytewax", "new"), ("ray", "old")]
+    assert set(found["peers"]["figures"]) == {"count.bytewax.rounds", "count.ray.rounds"} and "recovery" in found
+    with pytest.raises(ValueError, match="another machine"):
+        page.taken(new, {"peers": {**told("old", "ray"), "machine": "other"}})
+    with pytest.raises(ValueError, match="judges nothing"):
+        page.taken({**new, "settings": {"quick": True}}, {})
+    with pytest.raises(ValueError, match="--take wants what"):
+        page.taken({"benchmark": "state"}, {})
+
+
+def test_the_page_is_told_what_to_take_or_says_how(capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.main(["--take"]) == 2 and "--take FILE" in capsys.readouterr().err
+    assert page.main(["--take", "/nowhere.json"]) == 2 and "/nowhere.json" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""The matrix varies one thing at a time, compares with its base point, and checks every output."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+from array import array
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import matrix, matrix_count, matrix_table, runs
+from benchmarks.matrix_points import AXES, Point
+from benchmarks.runs import RunFailed
+
+OPTIONS = argparse.Namespace(seconds=0.02, failing=3.0)
+
+
+class Counted(matrix.Jobs):
+    """Jobs that only remember what was asked for; each is a record per second faster than the one before."""
+
+    def __init__(self) -> None:
+        super().__init__(OPTIONS)
+        self.asked: list[tuple[Point, str]] = []
+
+    def run(self, point: Point, mode: str) -> dict[str, float]:
+        self.asked.append((point, mode))
+        return {"rps": float(len(self.asked)), "cpu_us": 2.0}
+
+
+@pytest.mark.parametrize("name", list(AXES))
+def test_an_axis_goes_through_its_base_point_and_varies_one_thing(name: str) -> None:
+    axis = AXES[name]
+    assert axis.base in axis.values
+    base = vars(axis.point(axis.base))
+    for value in axis.values:
+        changed = [field for field, held in vars(axis.point(value)).items() if held != base[field]]
+        assert changed == ([] if value == axis.base else [axis.name])
+
+
+def test_points_stand_between_two_runs_of_the_base_point() -> None:
+    jobs = Counted()
+    told = dict(matrix._along(AXES["skew"], "free", jobs, False, {}))
+    skews = [point.skew for point, _ in jobs.asked]
+    assert skews == ["zipf", "uniform", "one", "zipf"]
+    assert told["zipf"]["rps"] == 2.5 and told["zipf"]["ratio"] == 1
+    assert told["uniform"]["ratio"] == 2 / 2.5 and told["one"]["cpu_ratio"] == 1
+
+
+def test_a_quick_run_shares_the_base_point_between_axes() -> None:
+    jobs, shared = Counted(), dict[tuple[Point, str], dict[str, float]]()
+    for name in ("skew", "batch"):
+        list(matrix._along(AXES[name], "free", jobs, True, shared))
+    assert [(point.skew, point.batch) for point, _ in jobs.asked] == [("zipf", 4096), ("one", 4096), ("zipf", 16384)]
+
+
+def test_without_a_guarantee_nothing_is_killed() -> None:
+    jobs = Counted()
+    list(matrix._along(AXES["sharing"], "failing", jobs, False, {}))
+    assert "none" not in [point.sharing for point, _ in jobs.asked]
+
+
+def test_large_records_are_read_fewer_at_a_time() -> None:
+    assert Point(record_bytes=65536).batch_elements_max == 16
+    assert Point(batch=1).batch_elements_max == 1
+
+
+@pytest.mark.parametrize("skew", matrix_count.SKEWS)
+def test_what_is_expected_is_what_the_source_gives(skew: str) -> None:
+    table = matrix_count.keys_of(skew, 50)
+    made = matrix_count.Records(skew, 50, 3)
+    count = len(table) + 77
+    rows = [row for p in range(matrix_count.PARTITIONS) for row in made.slices(p, 0, count)]
+    assert Counter(key for key, _ in rows) == matrix_count._expected(table, count * matrix_count.PARTITIONS)
+    assert {len(payload) for _, payload in rows} == {3}
+
+
+def test_slices_do_not_depend_on_how_they_are_asked_for() -> None:
+    made = matrix_count.Records("zipf", 100, 1)
+    rows = matrix_count.ROWS_MIN
+    at_once = made.slices(1, rows - 10, rows + 10)
+    assert at_once == made.slices(1, rows - 10, rows - 3) + made.slices(1, rows - 3, rows + 10)
+
+
+def test_the_check_of_rows_finds_what_is_wrong(tmp_path: Path) -> None:
+    def found(name: str, rows: list[tuple[int, int]]) -> dict[str, int]:
+        database = sqlite3.connect(tmp_path / name)
+        database.execute(matrix_count._TABLE)
+        blob = array("q", chain.from_iterable(rows)).tobytes()
+        database.execute("INSERT INTO packed VALUES('out/0', 0, ?)", (blob,))
+        database.commit()
+        database.close()
+        return matrix_count.check(tmp_path / name, "one", 10, 4)
+
+    exact = [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert found("exact", exact) == {"rows": 4, "lost": 0, "doubled": 0, "contradicted": 0}
+    assert found("short", exact[:3])["lost"] == 1
+    assert found("twice", [*exact, (1, 4)])["doubled"] == 1
+    assert found("skips", [*exact[:2], (1, 4)])["contradicted"] == 1
+    assert found("foreign", [*exact, (7, 1)])["contradicted"] == 1
+
+
+def test_a_point_is_run_and_its_output_checked() -> None:
+    told = matrix.Jobs(OPTIONS).run(Point(keys=100, skew="uniform"), "free")
+    assert told["rps"] > 0 and told["wire"] > 0
+
+
+def test_a_kill_that_did_not_happen_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {"cpu_s": 1.0, "throughput_rps": 5.0, "recoveries": [], "tasks": {}, "checkpoints": 1}
+    monkeypatch.setattr(matrix, "_job", lambda point, records, kills: report)
+    with pytest.raises(RunFailed, match="ended before the first kill"):
+        matrix.Jobs(OPTIONS).run(Point(), "failing")
+
+
+def test_an_output_that_is_not_exactly_once_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = {"rows": 9, "lost": 1, "doubled": 0, "contradicted": 0}
+    monkeypatch.setattr(runs, "job", lambda *given: {"checked": checked})
+    with pytest.raises(RunFailed, match="not exactly once"):
+        matrix._job(Point(), 10, ())
+
+
+def test_nothing_begins_after_the_time_is_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks.__main__ import main
+
+    assert main(["matrix", "--axis", "skew", "--minutes-max", "0", "--json", str(tmp_path / "told.json")]) == 1
+    assert "no time for anything" in capsys.readouterr().err
+
+
+def test_a_table_has_a_row_for_each_value_and_mode() -> None:
+    one: dict[str, Any] = {"median": 1000.0, "min": 900.0, "max": 1100.0, "runs": [900.0, 1000.0, 1100.0]}
+    figures = {f"keys/{keys}/free/rps": one for keys in (100, 10_000)}
+    text = matrix_table.tables(json.loads(json.dumps({"figures": figures, "left_out": ["round 1: size, free"]})))
+    assert "| 100 | free | 1,000 [900–1,100] |" in text and "| 10,000 | free |" in text
+    assert "1,000,000" not in text and "round 1: size, free" in text

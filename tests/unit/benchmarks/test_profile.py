@@ -1,0 +1,49 @@
+"""Where CPU goes: each process has the role that the supervisor tells, or that its command line tells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.profile_threads import ThreadTimes
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    """A process that has begun, and waits."""
+    program = "import sys, threading; print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "operators.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None and run.stdout.readline()
+        yield run.pid
+
+
+def view(job: Path, pid: int, **process: str) -> None:
+    (job / "status.json").write_text(json.dumps({"processes": [{"pid": pid, "task": None, **process}]}))
+
+
+def test_a_worker_is_what_the_supervisor_tells(tmp_path: Path, child: int) -> None:
+    times = ThreadTimes(tmp_path)
+    times.look()
+    assert "worker that has no task yet" in times.seconds()
+    view(tmp_path, child, standby_of="count/1")
+    times.look()
+    assert set(times.seconds()["standby"]) == {"python"}
+    view(tmp_path, child, task="count/1", state="serving")
+    times.look()
+    assert set(times.seconds()) >= {"count"} and "standby" not in times.seconds()
+
+
+def test_a_process_that_has_ended_keeps_its_time(tmp_path: Path, child: int) -> None:
+    view(tmp_path, child, task="rows/0", state="serving")
+    with ThreadTimes(tmp_path) as times:
+        times.look()
+    before = times.seconds()["rows"]
+    (tmp_path / "status.json").unlink()
+    assert times.seconds()["rows"] == before and before["python"] > 0
