@@ -148,6 +148,9 @@ class Inspect:
 class Turn:
     """Perform the next event of the schedule, if there is one, and whatever time has made due."""
 
+    took_ns: int = 0
+    """How long the turn before took, with its effects; 0 where nobody looked at a clock."""
+
 
 Event = (
     Started

@@ -19,6 +19,7 @@ from causal.effects import Ask, Effect, Phase, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import Answered
 from causal.input_channel import InputChannel
+from causal.pace import Pace
 from causal.ports import Chain, Live, Output, Request
 from causal.recording import Recording
 from causal.recovery import Recovery, State, Step
@@ -56,6 +57,8 @@ class Execution:
         """Number of the last decision about lost determinants that is known here; bundles are marked with it."""
         self._recovery = recovery
         self._elements_max = config.batch_elements_max
+        self.pace = Pace(config.batch_elements_max, config.credit_bytes // 2, config.suspect_after_ms)
+        self._turn_elements = self._turn_bytes = 0
         self._bytes_max = config.credit_bytes // 2
         self._recording = config.guarantee == "causal"
         self._live = live
@@ -74,6 +77,11 @@ class Execution:
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
+    def begin_turn(self, took_ns: int) -> None:
+        """The turn before took that long: how many elements an event may have follows from it."""
+        self.pace.took(self._turn_elements, self._turn_bytes, took_ns)
+        self._turn_elements = self._turn_bytes = 0
+
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
         """One step: one event, or in a replay up to `events_max`; false if none can be performed now.
 
@@ -86,7 +94,7 @@ class Execution:
         schedule = self.schedule
         if self._recovery.state is not State.REPLAYING or not schedule.replaying:
             return self.perform_next(effects, now_ns)
-        stop = self.replayed_elements + max(self._elements_max, events_max)
+        stop = self.replayed_elements + (self.pace.elements if self.pace.held else max(self._elements_max, events_max))
         left = events_max
         while left and self._replay_next(effects):
             left -= 1
@@ -180,7 +188,7 @@ class Execution:
         inputs, full = self._inputs, self.chain.full()
         for step in range(len(inputs)):
             channel = inputs[(self._next_input + step) % len(inputs)]
-            count = channel.head_count(self._elements_max, self._bytes_max)
+            count = channel.head_count(self.pace.elements, self._bytes_max, self.pace.held)
             if count and not (full and channel.head_kind != batch.BARRIER):
                 self._next_input = (channel.ordinal + 1) % len(inputs)
                 self.schedule.record_order(channel.ordinal, count)
@@ -190,6 +198,7 @@ class Execution:
 
     def _perform_order(self, channel: InputChannel, count: int, effects: list[Effect]) -> None:
         first = channel.delivered
+        self._turn_elements += count
         try:
             chunks = channel.take(count)
         except PeerViolation as problem:
@@ -246,12 +255,15 @@ class Execution:
 
     def _emit(self, outputs: list[Output]) -> None:
         for ordinal, chunk in outputs:
+            self._turn_bytes += chunk.size
             self._outputs[ordinal].put(chunk)
 
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
         """Write what rows wait, if they are many, or if `force`; then say so if that was the last of the task."""
         for sink in self._channels.sinks.values():
-            if sink.waiting and (force or sink.full):
+            rows = sink.waiting
+            if rows and (force or sink.full or (self.pace.held and rows >= self.pace.elements)):
+                self._turn_elements = max(self._turn_elements, rows)
                 holdings = self._holdings if self._recording else None
                 bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
                 effects.append(WriteBundle(sink.id, bundle, origins))

@@ -17,11 +17,13 @@ from causal.batch import (
     RECORDS,
     WATERMARK,
     Chunk,
+    decode_records,
     pack_chunks,
     stamp_of,
     unpack_chunks,
-)  # fmt: skip
+)
 from causal.errors import PeerViolation, invariant
+from causal.ids import OUTSIDE
 from causal.log import LogDelta
 from causal.rolling import RollingDigest
 from causal.wire import Header, Hello, Welcome
@@ -66,6 +68,8 @@ class InputChannel:
         """Frames in a row that were next in line and could not be taken."""
         self.received_bytes = 0
         self.last_origin_ns = 0
+        self._cut_bytes = 0
+        """What the chunk took on the wire of which a part has been delivered, and the rest waits as a list."""
         self._queue: deque[Chunk] = deque()
         self._depends: deque[tuple[int, list[tuple[int, int, int]]]] = deque()
         self._frames: deque[tuple[int, RollingDigest]] = deque()
@@ -177,12 +181,20 @@ class InputChannel:
         """Elements accepted and not yet delivered."""
         return self.next - self.delivered
 
-    def head_count(self, elements_max: int, bytes_max: int) -> int:
+    def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
         """How many elements a live event should take: whole chunks up to the bounds and a watermark behind them, or
         one punctuation; 0 if none.
+
+        Args:
+            cutting: a chunk that alone is more than `elements_max` is not taken whole.
         """
         if not self._queue or self.blocked:
             return 0
+        head = self._queue[0]
+        if head.kind == LISTED and self.source != OUTSIDE:  # what a cut has left: an event of its own
+            return min(head.count, elements_max) if cutting else head.count
+        if cutting and head.kind in (RECORDS, LISTED) and head.count > elements_max:
+            return elements_max
         count = size = 0
         for chunk in self._queue:
             if chunk.kind not in (RECORDS, LISTED):
@@ -201,38 +213,44 @@ class InputChannel:
         return self._queue[0].kind
 
     def take(self, count: int) -> list[Chunk]:
-        """Remove the next `count` elements, which are there.
+        """Remove the next `count` elements, which are there.  Where they end inside a chunk, it is cut.
 
         Raises:
-            PeerViolation: they do not end where a chunk ends, so the sender did not regenerate its chunks.
+            PeerViolation: a chunk to be cut cannot be read.
         """
-        chunk = self._queue[0]
-        taken = [self._queue.popleft()] if chunk.count == count else self._taken(count)
+        head = self._queue[0]
+        if head.count == count and head.kind != LISTED:
+            taken, size = [self._queue.popleft()], CHUNK_HEAD_BYTES + head.size
+        else:
+            taken, size = self._taken(count)
         self.delivered += count
-        if chunk.kind != LISTED:
-            size = sum([len(each.body) for each in taken]) + CHUNK_HEAD_BYTES * len(taken)
-            self.queued_bytes -= size
-            self.uncredited_bytes += size
+        self.queued_bytes -= size
+        self.uncredited_bytes += size
         if taken[-1].kind == END:
             self.ended = True
         while self._frames and self._frames[0][0] < self.delivered:
             self._frames.popleft()
         return taken
 
-    def _taken(self, count: int) -> list[Chunk]:
-        """Several chunks, or a part of a list; whole chunks otherwise."""
+    def _taken(self, count: int) -> tuple[list[Chunk], int]:
+        """Several chunks or a part of one, and the bytes to give credit for: of a cut chunk with its last part."""
         taken: list[Chunk] = []
-        left = count
+        size, left = 0, count
         while left:
             chunk = self._queue.popleft()
             if chunk.count > left:
-                if chunk.kind != LISTED:
-                    raise PeerViolation(f"channel {self.id}: {left} elements end inside a chunk of {chunk.count}")
-                self._queue.appendleft(Chunk(LISTED, chunk.count - left, chunk.body[left:], chunk.origin_ns))
-                chunk = Chunk(LISTED, left, chunk.body[:left], chunk.origin_ns)
+                body = chunk.body
+                if chunk.kind == RECORDS:
+                    body, self._cut_bytes = decode_records(body), CHUNK_HEAD_BYTES + chunk.size
+                self._queue.appendleft(Chunk(LISTED, chunk.count - left, body[left:], chunk.origin_ns))
+                chunk = Chunk(LISTED, left, body[:left], chunk.origin_ns)
+            elif chunk.kind == LISTED:
+                size, self._cut_bytes = size + self._cut_bytes, 0
+            else:
+                size += CHUNK_HEAD_BYTES + chunk.size
             taken.append(chunk)
             left -= chunk.count
-        return taken
+        return taken, size
 
     def give_back(self) -> None:
         """The sender goes back and may not send the same again: forget the frames of which nothing was delivered."""

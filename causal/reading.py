@@ -9,16 +9,17 @@ from causal.determinants import Order
 from causal.effects import Effect, ReadSource
 from causal.events import SourceRead
 from causal.input_channel import InputChannel
+from causal.pace import Pace
 from causal.schedule import Schedule
 
 
 class Reading:
     """At most one read is outstanding per partition."""
 
-    def __init__(self, channels: Channels, schedule: Schedule, elements_max: int) -> None:
+    def __init__(self, channels: Channels, schedule: Schedule, pace: Pace) -> None:
         self._channels = channels
         self._schedule = schedule
-        self._elements_max = elements_max
+        self._pace = pace
         self._outstanding: set[int] = set()
         self._read_out: set[int] = set()
 
@@ -28,10 +29,10 @@ class Reading:
         for channel in self._channels.partitions:
             if channel.id in self._outstanding or channel.id in self._read_out or channel.ended:
                 continue
-            if channel.queued >= self._elements_max and not self._replay_waits_for(channel):
+            if channel.queued >= self._pace.elements and not self._replay_waits_for(channel):
                 continue
             self._outstanding.add(channel.id)
-            effects.append(ReadSource(channel.id, channel.next, self._elements_max))
+            effects.append(ReadSource(channel.id, channel.next, self._pace.elements))
         return effects
 
     def _replay_waits_for(self, channel: InputChannel) -> bool:

@@ -162,8 +162,9 @@ class SinkChannel:
         return self._digest.value
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._rows)
+    def waiting(self) -> int:
+        """Rows that the store does not have."""
+        return self.position - self._first if self._rows else 0
 
     @property
     def full(self) -> bool:

@@ -108,7 +108,7 @@ class TaskProtocol:
         )
         self.execution.rollback = rollback.number
         self._spilling = Spilling(channels, config)
-        self._reading = Reading(channels, self.schedule, config.batch_elements_max)
+        self._reading = Reading(channels, self.schedule, self.execution.pace)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
             {c.id: c for c in channels.network}, channels.downstream, tell,
@@ -305,6 +305,7 @@ class TaskProtocol:
     def _turn(self, event: Turn, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         execution = self.execution
+        execution.begin_turn(event.took_ns)
         self.idle = True
         if self.recovery.state in PERFORMS:
             performed = not self._full() and execution.perform(effects, self.replayed_per_turn, now_ns)

@@ -100,6 +100,7 @@ class TaskDriver:
         self.checkpoint_ms = 0.0
         """How long the last snapshot took from the disk's first byte to its acknowledgement."""
         self._snapshot_began_ns = 0
+        self._turn_ns = 0
         self.first_record_ns = 0
         self.last_output_ns = 0
 
@@ -123,7 +124,9 @@ class TaskDriver:
         if self._pending:
             self._read_again()
         for _ in range(TURNS_PER_POLL):
-            self.feed(Turn())
+            began_ns = monotonic_ns()
+            self.feed(Turn(self._turn_ns))
+            self._turn_ns = monotonic_ns() - began_ns
             if self.task.idle:
                 return
 

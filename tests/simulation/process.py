@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation)
 TURNS_PER_POLL = 8
 
+SLOW_TURN_EVERY_MS, SLOW_TURN_NS = 8, 1_000_000_000
+
 
 class Died(Exception):
     """SIGKILL came between two effects."""
@@ -203,7 +205,9 @@ class Process:
         for _ in range(rng.randint(1, TURNS_PER_POLL)):
             if self._stalled:
                 return
-            self._feed(Turn())
+            # Now and then a turn is said to have taken long, so that what follows is taken in small parts.
+            slow = self.world.clock.now_ns // 1_000_000 % SLOW_TURN_EVERY_MS == 0
+            self._feed(Turn(SLOW_TURN_NS if slow else 0))
             if self.task.idle:
                 return
 

@@ -149,10 +149,9 @@ class _TaskTwin:
                 raise Violated(f"twin: {self.name}: its log tells of more elements of input {input} than were made")
             chunk = queue[self._places[input]]
             if chunk.count > count:
-                if chunk.kind != batch.LISTED:
-                    raise Violated(f"twin: {self.name}: {count} elements end inside a chunk of {chunk.count}")
-                queue[self._places[input]] = Chunk(batch.LISTED, chunk.count - count, chunk.body[count:])
-                taken.append(Chunk(batch.LISTED, count, chunk.body[:count]))
+                body = chunk.body if chunk.kind == batch.LISTED else batch.decode_records(chunk.body)
+                queue[self._places[input]] = Chunk(batch.LISTED, chunk.count - count, body[count:])
+                taken.append(Chunk(batch.LISTED, count, body[:count]))
                 return taken
             self._places[input] += 1
             taken.append(chunk)

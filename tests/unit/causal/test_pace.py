@@ -1,0 +1,87 @@
+"""Turns stay short where records take their time: few elements per event, cut out of chunks where need be."""
+
+from __future__ import annotations
+
+from causal.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
+from causal.input_channel import InputChannel
+from causal.pace import FIRST_ELEMENTS, Pace
+from causal.rolling import RollingDigest
+from causal.wire import DATA, Header
+
+SECOND_NS = 1_000_000_000
+
+
+def test_a_fast_task_soon_takes_all_it_may() -> None:
+    pace = Pace(4096, 1 << 20, 5000)
+    assert pace.elements == FIRST_ELEMENTS and pace.held
+    turns = 0
+    while pace.held:
+        pace.took(pace.elements, 0, 1_000)
+        turns += 1
+    assert pace.elements == 4096 and turns == 8
+
+
+def test_a_slow_task_takes_what_it_is_done_with_in_a_moment() -> None:
+    pace = Pace(4096, 1 << 20, 5000)
+    for _ in range(20):
+        pace.took(pace.elements, 0, pace.elements * 2_000_000)  # 2 ms per record: 200 ms hold 100
+    assert 50 <= pace.elements <= 100
+    pace.took(pace.elements, 0, 100 * SECOND_NS)
+    assert pace.elements == 1
+
+
+def test_turns_that_deliver_less_than_they_might_tell_nothing() -> None:
+    pace = Pace(4096, 1 << 20, 5000)
+    pace.took(1, 0, 1_000)
+    pace.took(0, 0, 100 * SECOND_NS)
+    assert pace.elements == FIRST_ELEMENTS
+    assert not Pace(1, 1 << 20, 5000).held
+
+
+def test_large_records_come_few_at_a_time() -> None:
+    pace = Pace(4096, 1 << 20, 5000)
+    for _ in range(20):
+        pace.took(pace.elements, pace.elements * 20_000, 1_000)
+    assert 20 <= pace.elements <= 52
+    pace.took(pace.elements, 1 << 30, 1_000)
+    assert pace.elements == 1
+
+
+def received(*chunks: Chunk) -> InputChannel:
+    channel = InputChannel(0, 0, 3, 0, 0, False)
+    payload = pack_chunks(chunks)
+    count = sum(chunk.count for chunk in chunks)
+    assert channel.accept(Header(DATA, 0, 3, 1, 0, 0, count, 0, RollingDigest(0).feed(payload)), payload)
+    return channel
+
+
+def test_a_chunk_is_cut_and_paid_for_with_its_last_part() -> None:
+    body = encode_records(list(range(10)))
+    channel = received(Chunk(RECORDS, 10, body), Chunk(RECORDS, 2, encode_records([10, 11])), barrier(1))
+    queued = channel.queued_bytes
+    taken: list[int] = []
+    for count in (4, 4, 2):
+        assert channel.head_count(4, 1 << 20, cutting=True) == count
+        assert channel.uncredited_bytes == 0
+        [part] = channel.take(count)
+        assert part.kind == LISTED and part.count == count
+        taken += part.body
+    assert taken == list(range(10)) and channel.delivered == 10
+    assert 0 < channel.uncredited_bytes == queued - channel.queued_bytes
+    [whole] = channel.take(channel.head_count(4, 1 << 20, cutting=True))
+    assert whole.kind == RECORDS and decode_records(whole.body) == [10, 11]
+    [last] = channel.take(channel.head_count(4, 1 << 20, cutting=True))
+    assert last.count == 1 and channel.queued_bytes == 0 and channel.digest_at_barrier(1)
+
+
+def test_what_a_cut_has_left_is_an_event_of_its_own() -> None:
+    channel = received(Chunk(RECORDS, 3, encode_records([0, 1, 2])), Chunk(RECORDS, 1, encode_records([3])))
+    channel.take(channel.head_count(2, 1 << 20, cutting=True))
+    assert channel.head_count(100, 1 << 20) == 1
+    assert channel.take(1)[0].body == [2]
+    assert channel.take(channel.head_count(100, 1 << 20))[0].kind == RECORDS
+
+
+def test_a_chunk_is_taken_whole_where_the_task_keeps_up() -> None:
+    channel = received(Chunk(RECORDS, 10, encode_records(list(range(10)))))
+    assert channel.head_count(4, 1 << 20) == 10
