@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks import (
     all_goals,
+    bad_input,
     budget,
     charts_style,
     determinants,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "budget": budget,
     "torture": torture,
     "isolation": isolation,
+    "bad_input": bad_input,
     "latency_back": latency_back,
 }
 
