@@ -21,6 +21,8 @@ from causal.wire import Hello, Welcome
 
 FRAME_BYTES_TARGET = 256 << 10
 """Chunks gather up to here while the peer does not keep up."""
+FRAMES_PER_CREDIT = 8
+"""What is sent again is not gathered into so few frames that the sender waits for the last of them to be delivered."""
 CHUNK_BYTES_MAX = 40 << 20
 """A frame has room for it, for what was gathered before it, and for the determinants that do not travel ahead."""
 
@@ -270,7 +272,7 @@ class OutputChannel:
             if not self._gathered:
                 return None
             self.seal()
-        return self.log.frame_at(self._cursor, min(room, FRAME_BYTES_TARGET))
+        return self.log.frame_at(self._cursor, min(room, FRAME_BYTES_TARGET, self.credit_bytes // FRAMES_PER_CREDIT))
 
     def sent(self, entry: Entry, now_ns: int) -> None:
         """The frame of `entry`, the last that `next_entry` gave, has been handed to the transport."""

@@ -313,11 +313,11 @@ def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.
     monkeypatch.setattr(output_channel, "FRAME_BYTES_TARGET", 10 * size)
     introduce(sender, a_receiver())
     assert [frame.count for frame in sent(sender)] == [10] * 10
-    sender.credit_bytes = 25 * size
+    sender.credit_bytes = 60 * size
     introduce(sender, a_receiver())
-    assert [frame.count for frame in sent(sender)] == [10, 10, 5]
-    sender.credit(20, 0)
-    assert [frame.count for frame in sent(sender)] == [10, 10]
+    assert [frame.count for frame in sent(sender)] == [7] * 8 + [4]
+    sender.credit(14, 0)
+    assert [frame.count for frame in sent(sender)] == [7, 7]
 
 
 def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
