@@ -23,10 +23,11 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
+from standby.blueprint import Blueprint
 from standby.children import Child, Children, End, command
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
 from standby.lifelines import Lifelines
-from standby.parentage import die_with_parent
+from standby.parentage import adopt_orphans, die_with_parent
 from standby.processes import kill_marked, send_signal
 
 LOCK = "agent.lock"
@@ -70,6 +71,8 @@ class Agent:
         self._children = Children(job)
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
+        adopt_orphans()  # a forked worker is one
+        self._children.serve_forks(Blueprint.load(job).worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._stopping = False
         self._context = zmq.Context()
@@ -129,6 +132,7 @@ class Agent:
                 self._start(child)
         if time.monotonic() < beat_due:
             return beat_due
+        self._children.reap_orphans()
         self._lifelines.watch(self._children.living)
         self._beat()
         return time.monotonic() + self._beat_s
@@ -255,6 +259,7 @@ class Agent:
         for child in self._children.living.values():
             self._children.kill(child)
         self._await_ends(KILL_S)
+        self._children.close()
         left = kill_marked(self._job, KILL_S)
         if left:
             _log.error("%d processes of the job could not be killed", left)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import Unavailable
+from standby.forks import ForkServer
 from standby.parentage import PARENT
 from standby.processes import JOB_MARK, SLOT_MARK, has_ended, marked, open_process, send_signal, start_time
 
@@ -40,7 +41,7 @@ class Child:
     """Start time in clock ticks since boot."""
     pidfd: int = -1
     process: subprocess.Popen[bytes] | None = None
-    """None for an adopted process, whose status only its parent can know."""
+    """None for a process that was forked or adopted."""
     killed_ns: int | None = None
     crashes: int = 0
     began_ns: int = 0
@@ -71,6 +72,7 @@ class Children:
     killed: dict[str, int] = field(default_factory=dict)
     dying: list[Child] = field(default_factory=list)
     """They count as dead, and the kernel has still to free what they had."""
+    forks: ForkServer | None = None
 
     def save(self) -> None:
         """Replace the table on disk atomically.
@@ -105,30 +107,48 @@ class Children:
         child.killed_ns = None
         self.save()
         try:
-            with open(self.job / "logs" / f"{child.slot}.log", "ab") as log:
-                child.process = subprocess.Popen(
-                    child.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env=self._environment(child),
-                )
+            child.pid = self._forked(child) or self._spawned(child)
         except OSError as problem:
             del self.living[child.slot]
             raise Unavailable(f"{child.argv[0]} cannot be started: {problem.strerror}") from None
-        child.pid = child.process.pid
         # Not reaped yet, so pid and start time are its own even if it has ended already.
         child.pidfd = os.pidfd_open(child.pid)
         child.started = start_time(child.pid) or 0
         child.began_ns = time.monotonic_ns()
         self.save()
 
-    def _environment(self, child: Child) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if name != PARENT}
-        marks = {JOB_MARK: str(self.job), SLOT_MARK: child.slot}
-        # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
-        return {**own, "PYTHONUNBUFFERED": "1", **child.environment, "PYTHONHASHSEED": "0", **marks}
+    def serve_forks(self, module: str) -> None:
+        """Have workers forked from now on, where they run that module and nothing speaks against it."""
+        self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
+        self.forks.begin()
+
+    def close(self) -> None:
+        """Fork no more."""
+        if self.forks is not None:
+            self.forks.close()
+
+    def _forked(self, child: Child) -> int | None:
+        child.process = None
+        if self.forks is None or child.companion or child.environment:
+            return None
+        # At the start of a job nothing else is to be done; later nobody waits for a server to load.
+        patient = len(self.living) == 1
+        return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
+
+    def _spawned(self, child: Child) -> int:
+        with open(self._log_of(child), "ab") as log:
+            child.process = subprocess.Popen(
+                child.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment(self.job, child.environment, child.slot),
+            )
+        return child.process.pid
+
+    def _log_of(self, child: Child) -> Path:
+        return self.job / "logs" / f"{child.slot}.log"
 
     def adopt(self) -> list[End]:
         """Take over from the agent before this one: what lives is watched again, what ended meanwhile is returned."""
@@ -164,7 +184,7 @@ class Children:
         return self._end(child, self._bury(child))
 
     def _bury(self, child: Child) -> int | None:
-        status = child.process.wait() if child.process is not None else None
+        status = child.process.wait() if child.process is not None else _waited(child.pidfd)
         os.close(child.pidfd)
         child.pidfd = -1
         return status
@@ -204,6 +224,21 @@ class Children:
         quiet = status == 0 or child.killed_ns is not None
         return End(child, at_ns, status, "" if quiet else self._last_line(child.slot))
 
+    def reap_orphans(self) -> None:
+        """Orphaned descendants fall to the agent; nobody else takes note of their ends."""
+        ours = [child.pid for child in (*self.living.values(), *self.dying)]
+        if self.forks is not None:
+            self.forks.attend()
+            ours.append(self.forks.pid)
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None or ended.si_pid in ours:
+                return  # one of ours is reaped where it is expected; the others are looked at after that
+            os.waitpid(ended.si_pid, 0)
+
     def kill(self, child: Child) -> None:
         """SIGKILL, remembering the moment right before it."""
         if child.pidfd >= 0:
@@ -220,6 +255,25 @@ class Children:
         except OSError:
             return ""
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def environment(job: Path, given: Mapping[str, str], slot: str) -> dict[str, str]:
+    """The environment of a process of the job."""
+    own = {name: value for name, value in os.environ.items() if name != PARENT}
+    marks = {JOB_MARK: str(job), SLOT_MARK: slot}
+    # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
+    return {**own, "PYTHONUNBUFFERED": "1", **given, "PYTHONHASHSEED": "0", **marks}
+
+
+def _waited(pidfd: int) -> int | None:
+    """The status of a process that has ended; None if it is no child of this one."""
+    try:
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+    except ChildProcessError:
+        return None
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def kill_listed(job: Path) -> None:

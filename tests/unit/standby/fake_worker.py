@@ -101,8 +101,13 @@ class FakeWorker:
         return True
 
 
-if __name__ == "__main__":
+def main() -> int:
     lifeline = hold()
     FakeWorker(Path(sys.argv[1]), sys.argv[2]).run()
     if lifeline is not None:
         lifeline.let_go()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""A forked worker cannot tell that it was forked, its agent knows of it what it knows of any, and a server may die."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standby import forks
+from standby.children import Child, Children, End, environment
+from standby.forks import ForkServer
+from standby.forkserver import SERVER_SLOT, SLOT_BYTES_MAX
+from standby.parentage import adopt_orphans
+from standby.processes import has_ended, kill_marked, marked
+from tests.unit.standby.stage import wait_for
+
+PROBE = "tests.unit.standby.probe"
+PR_SET_CHILD_SUBREAPER = 36
+SLEEPER = "tests.unit.standby.sleeper"
+ORPHAN = """
+import os, sys
+between = os.fork()
+if not between:
+    sys.exit(0 if os.fork() else 5)
+os.waitpid(between, 0)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Path]:
+    adopt_orphans()
+    (tmp_path / "logs").mkdir()
+    yield tmp_path
+    kill_marked(tmp_path, 5.0)
+    wait_for("all are reaped", reaped)
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
+
+
+def reaped() -> bool:
+    """Reap what fell to this process; whether nothing of it is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return True
+    return False
+
+
+@pytest.fixture
+def children(job: Path) -> Iterator[Children]:
+    table = Children(job)
+    yield table
+    table.close()
+
+
+def started(table: Children, slot: str, *told: str, module: str = PROBE) -> Child:
+    child = Child(slot, "worker", (sys.executable, "-m", module, *told), {})
+    table.start(child)
+    return child
+
+
+def ended(table: Children, child: Child) -> End:
+    return wait_for(f"{child.slot} has ended", lambda: table.reap(child))
+
+
+def test_a_forked_worker_is_like_one_in_an_interpreter_of_its_own(job: Path, children: Children) -> None:
+    told: list[dict[str, Any]] = []
+    for slot, forking in (("w1", False), ("w2", True), ("w3", True)):
+        if forking and children.forks is None:
+            children.serve_forks(PROBE)
+        child = started(children, slot, str(job / slot), "7")
+        assert (child.process is None) is forking
+        assert ended(children, child).status == 7
+        text = (job / slot).read_text().replace(f'/{slot}"', '/slot"').replace(f"/{slot}.log", "/slot.log")
+        told.append(json.loads(text.replace(f'"{slot}"', '"slot"').replace(f"{slot}\\u00007", "slot\\u00007")))
+        assert (job / "logs" / f"{slot}.log").read_text() == "said on stdout\n"
+    varying = [one.pop("varying") for one in told]
+    assert told[1] == told[0] and told[2] == told[0]
+    assert len({str(value) for drawn in varying for value in drawn}) == 9, "no two draw the same"
+
+
+def test_a_forked_worker_is_known_by_its_marks_and_its_parent(job: Path, children: Children) -> None:
+    children.serve_forks(SLEEPER)
+    child = started(children, "w12", module=SLEEPER)
+    assert child.process is None and child.pid in [m.pid for m in marked(job) if m.slot == "w12"]
+    assert [m.slot for m in marked(job)].count("w12") == 1
+    assert f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{child.pid}/status").read_text()
+    os.kill(child.pid, signal.SIGKILL)
+    assert ended(children, child).status == -signal.SIGKILL
+
+
+def test_the_next_agent_finds_one_whose_pid_was_never_written_down(job: Path, children: Children) -> None:
+    children.serve_forks(SLEEPER)
+    child = started(children, "w1", module=SLEEPER)
+    pid, child.pid, child.started = child.pid, 0, 0
+    children.save()
+    os.close(child.pidfd)
+    later = Children(job)
+    assert later.adopt() == [] and later.living["w1"].pid == pid
+    os.kill(pid, signal.SIGKILL)
+    ended(later, later.living["w1"])
+
+
+def test_workers_outlive_their_server_and_the_next_start_has_a_server_again(job: Path, children: Children) -> None:
+    children.serve_forks(SLEEPER)
+    first = started(children, "w1", module=SLEEPER)
+    assert children.forks is not None
+    server = children.forks.pid
+    os.kill(server, signal.SIGKILL)
+    second = started(children, "w2", module=SLEEPER)
+    assert second.process is not None, "an interpreter takes its place"
+    children.reap_orphans()
+    wait_for("another server", lambda: children.forks is not None and children.forks.pid not in (0, server))
+    assert not has_ended(first.pidfd)
+    for child in (first, second):
+        os.kill(child.pid, signal.SIGKILL)
+        ended(children, child)
+    third = started(children, "w3", module=SLEEPER)
+    assert third.process is None
+    os.kill(third.pid, signal.SIGKILL)
+    ended(children, third)
+
+
+def test_a_server_that_does_not_answer_is_killed_with_what_it_began(
+    job: Path, children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children.serve_forks(SLEEPER)
+    assert children.forks is not None
+    first = started(children, "w1", module=SLEEPER)
+    server = children.forks.pid
+    os.kill(server, signal.SIGSTOP)
+    monkeypatch.setattr(forks, "ANSWER_S", 0.2)
+    second = started(children, "w2", module=SLEEPER)
+    assert second.process is not None and not Path(f"/proc/{server}").exists()
+    assert [m.pid for m in marked(job) if m.slot == "w2"] == [second.pid]
+    for child in (first, second):
+        os.kill(child.pid, signal.SIGKILL)
+        ended(children, child)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("standby.events", "no main()"), ("tests.unit.standby.threaded", "starts threads"), ("no.such", "no.such")],
+)
+def test_a_module_that_cannot_be_shared_is_refused(job: Path, module: str, said: str) -> None:
+    server = ForkServer(job, module, environment(job, {}, ""))
+    for _ in range(forks.LOST_MAX + 1):
+        assert server.start((sys.executable, "-m", module), "w1", job / "logs" / "w1.log", patient=True) is None
+    assert server.pid == 0, "and not tried for ever"
+    assert said in (job / "logs" / "forkserver.log").read_text()
+    server.close()
+
+
+def test_what_cannot_be_forked_is_said(job: Path) -> None:
+    server = ForkServer(job, SLEEPER, environment(job, {}, ""))
+    argv, log = (sys.executable, "-m", SLEEPER), job / "logs" / "w1.log"
+    assert server.start((*argv, "x" * 9999), "w1", log, patient=True) is None
+    assert server.start(argv, "w" * (SLOT_BYTES_MAX + 1), log, patient=True) is None
+    assert server.start(argv, "w1", job / "none" / "w1.log", patient=True) is None
+    assert server.start(("/bin/true",), "w1", log, patient=True) is None
+    assert [m.slot for m in marked(job)] == [SERVER_SLOT], "nothing was begun, and the server lives"
+    server.close()
+
+
+def test_orphans_are_reaped_and_children_are_left_to_be_reaped_where_they_are_expected(
+    job: Path, children: Children
+) -> None:
+    child = Child("w1", "worker", (sys.executable, "-c", ORPHAN), {})
+    children.start(child)
+    wait_for("it has ended", lambda: has_ended(child.pidfd))
+    wait_for("its orphan has", lambda: not marked(job))
+    children.reap_orphans()
+    assert ended(children, child).status == 3
+    children.reap_orphans()
+    assert not marked(job)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
