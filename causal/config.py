@@ -26,6 +26,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 """What may stand in JSON for a field of that type."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
+HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class JobConfig:
     """What a record does on which user code raises: "stop" the job, or go to the "dead-letter" output."""
     dead_letters: str = ""
     """Directory of the dead-letter output; default `dead-letters` in the job's directory."""
+    hidden_nondeterminism: str = "capture"
+    """What becomes of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: "capture" routes them to the
+    causal services, "refuse" stops the job, "allow" leaves them alone, for replays to stumble on."""
     key_groups: int = 128
     credit_bytes: int = 4 << 20
     """What may be outstanding on one channel before its sender waits."""
@@ -75,6 +79,11 @@ class JobConfig:
     def __post_init__(self) -> None:
         self._check(self.guarantee in GUARANTEES, "guarantee", f"one of {', '.join(GUARANTEES)}")
         self._check(self.on_error in ON_ERROR, "on_error", f"one of {', '.join(ON_ERROR)}")
+        self._check(
+            self.hidden_nondeterminism in HIDDEN_NONDETERMINISM,
+            "hidden_nondeterminism",
+            f"one of {', '.join(HIDDEN_NONDETERMINISM)}",
+        )
         self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(self.checkpoint_interval_s > 0, "checkpoint_interval_s", "a number of seconds above 0")

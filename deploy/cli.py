@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from causal.config import GUARANTEES, ON_ERROR, JobConfig
+from causal.config import GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError
 from deploy import settings
 from deploy.jobdirectory import ROOT, JobDirectory, find_job
@@ -74,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--checkpoint-interval", type=float, metavar="SECONDS", help="default: 1")
     running.add_argument("--standbys", metavar="per-task|N", help="one standby per task, or N that all tasks share")
     running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")
+    running.add_argument(
+        "--hidden-nondeterminism", choices=HIDDEN_NONDETERMINISM, help="time.time() and the like; default: capture"
+    )
     running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
     running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
@@ -115,6 +118,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "checkpoint_interval_s": getattr(arguments, "checkpoint_interval", None),
         "standbys": getattr(arguments, "standbys", None),
         "on_error": getattr(arguments, "on_error", None),
+        "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
         "metrics_port": getattr(arguments, "metrics_port", None),
         "check": getattr(arguments, "check", False) or None,
     }

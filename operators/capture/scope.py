@@ -6,15 +6,21 @@ One `Active` per chain; `RUNNING` is the one whose event is under way in this pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from random import Random
 from threading import get_ident
 
-from causal.errors import CausalError, invariant
+from causal.errors import CausalError, OperatorFailed, invariant
 from causal.ports import Services
 
 NOBODY = ""
 """As `Active.operator`: no operator runs, what is asked is the runtime's own business."""
+
+
+class HiddenNondeterminism(OperatorFailed):
+    """An operator spelled the clock or chance in a way that is not allowed there: names both, and the mend."""
 
 
 class Streams:
@@ -99,12 +105,47 @@ class Active:
 
 
 class Running:
-    """The chain whose event is under way in this process; None between events."""
+    """The chain whose event is under way in this process; None between events.
 
-    __slots__ = ("active",)
+    Attributes:
+        refuses: whether hidden nondeterminism stops the job, instead of being captured.
+    """
+
+    __slots__ = ("active", "refuses")
 
     def __init__(self) -> None:
         self.active: Active | None = None
+        self.refuses = False
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """What runs inside is not the operator's own code: it gets the process's clock and chance."""
+        active = self.active
+        if active is None or active.operator == NOBODY or active.thread != get_ident():
+            yield
+            return
+        operator, active.operator = active.operator, NOBODY
+        try:
+            yield
+        finally:
+            active.operator = operator
 
 
 RUNNING = Running()
+
+
+def inside(spelling: str, mend: str) -> Active | None:
+    """The chain whose operator runs on this thread and asks; None when it is the process's own business.
+
+    Raises:
+        HiddenNondeterminism: it must not ask like this.
+    """
+    active = RUNNING.active
+    if active is None or active.operator == NOBODY or active.thread != get_ident():
+        return None
+    if active.keying:
+        mend = "a key depends on its record alone; put what it needs into the record before key_by"
+    elif not RUNNING.refuses:
+        return active
+    active.fault = HiddenNondeterminism(f"operator {active.operator!r} calls {spelling}: {mend}")
+    raise active.fault

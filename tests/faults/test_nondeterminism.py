@@ -17,7 +17,7 @@ VISIBLE = ("urandom", "address", "thread")
 def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
     told = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
     settings = [part for setting in told for part in ("--set", setting)]
-    return start(PIPELINES / "misbehaving.py", *settings, *arguments)
+    return start(PIPELINES / "misbehaving.py", *settings, "--hidden-nondeterminism", "allow", *arguments)
 
 
 @pytest.mark.parametrize("how", VISIBLE)

@@ -1,0 +1,165 @@
+"""The wall clock as programs spell it, inside an operator: `ctx.now_ns()`, and so the same in a replay.
+
+Durations (`time.monotonic`, `time.perf_counter`) are left alone: locks and queues are built on them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime as datetimes
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+from operators.capture.replacing import Replacement
+from operators.capture.scope import RUNNING, inside
+
+MEND = "use ctx.now()"
+
+
+def of_time() -> list[Replacement]:
+    """The functions of module `time`; whoever gives them a time asks nobody."""
+    return [
+        Replacement(time, "time", time.time, _seconds(time.time)),
+        Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
+        Replacement(time, "clock_gettime", time.clock_gettime, _of_clock(time.clock_gettime, "clock_gettime", 1e9)),
+        Replacement(
+            time, "clock_gettime_ns", time.clock_gettime_ns, _of_clock(time.clock_gettime_ns, "clock_gettime_ns", 1)
+        ),
+        Replacement(time, "gmtime", time.gmtime, _broken_down(time.gmtime, "gmtime")),
+        Replacement(time, "localtime", time.localtime, _broken_down(time.localtime, "localtime")),
+        Replacement(time, "ctime", time.ctime, _broken_down(time.ctime, "ctime")),
+        Replacement(time, "asctime", time.asctime, _formatted(time.asctime, "asctime", 0)),
+        Replacement(time, "strftime", time.strftime, _formatted(time.strftime, "strftime", 1)),
+    ]
+
+
+def _seconds(real: Callable[[], float]) -> Callable[[], float]:
+    def now() -> float:
+        active = RUNNING.active and inside("time.time()", MEND)
+        return real() if active is None else active.now_ns() / 1e9
+
+    return now
+
+
+def _nanoseconds(real: Callable[[], int]) -> Callable[[], int]:
+    def now_ns() -> int:
+        active = RUNNING.active and inside("time.time_ns()", MEND)
+        return real() if active is None else active.now_ns()
+
+    return now_ns
+
+
+def _of_clock(real: Callable[[int], Any], name: str, per_ns: float) -> Callable[[int], Any]:
+    def gettime(clock: int) -> Any:
+        if clock != time.CLOCK_REALTIME:
+            return real(clock)
+        active = RUNNING.active and inside(f"time.{name}()", MEND)
+        if active is None:
+            return real(clock)
+        return active.now_ns() / per_ns if per_ns > 1 else active.now_ns()
+
+    return gettime
+
+
+def _broken_down(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def at(seconds: float | None = None, /) -> Any:
+        if seconds is None:
+            active = RUNNING.active and inside(f"time.{name}()", MEND)
+            if active is not None:
+                seconds = active.now_ns() // 1_000_000_000
+        return real(seconds)
+
+    return at
+
+
+def _formatted(real: Callable[..., str], name: str, place: int) -> Callable[..., str]:
+    local = time.localtime
+
+    def text(*given: Any) -> str:
+        if len(given) == place:
+            active = RUNNING.active and inside(f"time.{name}()", MEND)
+            if active is not None:
+                return real(*given, local(active.now_ns() // 1_000_000_000))
+        return real(*given)
+
+    return text
+
+
+def of_datetime() -> list[Replacement]:
+    """Patches `now`, `utcnow` and `today` in the types themselves, which every import of them shares.
+
+    Returns: nothing where that worked; otherwise classes to put in the place of the types.
+    """
+    date, moment = datetimes.date, datetimes.datetime
+    methods = {date: {"today": _today(date)}, moment: {"now": _now(), "utcnow": _utcnow(), "today": _today(moment)}}
+    if all(_put(kind, named) for kind, named in methods.items()):
+        return []
+    return [Replacement(datetimes, kind.__name__, kind, in_place_of(kind, methods[kind])) for kind in (date, moment)]
+
+
+def _put(kind: type, named: dict[str, Any]) -> bool:
+    """Put methods into a built-in type; whether they are found there afterwards."""
+    names: dict[str, Any] | None = next((held for held in gc.get_referents(vars(kind)) if type(held) is dict), None)
+    if names is None:
+        return False
+    names.update(named)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+    return all(getattr(getattr(kind, name), "__func__", None) is method.__func__ for name, method in named.items())
+
+
+def in_place_of(kind: type, named: dict[str, Any]) -> type:
+    """A class with these methods that makes instances of `kind`, and knows all of them as its own."""
+
+    class _Meta(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, kind) if cls is made else type.__instancecheck__(cls, instance)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, kind) if cls is made else type.__subclasscheck__(cls, other)
+
+    def make(cls: type, *given: Any, **told: Any) -> Any:
+        return kind.__new__(kind if cls is made else cls, *given, **told)
+
+    made = _Meta(kind.__name__, (kind,), {"__new__": make, "__slots__": (), **named})
+    return made
+
+
+def _now() -> Any:
+    real = datetimes.datetime.__dict__["now"]
+
+    def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
+        """The current time, in a time zone if one is given; inside an operator as `ctx.now()` tells it."""
+        active = RUNNING.active and inside("datetime.now()", MEND)
+        if active is None:
+            return real.__get__(None, cls)(tz)
+        return cls.fromtimestamp(active.now_ns() / 1e9, tz)
+
+    return classmethod(now)
+
+
+def _utcnow() -> Any:
+    real = datetimes.datetime.__dict__["utcnow"]
+
+    def utcnow(cls: Any) -> Any:
+        """The current time in UTC, without time zone; inside an operator as `ctx.now()` tells it."""
+        active = RUNNING.active and inside("datetime.utcnow()", MEND)
+        if active is None:
+            return real.__get__(None, cls)()
+        return cls.fromtimestamp(active.now_ns() / 1e9, datetimes.UTC).replace(tzinfo=None)
+
+    return classmethod(utcnow)
+
+
+def _today(kind: type) -> Any:
+    real = datetimes.date.__dict__["today"]
+
+    def today(cls: Any) -> Any:
+        """The current day or time; inside an operator as `ctx.now()` tells it."""
+        active = RUNNING.active and inside(f"{kind.__name__}.today()", MEND)
+        if active is None:
+            return real.__get__(None, cls)()
+        return cls.fromtimestamp(active.now_ns() / 1e9)
+
+    return classmethod(today)

@@ -1,0 +1,116 @@
+"""Clock and chance as others spell them: the causal services' inside an operator, the process's everywhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.operators import ticket
+
+HOME = Path(__file__).resolve().parents[3]
+
+Told = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """What a process tells that was patched in that way."""
+    site = tmp_path_factory.mktemp("site")
+    ticket.install(site, "early")
+    ticket.install(site, "late")
+
+    @cache
+    def ask(how: str) -> dict[str, Any]:
+        ended = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.unit.operators.spellings", how],
+            cwd=HOME,
+            env={**os.environ, "PYTHONPATH": f"{HOME}:{site}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        answer: dict[str, Any] = json.loads(ended.stdout)
+        return answer
+
+    return ask
+
+
+@pytest.mark.parametrize("how", ["capture", "fallback"])
+def test_every_spelling_gives_the_same_to_the_same_event_and_the_real_outside(told: Told, how: str) -> None:
+    asking = told(how)["asking"]
+    assert len(asking) > 30
+    for name, (first, second, outside) in asking.items():
+        assert first == second, f"{name} differs between two executions"
+        assert first != outside, f"{name} is the process's own"
+
+
+@pytest.mark.parametrize("how", ["capture", "fallback"])
+def test_a_library_is_reached_however_it_took_the_names(told: Told, how: str) -> None:
+    first, second, outside = told(how)["late"]
+    assert first == second
+    assert all(ours != real for ours, real in zip(first[:18], outside[:18], strict=True)), outside
+
+
+@pytest.mark.parametrize("how", ["capture", "fallback"])
+def test_so_is_one_that_was_loaded_before(told: Told, how: str) -> None:
+    """But for a generator that it had made by then: nobody knows whether it had a seed."""
+    first, second, outside = ([*values[:14], *values[16:18]] for values in told(how)["early"])
+    assert first == second
+    assert all(ours != real for ours, real in zip(first, outside, strict=True)), outside
+
+
+def test_the_body_of_a_module_imported_by_an_operator_is_not_the_operators(told: Told) -> None:
+    """It runs in whichever process comes first: the clock that it reads is not logged."""
+    assert told("capture")["late"][0][18] == "True"
+
+
+def test_a_bound_method_that_no_module_holds_draws_from_the_operator(told: Told) -> None:
+    first, second = told("capture")["taken before"]
+    assert first == second
+
+
+@pytest.mark.parametrize("how", ["capture", "refuse", "fallback"])
+def test_who_gives_a_time_or_a_seed_asks_nobody(told: Told, how: str) -> None:
+    assert told(how)["given"] == []
+
+
+@pytest.mark.parametrize("how", ["capture", "refuse"])
+def test_other_threads_and_the_runtime_get_the_real_values(told: Told, how: str) -> None:
+    assert told(how)["elsewhere"] is True and told(how)["live"] is True
+
+
+def test_the_type_of_a_datetime_stays(told: Told) -> None:
+    assert told("capture")["same type"] is True
+
+
+def test_log_lines_and_temporary_files_cost_nothing(told: Told) -> None:
+    assert told("capture")["logged"] is True
+
+
+def test_uuids_differ_even_if_the_operator_seeds_the_module(told: Told) -> None:
+    (_, chance, one), (_, again, other) = told("capture")["seeded by the operator"]
+    assert chance == again and one == other and one[12] == "4"
+
+
+def test_a_refusal_names_operator_spelling_and_mend(told: Told) -> None:
+    for name, line in told("refuse")["asking"].items():
+        assert line.startswith(f"operator 'count' calls {name}: use ctx."), line
+
+
+def test_a_refusal_cannot_be_caught(told: Told) -> None:
+    assert told("refuse")["caught"] == "operator 'count' calls time.time(): use ctx.now()"
+
+
+@pytest.mark.parametrize("how", ["capture", "refuse"])
+def test_a_key_may_not_depend_on_the_clock(told: Told, how: str) -> None:
+    assert "a key depends on its record alone" in told(how)["keying"]
