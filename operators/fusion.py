@@ -1,7 +1,7 @@
 """Which operators form a task: everything between two shuffles (fusion), as trees of operators.
 
 An operator begins a task of its own where records must travel to reach it: it reads by key, from
-several streams, at another parallelism, or it is a sink, which keeps a store of its own (D8).
+several streams, at another parallelism, or its kind asks for it: a sink keeps a store of its own (D8).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from operators.graph import Node, ordered
+from operators.kinds import KINDS
 
 
 @dataclass(eq=False, slots=True)
@@ -58,7 +59,7 @@ def fuse(nodes: Sequence[Node]) -> list[Group]:
 
 def _begins(node: Node) -> bool:
     """Whether a node is the first of its tasks."""
-    if node.kind in ("source", "sink") or len(node.edges) != 1:
+    if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery") == "ordered":
         return True
     edge = node.edges[0]
-    return edge.key_of is not None or edge.source.parallelism != node.parallelism
+    return edge.key_of is not None or edge.broadcast or edge.source.parallelism != node.parallelism

@@ -20,8 +20,6 @@ _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
 """Name of the hidden sink that failing records go to."""
 
-KEYED_KINDS = ("process", "reduce", "count", "sum", "min", "max", "window")
-
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
@@ -36,10 +34,21 @@ class ByColumn:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Records of `source` flow in, by key where `key_of` is given."""
+    """Records of `source` flow in, by key where `key_of` is given.
+
+    Attributes:
+        time_of: where the event time is in these records; None where it is not known.
+        side: which of the operator's inputs this is, where it tells them apart.
+        broadcast: whether each task of the reader gets all records.
+        tag: the side output that is read; "" is the main one.
+    """
 
     source: Node
     key_of: Callable[[Any], Any] | None = None
+    time_of: Callable[[Any], Any] | None = None
+    side: int = 0
+    broadcast: bool = False
+    tag: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,6 +62,8 @@ class Node:
         where: file:line of the call that built it.
         ordinal: its place in the order of building.
         vectors: whether it gives vectors.
+        table: whether it gives revisions of a table.
+        time_of: where the event time is in what it gives; None where it is not known.
     """
 
     name: str
@@ -64,6 +75,8 @@ class Node:
     edges: list[Edge] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     vectors: bool = False
+    table: bool = False
+    time_of: Callable[[Any], Any] | None = None
 
     @property
     def reads_vectors(self) -> bool:

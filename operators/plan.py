@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,19 @@ from causal.errors import PipelineError, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore
 from causal.topology import Channel, Task, Topology
+from operators.arrival import Arrival
+from operators.capture.scope import Active
 from operators.chain import Branch, FusedChain, Input, Numbers
 from operators.failures import Failures
 from operators.fusion import Group, fuse
-from operators.graph import DEAD_LETTERS, ByColumn, Edge, Node
+from operators.graph import DEAD_LETTERS, ByColumn, Edge
+from operators.kinds import KINDS
 from operators.pipeline import Pipeline
-from operators.processing import ProcessStage
-from operators.routing import DirectRoute, KeyedRoute, Route, TurnRoute
+from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, TurnRoute
+from operators.scope import Scope
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
 from operators.sources.base import Companion, PartitionReader, SourceContext
-from operators.stages import CountStage, FilterStage, FlatMapStage, MapStage, ReduceStage, Stage
-from operators.windows import WindowStage
 
 CHANNELS_MAX = 1 << 16
 
@@ -110,7 +109,7 @@ class Plan:
                 f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but there are only "
                 f"{self._config.key_groups} key groups; lower it, or raise key_groups"
             )
-        one_each = edge.key_of is None and readers <= senders
+        one_each = edge.key_of is None and not edge.broadcast and readers <= senders
         channels = [
             self._channel(source.first + sender, target.first + reader)
             for sender in range(senders)
@@ -131,10 +130,12 @@ class Plan:
         letters = self._letters.get(task)
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit)
-        numbers = Numbers()
+        numbers, arrival, name = Numbers(), Arrival(), self.topology.tasks[task].name
+        capture = Active(name)
         branches: dict[int, Branch] = {}
         for ordinal, node in enumerate(group.nodes):
-            stage = self._stage(node, ordinal, failures, self.topology.tasks[task].name, numbers)
+            scope = Scope(ordinal, failures, name, numbers, self._config, arrival, capture)
+            stage = KINDS[node.kind].stage(node, scope)
             branch = branches[node.ordinal] = Branch(stage)
             if ordinal:
                 parent = branches[node.edges[0].source.ordinal]
@@ -159,6 +160,8 @@ class Plan:
     def _route(self, link: Link, task: int) -> Route:
         ordinals = [self._ordinals[task][channel.id] for channel in link.channels if channel.source == task]
         target = link.target.root.name
+        if link.edge.broadcast:
+            return BroadcastRoute(target, ordinals)
         if link.edge.source.vectors:
             from operators.vectors import routing
 
@@ -170,29 +173,6 @@ class Plan:
         if link.edge.key_of is not None:
             return KeyedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
         return DirectRoute(target, ordinals[0]) if len(ordinals) == 1 else TurnRoute(target, ordinals)
-
-    def _stage(self, node: Node, ordinal: int, failures: Failures, task: str, numbers: Callable[[], int]) -> Stage:
-        name, subject, groups = node.name, node.subject, self._config.key_groups
-        if (node.vectors or node.reads_vectors) and node.kind != "source":
-            return _vector_stage(node, ordinal, failures, groups)
-        match node.kind:
-            case "source":
-                return Stage(name, ordinal, failures)
-            case "map":
-                return MapStage(name, ordinal, failures, subject)
-            case "filter":
-                return FilterStage(name, ordinal, failures, subject)
-            case "flat_map":
-                return FlatMapStage(name, ordinal, failures, subject)
-            case "count":
-                return CountStage(name, ordinal, failures, groups)
-            case "reduce":
-                return ReduceStage(name, ordinal, failures, subject, node.options["initial"], groups)
-            case "window":
-                return WindowStage(name, ordinal, failures, subject, node.options["size_ns"], node.keyed, groups)
-        invariant(node.kind == "process", "every kind of operator has a stage", kind=node.kind)
-        # Each task has an operator of its own, as if it were alone in its process.
-        return ProcessStage(name, ordinal, failures, copy.copy(subject), task, node.keyed, groups, numbers)
 
     def _input(self, channel: Channel) -> Input:
         if channel.source == OUTSIDE:
@@ -270,28 +250,6 @@ class Plan:
             for channel in self.topology.outputs(task.index)
         ]
         return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
-
-
-def _vector_stage(node: Node, ordinal: int, failures: Failures, groups: int) -> Stage:
-    """The stage of an operator that takes or gives vectors."""
-    from operators.vectors import stages, windows
-
-    name, subject, key = node.name, node.subject, node.column
-    match node.kind:
-        case "to_rows":
-            return stages.ToRowsStage(name, ordinal, failures)
-        case "to_vectors":
-            return stages.ToVectorsStage(name, ordinal, failures, subject)
-        case "map_batches":
-            return stages.MapBatchesStage(name, ordinal, failures, subject)
-        case "filter":
-            return stages.VectorFilterStage(name, ordinal, failures, subject)
-        case "window":
-            return windows.VectorWindowStage(name, ordinal, failures, subject, node.options["size_ns"], key, groups)
-        case "count":
-            return stages.KeyedStage(name, ordinal, failures, key or "", groups)
-    invariant(node.kind in ("sum", "min", "max"), "every kind of operator has a stage", kind=node.kind)
-    return stages.FoldStage(name, ordinal, failures, node.kind, subject, key or "", groups)
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

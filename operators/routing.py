@@ -57,6 +57,17 @@ class DirectRoute:
         return [(self._ordinal, [record for batch in batches for record in batch])] if batches else []
 
 
+class BroadcastRoute(DirectRoute):
+    """All records to every channel."""
+
+    def __init__(self, target: str, ordinals: Sequence[int]) -> None:
+        super().__init__(target, ordinals[0])
+        self._ordinals = ordinals
+
+    def drain(self) -> Buckets:
+        return [(ordinal, records) for _, records in super().drain() for ordinal in self._ordinals]
+
+
 class TurnRoute:
     """One record to each channel in turn.
 

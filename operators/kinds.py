@@ -1,0 +1,111 @@
+"""Every kind of operator that the builder can make, by the name of its method."""
+
+from __future__ import annotations
+
+import copy
+
+from causal.errors import invariant
+from operators.graph import Node
+from operators.processing import ProcessStage
+from operators.scope import Kind, Scope
+from operators.stages import CountStage, FilterStage, FlatMapStage, MapStage, ReduceStage, Stage
+from operators.windows import WindowStage
+
+
+def _source(node: Node, scope: Scope) -> Stage:
+    return Stage(node.name, scope.ordinal, scope.failures)
+
+
+def _sink(node: Node, scope: Scope) -> Stage:
+    invariant(False, "a sink has a chain of its own", operator=node.name)
+    return Stage(node.name, scope.ordinal, scope.failures)
+
+
+def _map(node: Node, scope: Scope) -> Stage:
+    return MapStage(node.name, scope.ordinal, scope.failures, node.subject)
+
+
+def _filter(node: Node, scope: Scope) -> Stage:
+    if node.vectors:
+        from operators.vectors.stages import VectorFilterStage
+
+        return VectorFilterStage(node.name, scope.ordinal, scope.failures, node.subject)
+    return FilterStage(node.name, scope.ordinal, scope.failures, node.subject)
+
+
+def _flat_map(node: Node, scope: Scope) -> Stage:
+    return FlatMapStage(node.name, scope.ordinal, scope.failures, node.subject)
+
+
+def _map_batches(node: Node, scope: Scope) -> Stage:
+    from operators.vectors.stages import MapBatchesStage
+
+    return MapBatchesStage(node.name, scope.ordinal, scope.failures, node.subject)
+
+
+def _to_rows(node: Node, scope: Scope) -> Stage:
+    from operators.vectors.stages import ToRowsStage
+
+    return ToRowsStage(node.name, scope.ordinal, scope.failures)
+
+
+def _to_vectors(node: Node, scope: Scope) -> Stage:
+    from operators.vectors.stages import ToVectorsStage
+
+    return ToVectorsStage(node.name, scope.ordinal, scope.failures, node.subject)
+
+
+def _process(node: Node, scope: Scope) -> Stage:
+    # Each task has an operator of its own, as if it were alone in its process.
+    operator, groups = copy.copy(node.subject), scope.config.key_groups
+    return ProcessStage(
+        node.name, scope.ordinal, scope.failures, operator, scope.task, node.keyed, groups, scope.numbers
+    )
+
+
+def _count(node: Node, scope: Scope) -> Stage:
+    if node.vectors:
+        from operators.vectors.stages import KeyedStage
+
+        return KeyedStage(node.name, scope.ordinal, scope.failures, node.column or "", scope.config.key_groups)
+    return CountStage(node.name, scope.ordinal, scope.failures, scope.config.key_groups)
+
+
+def _reduce(node: Node, scope: Scope) -> Stage:
+    initial, groups = node.options["initial"], scope.config.key_groups
+    return ReduceStage(node.name, scope.ordinal, scope.failures, node.subject, initial, groups)
+
+
+def _fold(node: Node, scope: Scope) -> Stage:
+    from operators.vectors.stages import FoldStage
+
+    name, key, groups = node.name, node.column or "", scope.config.key_groups
+    return FoldStage(name, scope.ordinal, scope.failures, node.kind, node.subject, key, groups)
+
+
+def _window(node: Node, scope: Scope) -> Stage:
+    name, size_ns, groups = node.name, node.options["size_ns"], scope.config.key_groups
+    if node.vectors:
+        from operators.vectors.windows import VectorWindowStage
+
+        return VectorWindowStage(name, scope.ordinal, scope.failures, node.subject, size_ns, node.column, groups)
+    return WindowStage(name, scope.ordinal, scope.failures, node.subject, size_ns, node.keyed, groups)
+
+
+KINDS: dict[str, Kind] = {
+    "source": Kind(_source, begins=True, takes="either"),
+    "sink": Kind(_sink, begins=True, takes="either"),
+    "map": Kind(_map),
+    "filter": Kind(_filter, takes="either"),
+    "flat_map": Kind(_flat_map),
+    "map_batches": Kind(_map_batches, takes="vectors"),
+    "to_rows": Kind(_to_rows, takes="vectors", gives="rows"),
+    "to_vectors": Kind(_to_vectors, gives="vectors"),
+    "process": Kind(_process, keyed="allowed"),
+    "reduce": Kind(_reduce, keyed="needed"),
+    "count": Kind(_count, keyed="needed", takes="either"),
+    "sum": Kind(_fold, keyed="needed", takes="vectors"),
+    "min": Kind(_fold, keyed="needed", takes="vectors"),
+    "max": Kind(_fold, keyed="needed", takes="vectors"),
+    "window": Kind(_window, keyed="allowed", takes="either"),
+}

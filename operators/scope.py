@@ -1,0 +1,60 @@
+"""What an operator kind is, and what a stage of it may be built from: `operators.kinds` lists all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from causal.config import JobConfig
+from operators.arrival import Arrival
+from operators.capture.scope import Active
+from operators.failures import Failures
+from operators.graph import Node
+from operators.stages import Stage
+
+
+@dataclass(slots=True)
+class Scope:
+    """The surroundings of one stage in one task.
+
+    Attributes:
+        ordinal: the stage's place in the chain.
+        task: for example "count/1".
+        numbers: the chain's one order: 0, 1, 2 …
+        tags: side outputs of the operator that somebody reads.
+    """
+
+    ordinal: int
+    failures: Failures
+    task: str
+    numbers: Callable[[], int]
+    config: JobConfig
+    arrival: Arrival
+    capture: Active
+    tags: frozenset[str] = frozenset()
+
+
+def nothing(node: Node) -> None:
+    """The check of a kind of which nothing more can be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One method of the builder that makes an operator.
+
+    Attributes:
+        stage: makes its stage for one task.
+        keyed: whether it works behind key_by only, there as well, or never.
+        begins: whether it is a task of its own, whatever feeds it.
+        check: refuses a node that cannot run, with a PipelineError.
+        takes: which form of records it works on.
+        gives: the form of what it gives; None: the form that it is given.
+    """
+
+    stage: Callable[[Node, Scope], Stage]
+    keyed: Literal["needed", "allowed", "never"] = "never"
+    begins: bool = False
+    check: Callable[[Node], None] = nothing
+    takes: Literal["rows", "vectors", "either"] = "rows"
+    gives: Literal["rows", "vectors"] | None = None

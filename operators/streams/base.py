@@ -1,0 +1,70 @@
+"""What every method of a stream stands on: its edges, its place in the pipeline, and checks of what it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from causal.errors import PipelineError
+from operators.graph import Edge
+
+if TYPE_CHECKING:
+    from operators.pipeline import Pipeline, Stream
+
+T = TypeVar("T")
+"""Type of the records."""
+U = TypeVar("U")
+"""Type of the records that an operator gives."""
+
+
+class StreamBase(Generic[T]):
+    """Records that flow from one or more operators; may be used more than once."""
+
+    def __init__(self, pipeline: Pipeline, edges: list[Edge], where: str = "", made_by: str = "") -> None:
+        self.pipeline = pipeline
+        self.where = where
+        self.made_by = made_by
+        self._edges = edges
+        if made_by:
+            pipeline._loose.append(self)
+
+    def _stream(self, edges: list[Edge], where: str, made_by: str) -> Stream[T]:
+        """A stream that is no operator but a property of its edges; something must read it."""
+        return type(self)(self.pipeline, edges, where, made_by)  # type: ignore[return-value]
+
+    def _node(
+        self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any
+    ) -> Stream[Any]:
+        """The output of a new operator that reads this stream; `parallelism` None: that of what it reads."""
+        edges = self._use()
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in edges)
+        return self.pipeline._add(where, name, kind, subject, parallelism, edges, **options)
+
+    def _use(self) -> list[Edge]:
+        """The edges of this stream, which something reads now."""
+        if self in self.pipeline._loose:
+            self.pipeline._loose.remove(self)
+        return list(self._edges)
+
+    @property
+    def _vectors(self) -> bool:
+        return self._edges[0].source.vectors
+
+    def _callable(self, where: str, what: str, fn: object) -> None:
+        if not callable(fn):
+            raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
+
+    def _seconds(self, where: str, what: str, value: object, least: float) -> int:
+        """`value`, seconds, in ns.
+
+        Args:
+            what: for example "window 'w' has size_s".
+        """
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
+            raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
+        return round(value * 1e9)
+
+
+def kind_of(value: object) -> str:
+    """What somebody has given, for an error."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

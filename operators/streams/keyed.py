@@ -1,0 +1,87 @@
+"""`key_by` and operators that keep state, per key after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from causal.values import NotCarried, encode
+from operators import graph
+from operators.graph import ByColumn
+from operators.operator import Operator
+from operators.stages import NO_INITIAL
+from operators.streams.base import StreamBase, T, kind_of
+
+if TYPE_CHECKING:
+    from operators.pipeline import Stream
+
+
+class Keyed(StreamBase[T]):
+    """`key_by`, `process`, `reduce`, `count`, `sum`, `min`, `max`."""
+
+    def key_by(self, fn: Callable[[T], Any] | str) -> Stream[T]:
+        """Records with equal `fn(record)` go to the same task of the operator that follows, which keeps state per key.
+
+        `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
+        int, float, bool, None, datetime, Decimal or a tuple of these.  On vectors, the name of a column instead.
+        """
+        where = graph.caller()
+        if self._vectors and not isinstance(fn, str):
+            raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
+        by: Any = ByColumn(fn) if self._vectors and isinstance(fn, str) else fn
+        self._callable(where, "key_by", by)
+        return self._stream([replace(edge, key_of=by) for edge in self._use()], where, "key_by")
+
+    def process(self, name: str, operator: Operator, parallelism: int | None = None) -> Stream[Any]:
+        """An operator with state: per key after key_by, otherwise one state per task."""
+        where = graph.caller()
+        if isinstance(operator, type):
+            raise PipelineError(f"{where}: process {name!r} is given {kind_of(operator)}; give {operator.__name__}()")
+        if not isinstance(operator, Operator):
+            raise PipelineError(
+                f"{where}: process {name!r} is given {kind_of(operator)}; give an instance of a subclass of Operator"
+            )
+        if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
+            raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
+        return self._node(where, name, "process", operator, parallelism)
+
+    def reduce(
+        self, name: str, fn: Callable[[Any, T], Any], initial: Any = NO_INITIAL, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """After key_by: emits `(key, accumulated)` for each record, accumulated being `fn(accumulated, record)`.
+
+        A key begins with a copy of `initial`, or with `initial()` if it can be called (`initial=list`).  Without
+        `initial`, the first record of a key is accumulated as it is.
+        """
+        where = graph.caller()
+        self._callable(where, f"reduce {name!r}", fn)
+        if initial is not NO_INITIAL and not callable(initial):
+            try:
+                encode(initial)
+            except NotCarried as problem:
+                raise PipelineError(f"{where}: initial of reduce {name!r}: {problem}") from None
+        return self._node(where, name, "reduce", fn, parallelism, initial=initial)
+
+    def count(self, name: str, parallelism: int | None = None) -> Stream[Any]:
+        """After key_by: emits `(key, n)` for each record, n being how many records of its key have come."""
+        return self._node(graph.caller(), name, "count", None, parallelism)
+
+    def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """On vectors, after key_by: for each row its key and the `sum` of the column in the rows of its key so far."""
+        return self._fold("sum", name, column, parallelism)
+
+    def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """The same with the smallest, `min`."""
+        return self._fold("min", name, column, parallelism)
+
+    def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """The same with the largest, `max`."""
+        return self._fold("max", name, column, parallelism)
+
+    def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:
+        where = graph.caller()
+        if not isinstance(column, str):
+            raise PipelineError(f"{where}: {kind} {name!r} is given {kind_of(column)}; give the name of a column")
+        return self._node(where, name, kind, column, parallelism)
