@@ -133,7 +133,8 @@ def run(case: Case, killed: bool) -> dict[str, float]:
     """
     config = {"credit_bytes": CREDIT_BYTES, "inflight_memory_bytes_max": INFLIGHT_BYTES, **case.config}
     kills = [f"--kill={each}" for each in case.kills] if killed else []
-    with watched(PIPELINE, case.settings, ("--checkpoint-interval=1", *kills), config) as job, sampled(job) as peaks:
+    options = ("--checkpoint-interval=1", *kills)
+    with watched(PIPELINE, case.settings, options, config) as job, sampled(job.view) as peaks:
         report = job.report(END_WITHIN_S)
         hot, emit = case.settings.get("hot") == "yes", case.settings.get("emit", 100)
         wrong = strained_fold.wrong(job.out, case.settings["count"], hot, emit)
@@ -147,7 +148,7 @@ def run(case: Case, killed: bool) -> dict[str, float]:
         "memory_share": max(shares.values()),
         "task_mib": max(peaks.tasks.values()),
         "standby_mib": max(peaks.standbys.values(), default=0.0),
-        "inflight_disk_mib": max(told["inflight_disk_bytes"] for told in report["tasks"].values()) / (1 << 20),
+        "inflight_disk_mib": max(told.get("inflight_disk_bytes", 0) for told in report["tasks"].values()) / (1 << 20),
         "checkpoints": report["checkpoints"],
         "recoveries": len(report["recoveries"]),
     }

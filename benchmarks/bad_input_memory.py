@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.watched import Watched, pss_mib
+from benchmarks.watched import pss_mib
 
 SAMPLE_S = 0.2
 BASE_MIB = 60.0
@@ -68,13 +68,17 @@ class Peaks:
 
 
 @contextmanager
-def sampled(job: Watched) -> Iterator[Peaks]:
-    """Peaks that are kept up to date until the block is left."""
+def sampled(view: Callable[[], Mapping[str, Any] | None]) -> Iterator[Peaks]:
+    """Peaks that are kept up to date until the block is left.
+
+    Args:
+        view: gives the supervisor's last view of the job, where there is one.
+    """
     peaks, over = Peaks(), threading.Event()
 
     def look() -> None:
         while not over.wait(SAMPLE_S):
-            peaks.look(job.view())
+            peaks.look(view() or {})
 
     sampler = threading.Thread(target=look, name="memory", daemon=True)
     sampler.start()

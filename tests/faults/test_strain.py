@@ -1,0 +1,111 @@
+"""Bad input with a kill in the middle: nothing is lost or doubled, nobody is taken for hung, memory keeps to budgets.
+
+What throughput becomes of it is measured by `python -m benchmarks bad_input`; nothing here looks at a duration.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import strained_fold
+from benchmarks.bad_input_memory import Budget, sampled
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+
+PIPELINE = Path(strained_fold.__file__)
+CREDIT_BYTES, INFLIGHT_BYTES, RECORD_BYTES_MAX = 1 << 18, 8 << 20, 4 << 20
+CONFIG = {
+    "credit_bytes": CREDIT_BYTES,
+    "inflight_memory_bytes_max": INFLIGHT_BYTES,
+    "record_bytes_max": RECORD_BYTES_MAX,
+}
+IMPATIENT = {"suspect_after_ms": 1500, "crash_loop_max": 2}
+"""A batch that took all records of these jobs at once would be silent for longer."""
+
+
+@dataclass(frozen=True)
+class Strain:
+    """Settings of the pipeline, and which task is killed once so many rows are out."""
+
+    settings: Mapping[str, Any]
+    victim: str
+    rows: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+STRAINS = {
+    "hot key": Strain({"count": 30_000, "hot": "yes", "rounds": 40}, "fold/0", 2000),
+    "giant records": Strain(
+        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rounds": 1}, "fold/1", 300
+    ),
+    "giant records, source": Strain(
+        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rounds": 1}, "numbers/0", 300
+    ),
+    "tiny batches": Strain({"count": 6000}, "fold/0", 1000, {"batch_elements_max": 1}),
+    "slow operator": Strain({"count": 3000, "sleep_s": 0.001, "width": 1}, "fold/0", 400, IMPATIENT),
+    "slow sink": Strain({"count": 3000, "sink_row_s": 0.001, "width": 1}, "out/0", 400, IMPATIENT),
+}
+
+
+@pytest.mark.parametrize("name", STRAINS)
+def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path: Path, name: str) -> None:
+    strain = STRAINS[name]
+    out, count = tmp_path / "fold.db", strain.settings["count"]
+    told = {"out": out, "emit": 1, **strain.settings}
+    settings = [part for key, value in told.items() for part in ("--set", f"{key}={value}")]
+    job = start(PIPELINE, *settings, config={**CONFIG, **strain.config})
+    with sampled(job.view) as peaks:
+        job.until_written(strain.rows)
+        assert kill(job.pid_of(strain.victim))
+        report = job.finish_well()
+    wrong = strained_fold.wrong(out, count, told.get("hot") == "yes", 1)
+    assert wrong == {"missing": 0, "doubled": 0, "false": 0}
+    assert report["records_in"] == count
+    assert strain.victim in [recovery["task"] for recovery in report["recoveries"]]
+    width = told.get("width", 2)
+    giant = RECORD_BYTES_MAX if "giant_bytes" in told else 4096
+    inputs = {f"fold/{index}": 1 for index in range(width)} | {"out/0": width}
+    shares = peaks.shares(Budget(INFLIGHT_BYTES, CREDIT_BYTES, giant, inputs, frozenset(("out/0",))))
+    assert set(shares) == {"numbers/0", *inputs} and max(shares.values()) <= 1, (shares, peaks)
+
+
+def test_a_record_above_the_limit_is_named_and_what_was_before_it_stands(start: Start, tmp_path: Path) -> None:
+    giant = {"out": tmp_path / "fold.db", "count": 3000, "giant_bytes": RECORD_BYTES_MAX, "giant_every": 2000}
+    settings = [part for key, value in giant.items() for part in ("--set", f"{key}={value}")]
+    status, said = start(PIPELINE, *settings, config=CONFIG).finish()
+    assert status == 1 and len(said.splitlines()) == 1
+    assert all(part in said for part in ("position 1999", "record_bytes_max", "raise it, or split the record")), said
+
+
+def test_a_record_above_the_limit_can_be_put_aside(start: Start, tmp_path: Path) -> None:
+    giant = {"out": tmp_path / "fold.db", "count": 3000, "giant_bytes": RECORD_BYTES_MAX, "giant_every": 2000}
+    settings = [part for key, value in giant.items() for part in ("--set", f"{key}={value}")]
+    job = start(PIPELINE, *settings, "--on-error", "dead-letter", config=CONFIG)
+    job.finish_well()
+    [file] = (job.state / "dead-letters").glob("*.jsonl")
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [letter["position"] for letter in letters] == [1999]
+
+
+def test_a_row_that_is_missing_doubled_or_false_is_found(tmp_path: Path) -> None:
+    def found(name: str, rows: list[tuple[int, int, int]]) -> dict[str, int]:
+        database = sqlite3.connect(tmp_path / name)
+        database.execute("CREATE TABLE output(task TEXT, position INTEGER, record TEXT)")
+        told = ((place, json.dumps(row)) for place, row in enumerate(rows))
+        database.executemany("INSERT INTO output VALUES('out/0', ?, ?)", told)
+        database.commit()
+        database.close()
+        return strained_fold.wrong(tmp_path / name, 2, False, 1)
+
+    exact = [(0, 1, 0), (0, 1, 0), (1, 1, 1), (1, 1, 1)]  # each record's row, and the last one of its key
+    assert found("exact", exact) == {"missing": 0, "doubled": 0, "false": 0}
+    assert found("short", exact[1:])["missing"] == 1
+    assert found("twice", [*exact, exact[-1]])["doubled"] == 1
+    assert found("false", [(0, 1, 7), *exact[1:]])["false"] == 1
