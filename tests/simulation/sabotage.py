@@ -231,6 +231,23 @@ def _forget_in_flight() -> Patches:
     return {(OutputChannel, "welcome"): onward}
 
 
+def _frames_over_barriers() -> Patches:
+    """What is sent again does not end its frames where an epoch ends."""
+    frame_at = InflightLog.frame_at
+
+    def over(self: InflightLog, place: int, bytes_max: int) -> Any:
+        frame = frame_at(self, place, bytes_max)
+        if frame.payload is not None and frame.next < self.end:
+            behind = self.at(self.place_of(frame.next) or 0)
+            if behind.epoch > frame.epoch and behind.payload is not None:
+                payload = frame.payload + behind.payload
+                count = frame.count + behind.count
+                return replace(frame, count=count, payload=payload, size=len(payload), digest=behind.digest)
+        return frame
+
+    return {(InflightLog, "frame_at"): over}
+
+
 def _ignore_gaps() -> Patches:
     """What comes after a lost frame is taken as if it came next."""
     accept, data = InputChannel.accept, Exchange._data
@@ -321,6 +338,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _ask_the_world_again,
         _store_without_determinants,
         _forget_in_flight,
+        _frames_over_barriers,
         _ignore_gaps,
         _determinants_one_frame_late,
         _amnesia,
