@@ -61,7 +61,8 @@ class Agent:
 
     def __init__(self, job: Path) -> None:
         self._job = job
-        self._beat_s = JobConfig.load(job).heartbeat_ms / 1000
+        config = JobConfig.load(job)
+        self._beat_s = config.heartbeat_ms / 1000
         self._lock = os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +73,8 @@ class Agent:
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
         adopt_orphans()  # a forked worker is one
-        self._children.serve_forks(Blueprint.load(job).worker)
+        if not config.check:  # forked workers share addresses, and a check is to find who depends on them
+            self._children.serve_forks(Blueprint.load(job).worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._stopping = False
         self._context = zmq.Context()
