@@ -40,5 +40,5 @@ class Pace:
         over = max(took_ns / self._took_ns_max, made_bytes / self._bytes_max)
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))
-        elif over <= 0.5 and elements >= self.elements:
+        elif over <= 0.25 and elements * 2 >= self.elements:  # four times as many would still be in time
             self.elements = min(self._elements_max, self.elements * 2)
