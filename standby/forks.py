@@ -61,7 +61,7 @@ class ForkServer:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Workers overwrite this command line by their own, so it has to be longer than theirs.
-        longest = len(str(self._job)) + SLOT_BYTES_MAX + len(self._module)
+        longest = len(os.fsencode(self._job)) + SLOT_BYTES_MAX + len(self._module)
         argv = [sys.executable, "-m", "standby.forkserver", str(theirs.fileno()), self._module, "." * longest]
         try:
             with open(self._job / "logs" / "forkserver.log", "ab") as log:

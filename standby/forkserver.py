@@ -52,7 +52,7 @@ class Strings:
 
     def replace(self, argv: Sequence[str], slot: str) -> None:
         """Be this from now on.  `PipelineError` for what is longer than what was there."""
-        command, mark = b"".join(part.encode() + b"\0" for part in argv), slot.encode()
+        command, mark = b"".join(os.fsencode(part) + b"\0" for part in argv), slot.encode()
         if len(command) > self._bytes or len(mark) > SLOT_BYTES_MAX:
             raise PipelineError(f"the command line of {slot} is too long for the fork server")
         ctypes.memmove(self._arguments, command.ljust(self._bytes, b"\0"), self._bytes)

@@ -48,9 +48,13 @@ class Lifelines:
         found = watch(child.pid)
         if found is None or has_ended(child.pidfd):  # if it has ended, its pid may be another's already
             return
-        self._watches[child.slot] = child, found
         # A daemon: it sleeps in the kernel, and must not keep the agent from ending.
-        threading.Thread(target=self._wait, args=(child, found), name=child.slot, daemon=True).start()
+        waiter = threading.Thread(target=self._wait, args=(child, found), name=child.slot, daemon=True)
+        try:
+            waiter.start()
+        except RuntimeError:
+            return  # no more threads: its pidfd tells
+        self._watches[child.slot] = child, found
 
     def _wait(self, child: Child, found: Watch) -> None:
         if found.wait() and not found.over:

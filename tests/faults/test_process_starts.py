@@ -1,0 +1,65 @@
+"""The process that workers are forked from dies, and a task with it: nothing is lost, and another takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.torture_processes import argv, kill
+from standby.forkserver import SERVER_SLOT
+from standby.processes import marked
+from tests.faults.conftest import HeldChain
+from tests.faults.job import Job, wait_for
+
+Held = Callable[..., HeldChain]
+
+
+def fork_server(job: Job) -> int | None:
+    """The job's fork server; None if there is none."""
+    return next((one.pid for one in marked(job.state.resolve()) if one.slot == SERVER_SLOT), None)
+
+
+def parent(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("PPid:"))
+
+
+def test_the_fork_server_dies_right_before_a_task(held: Held) -> None:
+    chain = held()
+    chain.job.until_warm()
+    for _ in range(2):
+        server, task = fork_server(chain.job), chain.job.pid_of("score/0")
+        assert server is not None
+        kill(server)
+        kill(task)
+        chain.job.until_replaced(task)
+        chain.job.until_warm()
+        wait_for("there is another server", lambda old=server: fork_server(chain.job) not in (None, old))  # type: ignore[misc]
+    report = chain.finish_exactly()
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * 2
+
+
+def test_workers_are_the_agents_own_children_and_look_like_what_they_are(held: Held) -> None:
+    chain = held()
+    chain.job.until_warm()
+    agent, server = chain.job.server("standby.agent"), fork_server(chain.job)
+    for task in ("score/0", "out/0"):
+        pid = chain.job.pid_of(task)
+        assert parent(pid) == agent and "operators.worker" in argv(pid)
+        assert pid in [one.pid for one in marked(chain.job.state.resolve()) if one.slot in argv(pid)]
+    assert server is not None and parent(server) == agent
+    chain.finish_exactly()
+
+
+def test_the_fork_server_goes_with_its_agent_and_workers_stay(held: Held) -> None:
+    chain = held()
+    chain.job.until_warm()
+    agent, server, task = chain.job.server("standby.agent"), fork_server(chain.job), chain.job.pid_of("score/0")
+    kill(agent)
+    wait_for("there is another server", lambda: fork_server(chain.job) not in (None, server))
+    chain.job.until_warm()
+    assert chain.job.pid_of("score/0") == task
+    kill(task)
+    chain.job.until_replaced(task)
+    report = chain.finish_exactly()
+    assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"]
