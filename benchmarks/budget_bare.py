@@ -10,12 +10,13 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from time import perf_counter_ns
+from collections.abc import Sequence
+from time import thread_time_ns
 from typing import Any
 
 from benchmarks.bare import GC_THRESHOLD
 from benchmarks.budget_drive import TASKS, WARM_BATCHES, typical
-from benchmarks.budget_parts import DECODE, ENCODE, OPERATORS, READ, ROUTE
+from benchmarks.budget_parts import DECODE, ENCODE, OPERATORS, READ, ROUTE, look_ns
 from benchmarks.keyed_count import key_of, prepare, slices
 from benchmarks.runs import RunFailed
 from causal.batch import decode_records, encode_records
@@ -42,37 +43,42 @@ class Bare:
 
     def step(self) -> list[int]:
         """When it began, and when each of `STEPS` was done, in ns."""
-        times = [perf_counter_ns()]
+        times = [thread_time_ns()]
         done, bucket, appends = times.append, self._bucket, self._appends
         read = slices(0, self._place, self._place + self._batch)
         self._place += self._batch
-        done(perf_counter_ns())
+        done(thread_time_ns())
         for row in read:
             key = key_of(row)
             append = appends.get(key)
             if append is None:
                 append = appends[key] = bucket.append
             append(row)
-        done(perf_counter_ns())
+        done(thread_time_ns())
         body = encode_records(bucket)
         bucket.clear()
-        done(perf_counter_ns())
+        done(thread_time_ns())
         arrived = decode_records(body)
-        done(perf_counter_ns())
+        done(thread_time_ns())
         counted, made = self._counted, list[Any]()
         get, append = counted.get, made.append
         for key in map(key_of, arrived):
             counted[key] = n = get(key, 0) + 1
             append((key, n))
-        done(perf_counter_ns())
+        done(thread_time_ns())
         body = encode_records(made)
-        done(perf_counter_ns())
+        done(thread_time_ns())
         given = decode_records(body)
-        done(perf_counter_ns())
+        done(thread_time_ns())
         self._encode_rows(given)
-        done(perf_counter_ns())
+        done(thread_time_ns())
         self.rows += len(given)
         return times
+
+
+def _between(times: Sequence[int], look: int) -> list[float]:
+    """µs from each time to the next, without what looking takes."""
+    return [max(0, after - before - look) / 1000 for before, after in zip(times[:-1], times[1:], strict=True)]
 
 
 def run(batch: int, batches: int) -> dict[str, dict[str, float]]:
@@ -90,9 +96,8 @@ def run(batch: int, batches: int) -> dict[str, dict[str, float]]:
     if bare.rows != batch * (batches + WARM_BATCHES):
         raise RunFailed(f"the bare job counted {bare.rows} rows of {batch * (batches + WARM_BATCHES)}")
     names = [f"{task} {part}" for task, part in STEPS]
-    took = typical(
-        [dict(zip(names, [(b - a) / 1000 for a, b in zip(t[:-1], t[1:], strict=True)], strict=True)) for t in samples]
-    )
+    look = look_ns()
+    took = typical([dict(zip(names, _between(times, look), strict=True)) for times in samples])
     told: dict[str, dict[str, float]] = {task: {} for task in TASKS}
     for task, part in STEPS:
         told[task][part] = took[f"{task} {part}"]

@@ -2,16 +2,18 @@
 
     python -m benchmarks.budget_replay EVENTS PER_TURN
 
-One record per event; source, count and sink in one process without sockets (`scale_data`), time inside
-`TaskProtocol.handle` of the successor from its start until it is live.  It prints one JSON object.
+PER_TURN 0: as many as the task performs by itself.  One record per event; source, count and sink in one process
+without sockets (`scale_data`), CPU time inside `TaskProtocol.handle` of the successor from its start until it is live,
+less what looking at the clock takes.  It prints one JSON object.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from time import perf_counter_ns
+from time import thread_time_ns
 
+from benchmarks.budget_parts import look_ns
 from benchmarks.runs import RunFailed
 from benchmarks.scale_data import DataPlane, Shape
 from causal.determinants import DeterminantCodec
@@ -28,6 +30,7 @@ class Replayed(DataPlane):
 
     def __init__(self, events: int, per_turn: int) -> None:
         self.took_ns = 0
+        self._look_ns = look_ns()
         self._watched = -1
         self._per_turn = per_turn
         super().__init__(Shape(2, 1, 1), FULL_DEPTH, 2 * events, 1)
@@ -35,10 +38,11 @@ class Replayed(DataPlane):
     def step(self, index: int, event: Event) -> list[Effect]:
         if index != self._watched or self.tasks[index].recovery.state is State.RUNNING:
             return super().step(index, event)
-        self.tasks[index].replayed_per_turn = self._per_turn
-        began_ns = perf_counter_ns()
+        if self._per_turn:
+            self.tasks[index].replayed_per_turn = self._per_turn
+        began_ns = thread_time_ns()
         effects = super().step(index, event)
-        self.took_ns += perf_counter_ns() - began_ns
+        self.took_ns += thread_time_ns() - began_ns - self._look_ns
         return effects
 
     def replay(self) -> int:

@@ -36,7 +36,7 @@ def tables(told: Mapping[str, Any]) -> str:
     for size in settings["sizes"]:
         parts += [f"### {size:,} {'records' if size > 1 else 'record'} per batch", "", _table(figures, size), ""]
     rows = [[name, _spread(figures[f"replay/{name}"])] for name in PER_TURN]
-    parts += ["### A replay, one record per event", "", _grid(["", "µs per event"], rows)]
+    parts += ["### A replay, one record per event", "", _grid(["", "CPU µs per event"], rows)]
     return "\n".join(parts)
 
 
@@ -58,7 +58,7 @@ def _table(figures: Mapping[str, Any], size: int) -> str:
         rows.append([name, *map(_number, each), _number(sum(each)), _number(sum(each) / size * 1000), beside])
     sockets = median("whole", "threads", "sockets")
     rows.append(["ZeroMQ's threads", "", "", "", _number(sockets), _number(sockets / size * 1000), ""])
-    head = ["µs per batch", *TASKS, "all three", "ns per record", "bare job, ns per record"]
+    head = ["CPU µs per batch", *TASKS, "all three", "ns per record", "bare job, ns per record"]
     return _grid(head, rows)
 
 

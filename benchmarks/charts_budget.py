@@ -37,7 +37,7 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
         _spread(place, figures, size, left)
         place.set_yticks(range(len(PARTS)), PARTS)
         place.invert_yaxis()
-        place.set_xlabel("µs per batch (line: min–max of the sum)")
+        place.set_xlabel("CPU µs per batch (line: min–max of the sum)")
         place.set_title(f"{size:,} {'records' if size > 1 else 'record'} per batch")
         place.grid(axis="x", alpha=0.3)
         place.legend(fontsize="x-small")

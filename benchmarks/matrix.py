@@ -26,6 +26,8 @@ PIPELINE = Path(matrix_count.__file__)
 MODES = ("free", "failing")
 KILL_EVERY_S = 2.037
 KILL_FIRST_S = 1.1
+INTERVALS_MIN = 1.5
+"""A run lasts about so many checkpoint intervals at least, unless it is quick."""
 IDLE_RECORDS = 2
 LIMIT_S = 180.0
 DIGITS = {"rps": 0, "cpu_us": 3, "wire": 5, "checkpoint_bytes": 0, "first_output_ms": 1, "ratio": 3, "cpu_ratio": 3}
@@ -122,7 +124,7 @@ def _along(
     told = [(value, jobs.run(axis.point(value), mode)) for value in others if _fits(axis.point(value), mode)]
     if not quick:
         bases.append(jobs.run(base, mode))
-    mean = {name: sum(each[name] for each in bases) / len(bases) for name in bases[0]}
+    mean = {name: sum(each[name] for each in bases) / len(bases) for name in bases[0] if name in bases[-1]}
     for value, measured in [(axis.base, mean), *told]:
         yield (
             value,
@@ -140,6 +142,7 @@ class Jobs:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seconds = {"free": options.seconds, "failing": options.failing}
+        self._intervals_min = 0.0 if options.quick else INTERVALS_MIN
         self._idle_cpu_s: dict[tuple[int, int], float] = {}
 
     def run(self, point: Point, mode: str) -> Told:
@@ -148,7 +151,7 @@ class Jobs:
         Raises:
             RunFailed: it failed, its output is not exactly once, or no kill took place.
         """
-        records = point.records(self._seconds[mode])
+        records = point.records(max(self._seconds[mode], self._intervals_min * point.interval_s))
         report = _job(point, records, self._kills(point) if mode == "failing" else ())
         cpu_s = report["cpu_s"] - self._idle(point)
         told = {"rps": float(report["throughput_rps"]), "cpu_us": max(0.0, cpu_s) / records * 1e6}
@@ -158,11 +161,10 @@ class Jobs:
                 raise runs.RunFailed(f"{point}: the job ended before the first kill; give --failing more seconds")
             return told | {"first_output_ms": sum(times) / len(times)}
         tasks = report["tasks"].values()
-        written = sum(task.get("snapshot_bytes", 0) for task in tasks)
-        return told | {
-            "wire": sum(task["delta_bytes"] for task in tasks) / records,
-            "checkpoint_bytes": written / max(1, report["checkpoints"]),
-        }
+        told["wire"] = sum(task["delta_bytes"] for task in tasks) / records
+        if report["checkpoints"]:
+            told["checkpoint_bytes"] = sum(task.get("snapshot_bytes", 0) for task in tasks) / report["checkpoints"]
+        return told
 
     def _kills(self, point: Point) -> list[str]:
         task = f"count0/{matrix_count.owner(point.parallelism)}"

@@ -17,7 +17,7 @@ from benchmarks import matrix, matrix_count, matrix_table, runs
 from benchmarks.matrix_points import AXES, Point
 from benchmarks.runs import RunFailed
 
-OPTIONS = argparse.Namespace(seconds=0.02, failing=3.0)
+OPTIONS = argparse.Namespace(seconds=0.02, failing=3.0, quick=True)
 
 
 class Counted(matrix.Jobs):
@@ -114,6 +114,13 @@ def test_a_kill_that_did_not_happen_gives_no_figures(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(matrix, "_job", lambda point, records, kills: report)
     with pytest.raises(RunFailed, match="ended before the first kill"):
         matrix.Jobs(OPTIONS).run(Point(), "failing")
+
+
+def test_a_run_without_a_checkpoint_says_nothing_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {"cpu_s": 1.0, "throughput_rps": 5.0, "tasks": {"count0/0": {"delta_bytes": 8, "snapshot_bytes": 0}}}
+    monkeypatch.setattr(matrix, "_job", lambda point, records, kills: {**report, "checkpoints": 0})
+    told = matrix.Jobs(OPTIONS).run(Point(), "free")
+    assert "checkpoint_bytes" not in told and told["wire"] > 0
 
 
 def test_an_output_that_is_not_exactly_once_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
