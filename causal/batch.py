@@ -25,6 +25,9 @@ WATERMARK = 4  # body = event time in ns, 8 bytes; count = 1
 ROWS = 5  # a sink's encoded rows; never on the wire
 LISTED = 6  # body = list of records or Vectors that never were bytes (a source's partition); never on the wire
 
+IDLE_NS = -(1 << 63)
+"""The time of a watermark that says: do not wait for me until my next element."""
+
 _CHUNK = struct.Struct("<BII")
 CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")

@@ -12,6 +12,9 @@ from causal.output_channel import OutputChannel
 from causal.sink_channel import SinkChannel
 from causal.topology import Topology
 
+ORDERED_BYTES_MAX = 256 << 20
+"""What may wait on one input of an ordered task before its sender has to."""
+
 
 class Channels:
     """Inputs in the order of `Topology.inputs`, outputs in that of `Topology.outputs`.
@@ -19,14 +22,20 @@ class Channels:
     Attributes:
         partitions: inputs whose far end is a source's reader; `network`: the others.
         downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel.
+        ordered: inputs are delivered by the rule of `causal.picking.ByContent`.
     """
 
     def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:
         self.inputs: list[InputChannel] = []
+        self.ordered = topology.tasks[task].ordered
+        hoard_bytes_max = ORDERED_BYTES_MAX if self.ordered else 0
         for ordinal, channel in enumerate(topology.inputs(task)):
             position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
-            self.inputs.append(InputChannel(channel.id, ordinal, channel.source, position, digest, ended))
+            self.inputs.append(
+                InputChannel(channel.id, ordinal, channel.source, position, digest, ended, hoard_bytes_max)
+            )
         for each in self.inputs:
+            each.mark, each.idle = cut.marks.get(each.id, (None, False))
             each.verifying = config.guarantee != "none"
         self.by_id = {channel.id: channel for channel in self.inputs}
         self.network = [channel for channel in self.inputs if channel.source != OUTSIDE]

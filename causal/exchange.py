@@ -323,7 +323,7 @@ class Exchange:
                 return []
         channel.uncredited_bytes = 0
         channel.credit_due_ns = 0
-        header = wire.Header(wire.CREDIT, self.job, channel.id, self.incarnation, position=channel.delivered)
+        header = wire.Header(wire.CREDIT, self.job, channel.id, self.incarnation, position=channel.credited)
         return [Reply(channel.link, [header.pack()])]
 
     def next_deadline_ns(self) -> int | None:

@@ -13,13 +13,14 @@ from causal import batch
 from causal.channels import Channels
 from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
-from causal.determinants import Answer, Barrier, Order, Timer
+from causal.determinants import Answer, Barrier, Order, Run, Timer
 from causal.dissemination import Holdings
 from causal.effects import Ask, Effect, Phase, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import Answered
 from causal.input_channel import InputChannel
 from causal.pace import Pace
+from causal.picking import ByArrival, ByContent
 from causal.ports import Chain, Live, Output, Request
 from causal.recording import Recording
 from causal.recovery import Recovery, State, Step
@@ -68,7 +69,8 @@ class Execution:
         self._holdings = holdings
         self._services = CausalServices(schedule, live)
         self._incarnation = incarnation
-        self._next_input = 0
+        self._by_arrival = ByArrival(channels.inputs, config.batch_elements_max, config.credit_bytes // 2)
+        self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
         self._answers: deque[Answered] = deque()
 
@@ -114,13 +116,54 @@ class Execution:
             if schedule.replaying:
                 return self._replay_next(effects)
             if not schedule.exhausted():
+                if self._by_content is not None:
+                    return self._perform_between(self._by_content, effects)
                 raise ReplayDivergence(
                     f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not"
                 )
+            # An ordered task's log does not tell how far it had come, but the others know what they have of it.
+            if self._by_content is not None and any(output.expecting for output in self._outputs):
+                return self._perform_ruled(self._by_content, effects)
             self._go_live(effects, now_ns)
         return self._perform_live(effects)
 
+    def rehearse_next(self, effects: list[Effect]) -> bool:
+        """One event of an epoch that ended with a barrier, as it was; false if nothing tells of another one.
+
+        Raises:
+            ReplayDivergence, OperatorFailed: as `perform_next`.
+        """
+        if self.schedule.replaying:
+            return self._replay_next(effects)
+        return self._by_content is not None and self._perform_between(self._by_content, effects)
+
+    def _perform_between(self, rule: ByContent, effects: list[Effect]) -> bool:
+        """The log of this epoch is at its end, that of a later one is not: the rule alone leads to the barrier."""
+        epoch, before = self.schedule.epoch, self._holdings.own.extent(self.schedule.epoch)
+        performed = self._perform_ruled(rule, effects)
+        if self._holdings.own.extent(epoch) != before:
+            raise ReplayDivergence(
+                f"{self.name}, epoch {epoch}: the replay asks for an answer behind the end of its log, the run before "
+                "did not; user code took another path than before: use ctx for clock, random numbers and calls"
+            )
+        return performed
+
+    def _perform_ruled(self, rule: ByContent, effects: list[Effect]) -> bool:
+        """The event that the rule gives, if what it needs is there."""
+        chain = self.chain
+        picked = rule.ruled(chain.full())
+        if picked is None:
+            return False
+        channel, count = picked
+        if self._recovery.state is State.REPLAYING:
+            self.replayed_elements += count
+        self.schedule.rule(rule.choice or chain.waiting() or chain.next_timer_ns() is not None)
+        self._perform_order(channel, count, effects)
+        return True
+
     def _replay_next(self, effects: list[Effect]) -> bool:
+        if self.schedule.run_left and self._by_content is not None:
+            return self._perform_ruled(self._by_content, effects)
         told = self.schedule.peek()
         if type(told) is Order:
             if told.input >= len(self._inputs):
@@ -137,6 +180,9 @@ class Execution:
         elif type(told) is Barrier:
             self.schedule.take(Barrier)
             self._perform_barrier(told.epoch, effects)
+        elif type(told) is Run and self._by_content is not None:
+            self.schedule.take_run()
+            return self._perform_ruled(self._by_content, effects)
         elif type(told) is Answer:
             self.schedule.take(Answer)
             self._perform_answer(told.operator, told.number, told.body)
@@ -185,16 +231,19 @@ class Execution:
             self.schedule.record(Answer(answer.operator, answer.number, answer.body))
             self._perform_answer(answer.operator, answer.number, answer.body)
             return True
-        inputs, full = self._inputs, self.chain.full()
-        for step in range(len(inputs)):
-            channel = inputs[(self._next_input + step) % len(inputs)]
-            count = channel.head_count(self.pace.elements, self._bytes_max, self.pace.held)
-            if count and not (full and channel.head_kind != batch.BARRIER):
-                self._next_input = (channel.ordinal + 1) % len(inputs)
-                self.schedule.record_order(channel.ordinal, count)
-                self._perform_order(channel, count, effects)
-                return True
-        return False
+        return self._perform_next_input(effects)
+
+    def _perform_next_input(self, effects: list[Effect]) -> bool:
+        rule, full = self._by_content, self.chain.full()
+        if rule is not None and self._perform_ruled(rule, effects):
+            return True
+        picked = self._by_arrival.pick(full) if rule is None else rule.arrived(full)
+        if picked is None:
+            return False
+        channel, count = picked
+        self.schedule.record_order(channel.ordinal, count)
+        self._perform_order(channel, count, effects)
+        return True
 
     def _perform_order(self, channel: InputChannel, count: int, effects: list[Effect]) -> None:
         first = channel.delivered
@@ -251,7 +300,8 @@ class Execution:
         self.schedule.advance(epoch)
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
-        self.checkpointing.freeze(Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished))
+        marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
+        self.checkpointing.freeze(Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished, marks))
 
     def _emit(self, outputs: list[Output]) -> None:
         for ordinal, chunk in outputs:

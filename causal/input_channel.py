@@ -13,6 +13,7 @@ from causal.batch import (
     BARRIER,
     CHUNK_HEAD_BYTES,
     END,
+    IDLE_NS,
     LISTED,
     RECORDS,
     WATERMARK,
@@ -34,9 +35,13 @@ class InputChannel:
 
     Args:
         position, digest: where it stood at the barrier that was restored.
+        hoard_bytes_max: up to here, what waits is credited as it comes, not as it is delivered: an ordered task
+            must be able to wait for one input while others fill, or a graph that forks and joins would stand still.
     """
 
-    def __init__(self, id: int, ordinal: int, source: int, position: int, digest: int, ended: bool) -> None:
+    def __init__(
+        self, id: int, ordinal: int, source: int, position: int, digest: int, ended: bool, hoard_bytes_max: int = 0
+    ) -> None:
         self.id = id
         self.ordinal = ordinal
         self.source = source
@@ -68,6 +73,11 @@ class InputChannel:
         """Frames in a row that were next in line and could not be taken."""
         self.received_bytes = 0
         self.last_origin_ns = 0
+        self.mark: int | None = None
+        """The time of the last watermark that was delivered, of those that say one."""
+        self.idle = False
+        """The sender has said that nobody should wait for it, and nothing has been delivered since."""
+        self._hoard_bytes_max = hoard_bytes_max
         self._cut_bytes = 0
         """What the chunk took on the wire of which a part has been delivered, and the rest waits as a list."""
         self._queue: deque[Chunk] = deque()
@@ -150,6 +160,8 @@ class InputChannel:
         self.next = following
         self.queued_bytes += size
         self.received_bytes += size
+        if self._hoard_bytes_max:
+            self.uncredited_bytes += size
 
     def accept_read(self, first: int, chunks: Sequence[Chunk]) -> None:
         """Queue what a source's reader gave for the position it was asked for."""
@@ -172,7 +184,12 @@ class InputChannel:
     # -- handshake -----------------------------------------------------------------------------------
 
     def welcome(self, attempt: int) -> Welcome:
-        return Welcome(attempt, self.next, self._digest.value, [], [], [], self.delivered)
+        return Welcome(attempt, self.next, self._digest.value, [], [], [], self.credited)
+
+    @property
+    def credited(self) -> int:
+        """The position up to which the sender need not hold anything back."""
+        return self.next if 0 < self._hoard_bytes_max >= self.queued_bytes else self.delivered
 
     # -- out -----------------------------------------------------------------------------------------
 
@@ -208,6 +225,11 @@ class InputChannel:
         return count
 
     @property
+    def head_chunk_count(self) -> int:
+        """How many elements the next chunk has; 0 if there is none to deliver."""
+        return self._queue[0].count if self._queue and not self.blocked else 0
+
+    @property
     def head_kind(self) -> int:
         """What comes next, where something is queued."""
         return self._queue[0].kind
@@ -228,6 +250,7 @@ class InputChannel:
         self.uncredited_bytes += size
         if taken[-1].kind == END:
             self.ended = True
+        self._note_progress(taken)
         while self._frames and self._frames[0][0] < self.delivered:
             self._frames.popleft()
         return taken
@@ -251,6 +274,15 @@ class InputChannel:
             taken.append(chunk)
             left -= chunk.count
         return taken, size
+
+    def _note_progress(self, taken: Sequence[Chunk]) -> None:
+        if taken[0].kind != BARRIER:
+            self.idle = False
+        if taken[-1].kind == WATERMARK:
+            stamp_ns = stamp_of(taken[-1])
+            self.idle = stamp_ns == IDLE_NS
+            if not self.idle:
+                self.mark = stamp_ns
 
     def give_back(self) -> None:
         """The sender goes back and may not send the same again: forget the frames of which nothing was delivered."""

@@ -141,6 +141,11 @@ class OutputChannel:
             "use ctx.now, ctx.random, ctx.uuid and ctx.call, and nothing that depends on id(), threads or the process"
         )
 
+    @property
+    def expecting(self) -> bool:
+        """Whether the peer has elements that have not been regenerated yet."""
+        return self._expected is not None
+
     def replayed(self) -> None:
         """The log is at its end: the peer cannot have more than what was regenerated.
 

@@ -61,7 +61,7 @@ def rehearse(
         channel.accept_read(channel.next, delivery.chunks)
     effects: list[Effect] = []
     while schedule.epoch == cut.epoch:
-        if not schedule.replaying or not execution.perform_next(effects, 0):
+        if not execution.rehearse_next(effects):
             raise ReplayDivergence(f"{name}, epoch {cut.epoch}: the rehearsal wants more than the task had; {CURE}")
         effects.clear()
     _compare(name, cut.epoch, execution.checkpointing.cuts[schedule.epoch], reached, [o.name for o in channels.outputs])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypeVar
 
-from causal.determinants import Determinant, DeterminantCodec, Order, encode_order
+from causal.determinants import Determinant, DeterminantCodec, Order, Run, encode_order
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.log import DeterminantLog
 
@@ -22,7 +22,10 @@ class Schedule:
     `recording` false (guarantees without determinants) makes it remember nothing.
     """
 
-    __slots__ = ("log", "epoch", "task_name", "recording", "bytes_by_kind", "last_ns", "_codec", "_place", "_ahead")
+    __slots__ = (
+        "log", "epoch", "task_name", "recording", "bytes_by_kind", "last_ns", "run_left", "_codec", "_place", "_ahead",
+        "_ruled",
+    )  # fmt: skip
 
     def __init__(self, log: DeterminantLog, epoch: int, task_name: str, recording: bool = True) -> None:
         self.log = log
@@ -35,11 +38,39 @@ class Schedule:
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead: tuple[Determinant, int, int] | None = None
+        self.run_left = 0
+        """Events of an ordered task that the log tells to perform by the rule, and that have not begun."""
+        self._ruled = 0
 
     @property
     def replaying(self) -> bool:
         """Whether the log holds something that has not been performed yet."""
-        return self._place < self.log.extent(self.epoch)
+        return self.run_left > 0 or self._place < self.log.extent(self.epoch)
+
+    def take_run(self) -> None:
+        """The log tells of a run."""
+        self.run_left = self.take(Run).count
+
+    def rule(self, choice: bool) -> None:
+        """An event begins that the rule of an ordered task has given: one of a run that the log tells, or a new one.
+
+        Args:
+            choice: something else could have come here (a timer, an answer, an idle input).  Then a log that ended
+                before this event would let a replay choose anew, so the run is told at once; otherwise it is told
+                before whatever is logged next, and a replay performs as much as its inputs bring.
+        """
+        if self.run_left:
+            self.run_left -= 1
+        elif self.recording:
+            self._ruled += 1
+            if choice:
+                self._tell_run()
+
+    def _tell_run(self) -> None:
+        if self._ruled:
+            entry = self._codec.encode(Run(self._ruled))
+            self._ruled = 0
+            self._append(Run.kind, entry)
 
     def exhausted(self) -> bool:
         """Whether nothing is left to replay, in this epoch or a later one."""
@@ -69,7 +100,7 @@ class Schedule:
                 " user code took another path than before: use ctx for clock, random numbers and calls"
             )
         told = self.peek()
-        if type(told) is not kind:
+        if type(told) is not kind or self.run_left:
             raise ReplayDivergence(
                 f"{self.task_name}, epoch {self.epoch}, byte {self._place} of its log: the replay asks for "
                 f"{kind.__name__.lower()}, the log has {told.kind}; user code took another path than before: "
@@ -86,6 +117,7 @@ class Schedule:
         if not self.recording:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
+        self._tell_run()
         entry = self._codec.encode(told)
         self.last_ns = max(self.last_ns, self._codec.last_ns)
         self._append(told.kind, entry)
@@ -93,6 +125,7 @@ class Schedule:
     def record_order(self, input: int, count: int) -> None:
         """The same for the commonest kind."""
         if self.recording:
+            self._tell_run()
             self._append(Order.kind, encode_order(input, count))
 
     def _append(self, kind: str, entry: bytes) -> None:
@@ -110,6 +143,7 @@ class Schedule:
         if self.replaying:
             raise ReplayDivergence(f"{self.task_name}: barrier {epoch} comes before the log of epoch {self.epoch} ends")
         self.epoch = epoch
+        self._ruled = 0  # the rule reaches the barrier by itself
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead = None

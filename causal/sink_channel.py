@@ -143,6 +143,11 @@ class SinkChannel:
                 "visible in its store; an operator upstream or the sink's encoding is nondeterministic: use ctx"
             )
 
+    @property
+    def expecting(self) -> bool:
+        """Whether the store has rows that have not been regenerated yet."""
+        return self.position < self._held_next
+
     def replayed(self) -> None:
         """The log is at its end.
 

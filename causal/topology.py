@@ -32,11 +32,15 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One parallel instance of an operator chain: a process, when it runs."""
+    """One parallel instance of an operator chain: a process, when it runs.
+
+    `ordered`: its inputs are delivered in an order that follows from their content alone, and is not logged.
+    """
 
     index: TaskIndex
     name: TaskName
     operators: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Blueprint:
     def save(self, directory: Path) -> None:
         """Replace the file atomically."""
         told = {
-            "tasks": [[task.name, list(task.operators)] for task in self.topology.tasks],
+            "tasks": [[task.name, list(task.operators), task.ordered] for task in self.topology.tasks],
             "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
             "companions": [[c.name, list(c.argv), dict(c.environment)] for c in self.companions],
             "kills": [list(kill) for kill in self.kills],
@@ -62,8 +62,8 @@ class Blueprint:
         try:
             told = json.loads(path.read_text())
             tasks = tuple(
-                Task(TaskIndex(place), TaskName(name), tuple(operators))
-                for place, (name, operators) in enumerate(told["tasks"])
+                Task(TaskIndex(place), TaskName(name), tuple(operators), bool(ordered))
+                for place, (name, operators, ordered) in enumerate(told["tasks"])
             )
             channels = tuple(
                 Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition)

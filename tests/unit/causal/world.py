@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -58,13 +58,13 @@ from causal.topology import Channel, Task, Topology
 from causal.values import decode, encode
 
 
-def layered(layers: Sequence[int]) -> Topology:
-    """Sources, then fully connected layers, then sinks; `layers` are their widths."""
+def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:
+    """Sources, then fully connected layers, then sinks; `layers` are their widths, `ordered` says which are ordered."""
     tasks: list[Task] = []
     groups: list[list[int]] = []
     for depth, width in enumerate(layers):
         groups.append([len(tasks) + i for i in range(width)])
-        tasks += [Task(len(tasks) + i, f"l{depth}/{i}") for i in range(width)]  # type: ignore[arg-type]
+        tasks += [Task(len(tasks) + i, f"l{depth}/{i}", (), depth in ordered) for i in range(width)]  # type: ignore[arg-type]
     channels: list[Channel] = []
 
     def join(source: int, target: int, partition: int = 0) -> None:
@@ -91,8 +91,12 @@ class ChainedHashes(PlainChain):
     Uses every service: clock, seed, calls, timers, and requests, up to `ASKED_MAX` at a time, to the outside.
     """
 
-    def __init__(self, outputs: int, sink: bool, rng: random.Random) -> None:
+    def __init__(self, outputs: int, sink: bool, rng: random.Random, traits: Collection[str] = ()) -> None:
         self.rng = rng
+        self.marks = "marks" in traits
+        self.idles = "idles" in traits
+        self.plain = "plain" in traits
+        """Asks no service for anything: what it does follows from what it is given."""
         self.outputs = outputs
         self.sink = sink
         self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
@@ -106,10 +110,16 @@ class ChainedHashes(PlainChain):
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records: list[Any] = []
         for chunk in chunks:
+            if chunk.kind == batch.WATERMARK:
+                self._link("mark", input, batch.stamp_of(chunk))
+                continue
             records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
         out = []
         for record in records:
             facts: list[object] = [input, record]
+            if self.plain:
+                out.append((self._link(*facts), record[1] if self.sink else record))
+                continue
             if self.state["n"] % 3 == 0:
                 facts.append(services.now_ns())
             if self.state["n"] % 4 == 0:
@@ -120,7 +130,14 @@ class ChainedHashes(PlainChain):
             out.append((self._link(*facts), record[1] if self.sink else record))
             if self.state["n"] % 7 == 0:
                 self._ask(services)
-        return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records))
+        return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records)) + self._marks(services)
+
+    def _marks(self, services: Services) -> list[Output]:
+        """Where the traits say so: a watermark after each event, and now and then that nobody should wait."""
+        if self.sink or not self.marks:
+            return []
+        stamp = batch.IDLE_NS if self.idles and self.state["n"] % 3 == 0 else self.state["n"]
+        return [(ordinal, batch.watermark(stamp)) for ordinal in range(self.outputs)]
 
     def _out(self, told: list[Any], origin: int, batch_size: int) -> list[Output]:
         if self.sink:
@@ -259,7 +276,16 @@ class Store:
 class World:
     """All tasks of a topology; `step` lets one thing happen, chosen by the seed."""
 
-    def __init__(self, topology: Topology, seed: int, records: int, depth: int = 1_000_000, **settings: Any) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        seed: int,
+        records: int,
+        depth: int = 1_000_000,
+        traits: Collection[str] = (),
+        **settings: Any,
+    ) -> None:
+        self.traits = traits
         self.rng = random.Random(seed)
         self.topology = topology
         self.records = records
@@ -298,7 +324,7 @@ class World:
     def promote(self, index: int, retained: Knowledge = NO_KNOWLEDGE) -> None:
         self.dead.discard(index)
         self.incarnations[index] += 1
-        chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng)  # type: ignore[arg-type]
+        chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng, self.traits)  # type: ignore[arg-type]
         cut = Cut()
         if self.complete:
             parts = self.snapshots[index, self.complete]

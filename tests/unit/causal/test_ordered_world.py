@@ -1,0 +1,180 @@
+"""Ordered tasks: their inputs come in an order that nobody logs, and a replay, after any failures, finds it again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from causal import batch
+from causal.batch import Chunk
+from causal.effects import ReadSource
+from causal.errors import PeerViolation, ReplayDivergence
+from causal.events import SourceRead
+from causal.input_channel import InputChannel
+from causal.log import DeterminantLog
+from causal.picking import ByContent
+from causal.schedule import Schedule
+from tests.unit.causal.test_task_world import check, run
+from tests.unit.causal.world import World, layered
+
+LAYERS = (2, 2, 2, 1)
+
+
+def logged(world: World, kind: str, layer: str) -> int:
+    return sum(
+        task.schedule.bytes_by_kind[kind]
+        for index, task in world.tasks.items()
+        if world.topology.tasks[index].name.startswith(layer)
+    )
+
+
+@pytest.mark.parametrize(
+    "traits", [("marks",), ("marks", "idles"), ("marks", "plain"), ("marks", "idles", "plain"), ()]
+)
+@pytest.mark.parametrize("seed", range(12))
+def test_tasks_die_one_by_one_and_together(seed: int, traits: tuple[str, ...]) -> None:
+    world = World(layered(LAYERS, ordered=(1, 2)), seed=seed, records=50, traits=traits)
+    run(world, kills=8, pause=200, together=1 + seed % 3)
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_die_at_once(seed: int) -> None:
+    world = World(layered((2, 2, 1), ordered=(1,)), seed=seed, records=60, traits=("marks", "idles"))
+    run(world, kills=3, pause=300, together=5)
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_below_full_sharing_depth(seed: int) -> None:
+    world = World(layered(LAYERS, ordered=(1, 2)), seed=seed, records=50, depth=1, traits=("marks",))
+    run(world, kills=5, pause=300)
+    check(world)
+
+
+def test_nothing_is_logged_where_nothing_could_be_otherwise() -> None:
+    world = World(layered(LAYERS, ordered=(1, 2)), seed=3, records=60, traits=("marks", "plain"))
+    run(world, kills=0, pause=100)
+    check(world)
+    for layer in ("l1", "l2"):
+        assert logged(world, "order", layer) == logged(world, "run", layer) == 0
+    assert logged(world, "order", "l3") > 0, "those that are not ordered go on logging"
+
+
+def test_what_could_be_otherwise_is_told_as_runs() -> None:
+    world = World(layered(LAYERS, ordered=(1, 2)), seed=3, records=60, traits=("marks",))
+    run(world, kills=0, pause=100)
+    check(world)
+    assert logged(world, "run", "l1") > 0 and logged(world, "order", "l1") == 0
+
+
+class OneByOne(World):
+    """Its sources read one record at a time and put no barriers, so what they send is the same for all seeds."""
+
+    def read(self, effect: ReadSource) -> SourceRead:
+        records = [("p", self.topology.channels[effect.channel].partition, effect.position)]
+        return SourceRead(effect.channel, effect.position, records, 1, effect.position + 1 == self.records)
+
+    def checkpoint(self) -> None:
+        """Never: where a barrier stands is a choice, and a channel that it blocks is passed over."""
+
+
+def test_the_order_does_not_depend_on_arrival() -> None:
+    """Other seeds, other arrivals, other deaths: the same rows in the same order."""
+    told = set()
+    for seed in range(6):
+        world = OneByOne(
+            layered((3, 1, 1), ordered=(1, 2)), seed=seed, records=40, traits=("marks", "plain"), batch_elements_max=1
+        )
+        run(world, kills=seed, pause=150)
+        check(world)
+        told.add(b"".join(world.stores[max(world.stores)].rows))
+    assert len(told) == 1
+
+
+def channels(*queues: list[Chunk]) -> list[InputChannel]:
+    made = []
+    for ordinal, queue in enumerate(queues):
+        channel = InputChannel(ordinal, ordinal, ordinal, 0, 0, False)
+        channel.accept_read(0, queue)
+        made.append(channel)
+    return made
+
+
+def test_the_rule_waits_for_the_input_that_is_furthest_behind() -> None:
+    one, two = channels(
+        [Chunk(batch.LISTED, 2, ["a", "b"]), batch.watermark(5), Chunk(batch.LISTED, 1, ["c"])],
+        [Chunk(batch.LISTED, 1, ["x"]), batch.watermark(3)],
+    )
+    rule = ByContent([one, two])
+    story = []
+    while (picked := rule.ruled(False)) is not None:
+        channel, count = picked
+        channel.take(count)
+        story.append((channel.ordinal, count))
+    assert story == [(0, 2), (0, 1), (1, 1), (1, 1)], "then the second is behind, and has nothing"
+    two.accept_read(2, [batch.watermark(7)])
+    assert rule.ruled(False) == (two, 1)
+    two.take(1)
+    assert rule.ruled(False) == (one, 1)
+
+
+def test_idle_inputs_are_not_waited_for_and_their_return_is_a_choice() -> None:
+    one, two = channels([batch.watermark(batch.IDLE_NS)], [Chunk(batch.LISTED, 1, ["x"])])
+    rule = ByContent([one, two])
+    one.take(1)
+    assert rule.choice and rule.ruled(False) == (two, 1) and rule.arrived(False) is None
+    one.accept_read(1, [Chunk(batch.LISTED, 3, [1, 2, 3])])
+    assert rule.arrived(False) == (one, 3)
+    one.take(3)
+    assert not rule.choice
+    assert rule.ruled(False) is None, "now the first is behind"
+
+
+def test_a_run_is_told_before_the_next_entry_and_counts_the_event_that_is_under_way() -> None:
+    from causal.determinants import Clock, Run
+
+    log = DeterminantLog(0)
+    writer = Schedule(log, 0, "x")
+    for _ in range(3):
+        writer.rule(choice=False)
+    assert not log.extent(0)
+    writer.record(Clock(7))
+    writer.rule(choice=True)
+    reader = Schedule(log, 0, "x")
+    assert reader.peek() == Run(3)
+    reader.take_run()
+    reader.rule(False)
+    with pytest.raises(ReplayDivergence, match="asks for clock, the log has"):
+        reader.take(Clock)
+    reader.rule(False)
+    reader.rule(False)
+    assert reader.take(Clock).time_ns == 7
+    assert reader.peek() == Run(1)
+
+
+def test_an_epoch_begins_its_count_anew() -> None:
+    from causal.determinants import Clock, Run
+
+    log = DeterminantLog(0)
+    writer = Schedule(log, 0, "x")
+    writer.rule(choice=False)
+    writer.advance(1)
+    writer.rule(choice=False)
+    writer.record(Clock(7))
+    assert not log.extent(0)
+    assert Schedule(log, 1, "x").peek() == Run(1)
+
+
+def test_what_waits_is_credited_up_to_a_bound() -> None:
+    rng = random.Random(1)
+    channel = InputChannel(0, 0, 0, 0, 0, False, hoard_bytes_max=100)
+    assert channel.credited == 0
+    channel.next, channel.queued_bytes = 10, 100
+    assert channel.credited == 10
+    channel.queued_bytes = 101 + rng.randrange(9)
+    assert channel.credited == 0
+    with pytest.raises(PeerViolation):
+        channel.accept_read(10, [Chunk(batch.RECORDS, 4, b"....")])
+        channel.take(3)
