@@ -1,0 +1,145 @@
+"""What a source gives in a test: a list per partition, in which `At` says when, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from causal.batch import Records
+from causal.errors import PipelineError
+from causal.rows import Rows, listed
+from causal.vectors import Vectors
+from operators.plan import Plan
+from operators.sources.base import Source, SourceContext
+from operators.sources.generated import SequenceSource
+
+_LONG_AGO_NS = -(1 << 62)
+"""Of a source with a rate, every element is due by now."""
+
+
+class _Nothing:
+    """Stands for no record."""
+
+
+_NOTHING: Final = _Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A record that is there only when the wall clock stands at `seconds`; without a record, time passes, nothing else.
+
+    What follows in its partition is there no earlier.
+    """
+
+    seconds: float
+    record: Any = _NOTHING
+
+    @property
+    def empty(self) -> bool:
+        """Whether it only lets time pass."""
+        return self.record is _NOTHING
+
+
+class Partition:
+    """The elements of one partition, each with the time from which it is there.
+
+    Attributes:
+        endless: it does not end behind its last element, because more may be added.
+        ends_ns: not before then does it end.
+    """
+
+    def __init__(self, records: Iterable[Any] | Records = (), endless: bool = False) -> None:
+        self.endless = endless
+        self.ends_ns = 0
+        self.taken = 0
+        """Elements that were ever read, by whichever incarnation."""
+        self._records: list[Any] | Vectors = []
+        self._due_ns: list[int] = []
+        if isinstance(records, Vectors):
+            self._records = records
+            self._due_ns = [0] * len(records)
+        else:
+            self.add(listed(records) if isinstance(records, Rows) else records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, records: Iterable[Any]) -> None:
+        """More elements, at the end."""
+        for each in records:
+            if isinstance(each, At):
+                self.ends_ns = max(self.ends_ns, round(each.seconds * 1e9))
+                if each.empty:
+                    continue
+                each = each.record
+            self._records.append(each)  # type: ignore[union-attr]  # vectors come whole
+            self._due_ns.append(self.ends_ns)
+
+    def read(self, position: int, count: int, now_ns: int) -> tuple[Any, bool] | None:
+        """Up to `count` elements from `position`, and whether the partition ends behind them; None if none is there."""
+        stop = position
+        while stop < len(self._due_ns) and stop < position + count and self._due_ns[stop] <= now_ns:
+            stop += 1
+        ended = not self.endless and stop == len(self._due_ns) and self.ends_ns <= now_ns
+        if stop == position and not ended:
+            return None
+        self.taken = max(self.taken, stop)
+        return self._records[position:stop], ended
+
+    def due_ns(self, position: int) -> int | None:
+        """When there is something to read at `position`, be it the end; None if there may never be."""
+        if position < len(self._due_ns):
+            return self._due_ns[position]
+        return None if self.endless else self.ends_ns
+
+
+def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str, Any]) -> dict[str, list[Partition]]:
+    """The partitions of every source: what `inputs` says, or else what a bounded generated source makes.
+
+    Raises:
+        PipelineError: a name that is no source, a source that nobody speaks for, or another number of lists than
+            the source has partitions.
+    """
+    for name in inputs:
+        if name not in sources:
+            known = ", ".join(sources)
+            raise PipelineError(f"inputs name the source {name!r}; pipeline {plan.name!r} has {known}")
+    return {name: _partitions(name, source, inputs.get(name)) for name, source in sources.items()}
+
+
+def _partitions(name: str, source: Source, told: Any) -> list[Partition]:
+    if told is None:
+        return _generated(name, source)
+    if isinstance(told, Mapping) or not isinstance(told, Sequence) or isinstance(told, (str, bytes)):
+        raise PipelineError(f"inputs of source {name!r} are a {type(told).__name__}; give a list of records")
+    lists: list[Any] = list(told)
+    if not lists or not all(type(each) is list for each in lists):
+        lists = [lists] + [[] for _ in range(source.partitions - 1)]
+    if len(lists) != source.partitions:
+        raise PipelineError(
+            f"inputs of source {name!r} are {len(lists)} lists; it has {source.partitions} partitions: give one list "
+            "for each, or one of records that are no lists"
+        )
+    if source.vectors:
+        return [Partition(_as_vectors(name, each)) for each in lists]
+    return [Partition(each) for each in lists]
+
+
+def _as_vectors(name: str, rows: list[Any]) -> Vectors:
+    if not rows or any(type(row) is not dict for row in rows):
+        raise PipelineError(f"source {name!r} gives vectors; give each of its partitions a list of dicts, at least one")
+    return Vectors.of({column: [row[column] for row in rows] for column in rows[0]})
+
+
+def _generated(name: str, source: Source) -> list[Partition]:
+    if not isinstance(source, SequenceSource) or source.count is None:
+        raise PipelineError(f"source {name!r} is not bounded by itself; give inputs={{{name!r}: [records]}}")
+    made = []
+    for number in range(source.partitions):
+        reader = source.open(number, SourceContext(name, Path(), _LONG_AGO_NS))
+        read = reader.read(0, source.count) if source.count else None
+        reader.close()
+        made.append(Partition([] if read is None else read.records))
+    return made

@@ -1,0 +1,193 @@
+"""`run`: a pipeline in this process, from lists to lists, with crashes; `every_crash`: all the places for one."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from operators.graph import DEAD_LETTERS, Edge
+from operators.loading import load
+from operators.pipeline import Pipeline
+from operators.plan import Plan, plan
+from operators.testing.inputs import partitions_of
+from operators.testing.outside import RecordsSink, documents_in, records_in
+from operators.testing.world import World
+
+_FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "check", "transport", "standbys")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run has shown.
+
+    Attributes:
+        rows: by sink, the records as they reached it; of several tasks, one task's behind the other's.  The records
+            that went to the dead-letter output are under "dead-letters".
+        counts: operator → reason → how many elements (late, expired …).
+        recoveries: how many crashes were recovered from.
+        determinant_bytes: by kind, what the logs held that were written.
+        elements: task → records that it was given.
+        clock_s: where the wall clock stood at the end.
+    """
+
+    rows: Mapping[str, list[Any]]
+    counts: Mapping[str, Mapping[str, int]]
+    recoveries: int
+    determinant_bytes: Mapping[str, int]
+    elements: Mapping[str, int]
+    clock_s: float
+
+    def __getitem__(self, sink: str) -> list[Any]:
+        """The rows of one sink.
+
+        Raises:
+            KeyError: there is no such sink; names those that there are.
+        """
+        if sink not in self.rows:
+            raise KeyError(f"no sink {sink!r}; there are {', '.join(self.rows)}")
+        return self.rows[sink]
+
+
+def run(
+    pipeline: Pipeline | str | Path,
+    inputs: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    crash: Mapping[str, int | Sequence[int]] | None = None,
+    seed: int = 0,
+    clock_s: float = 0.0,
+    checkpoint_every: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    batch: int = 1,
+    **config: Any,
+) -> Told:
+    """Run a pipeline to its end, on virtual time, in this process.
+
+    Args:
+        pipeline: one that was built, or the path of a pipeline file.
+        inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)` for
+            a record that is there no earlier.  A bounded generated source may be left out: it is read.
+        crash: task → behind how many of the records that it is given it dies, or several such numbers; then it is
+            restored from its last checkpoint and replays.
+        seed: of everything that could vary: whose turn it is, random numbers, when checkpoints are taken.
+        clock_s: where the wall clock starts; it moves only when nobody has anything to do.
+        checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
+        settings: what `--set` gives, where `pipeline` is a path.
+        batch: the most records of one event; with 1 a crash is exactly behind the record that is meant.
+        config: other fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
+
+    Raises:
+        PipelineError: the pipeline, an input or a crash that cannot be or never came.
+        OperatorFailed, ReplayDivergence: as in a job; the latter when a replay gave something else than what the
+            others already had: an operator is not deterministic.
+    """
+    world = world_of(
+        pipeline, inputs or {}, crash or {}, seed, clock_s, checkpoint_every, settings or {}, batch, config
+    )
+    world.begin()
+    world.run()
+    for task, counts in world.crash.items():
+        if counts:
+            given = told_of(world).elements[task]
+            raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {given} records")
+    return told_of(world)
+
+
+def every_crash(
+    pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
+) -> list[dict[str, int]]:
+    """Every single crash that there can be: behind each record that each task is given in a run without one.
+
+    @pytest.mark.parametrize("crash", every_crash(pipeline, inputs), ids=str)
+    """
+    told = run(pipeline, inputs, **options)
+    return [{task: number} for task, given in told.elements.items() for number in range(1, given + 1)]
+
+
+def world_of(
+    pipeline: Pipeline | str | Path,
+    inputs: Mapping[str, Sequence[Any]],
+    crash: Mapping[str, int | Sequence[int]],
+    seed: int,
+    clock_s: float,
+    checkpoint_every: int | None,
+    settings: Mapping[str, str],
+    batch: int,
+    config: Mapping[str, Any],
+) -> World:
+    """The world of a run that has not begun.
+
+    Raises:
+        PipelineError: as `run`.
+    """
+    for name in _FIXED:
+        if name in config:
+            raise PipelineError(f"the kit runs every pipeline with its own {name}; leave it out")
+    built = pipeline if isinstance(pipeline, Pipeline) else load(Path(pipeline), settings)
+    told = JobConfig.from_mapping(
+        {**config, "run": "trial", "name": built.name, "pipeline": "trial", "batch_elements_max": batch}, "run()"
+    )
+    planned = plan(_with_kept_rows(built), told)
+    return World(
+        planned, told, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
+        checkpoint_every,
+    )  # fmt: skip
+
+
+def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline with sinks that keep records; the one that was given is not changed."""
+    nodes = {
+        node.ordinal: replace(node, subject=RecordsSink(node.subject) if node.kind == "sink" else node.subject)
+        for node in pipeline.nodes
+    }
+    for node in nodes.values():
+        node.edges = [_moved(edge, nodes) for edge in node.edges]
+    clone = copy.copy(pipeline)
+    clone._nodes = {node.name: node for node in nodes.values()}
+    return clone
+
+
+def _moved(edge: Edge, nodes: Mapping[int, Any]) -> Edge:
+    return replace(edge, source=nodes[edge.source.ordinal])
+
+
+def _crashes(planned: Plan, crash: Mapping[str, int | Sequence[int]]) -> dict[str, list[int]]:
+    found = {}
+    for task, told in crash.items():
+        if planned.topology.named(task) is None:
+            known = ", ".join(each.name for each in planned.topology.tasks)
+            raise PipelineError(f"crash names the task {task!r}; pipeline {planned.name!r} has {known}")
+        counts = sorted([told] if isinstance(told, int) else told)
+        if not counts or any(type(count) is not int or count < 1 for count in counts):
+            raise PipelineError(f"crash of {task!r} is at {told!r}; give a number of records from 1, or several")
+        found[task] = counts
+    return found
+
+
+def told_of(world: World) -> Told:
+    """What a world has shown so far."""
+    rows: dict[str, list[Any]] = {}
+    for channel in sorted(world.stores):
+        store = world.stores[channel]
+        sink = store.task.rpartition("/")[0]
+        kept = documents_in(store.rows) if sink == DEAD_LETTERS else records_in(store.rows)
+        rows.setdefault(sink, []).extend(kept)
+    counts: dict[str, Counter[str]] = {}
+    determinant_bytes = Counter(world.logged)
+    for process in world.processes.values():
+        determinant_bytes.update(process.protocol.counters()["determinant_bytes"])
+        for operator, reasons in process.chain.counts().items():
+            counts.setdefault(operator, Counter()).update(reasons)
+    return Told(
+        rows,
+        {operator: dict(reasons) for operator, reasons in counts.items()},
+        world.recoveries,
+        dict(determinant_bytes),
+        {process.protocol.name: process.chain.given for _, process in sorted(world.processes.items())},
+        world.now_ns / 1e9,
+    )
