@@ -7,7 +7,7 @@ pending key has it encoded first.  So what the job holds is the state at the bar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
@@ -17,6 +17,9 @@ from operators.keys import key_group
 _FORMAT = 1
 _HEADER = -1
 _ABSENT = object()
+
+Entry = tuple[list[Any], list[Any], list[Any]]
+"""A fragment: keys, what is written for each, and keys that are gone."""
 
 
 class States(dict[Any, dict[Any, Any]]):
@@ -47,17 +50,28 @@ class Table:
     `touch` must come before every change.  With `drop_empty`, an empty value is the same as none.
     """
 
-    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "_job")
+    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "_job")
 
     def __init__(
-        self, name: str, operator: str, key_groups: int, values: dict[Any, Any], drop_empty: bool = True
+        self,
+        name: str,
+        operator: str,
+        key_groups: int,
+        values: dict[Any, Any],
+        drop_empty: bool = True,
+        group_of: Callable[[Any], Any] | None = None,
     ) -> None:
+        """
+        Args:
+            group_of: what of a key decides its key group; the key itself by default.
+        """
         self.name = name
         self.operator = operator
         self.key_groups = key_groups
         self.values = values
         self.dirty: set[Any] = set()
         self.drop_empty = drop_empty
+        self.group_of = group_of
         self._job: TableJob | None = None
 
     def touch(self, keys: Collection[Any]) -> None:
@@ -70,7 +84,7 @@ class Table:
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
         if self._job is not None:
-            self._job.step(len(self._job.pending))
+            self._job.step(self._job.left)
         pending = set(self.values) if full else self.dirty
         self.dirty = set()
         self._job = TableJob(self, pending)
@@ -91,6 +105,9 @@ class Table:
             self.values.pop(key, None)
         self.values.update(zip(keys, values, strict=True))
 
+    def renumber(self, next: Callable[[], int]) -> None:
+        """Values that hold numbers of the chain's one order take new ones from `next`; most hold none."""
+
 
 class TableJob:
     """Encodes the pending keys of one table into fragments per key group."""
@@ -104,6 +121,11 @@ class TableJob:
         self._table = table
         if not pending:
             table.done(self)
+
+    @property
+    def left(self) -> int:
+        """How many keys are not encoded yet."""
+        return len(self.pending)
 
     def step(self, keys_max: int) -> int:
         pending = self.pending
@@ -121,39 +143,56 @@ class TableJob:
             self._encode(touched)
 
     def _encode(self, keys: Iterable[Any]) -> None:
-        table = self._table
-        values, drop_empty = table.values, table.drop_empty
-        groups: dict[int, list[list[Any]]] = {}  # kept keys, their values, keys that are gone
-        for key in keys:
-            group = key_group(key, table.key_groups)
-            entry = groups.get(group)
-            if entry is None:
-                entry = groups[group] = [[], [], []]
-            value = values.get(key, _ABSENT)
-            if value is _ABSENT:
-                entry[2].append(key)
-            elif drop_empty and not value:
-                entry[2].append(key)
-                del values[key]
-            else:
-                entry[0].append(key)
-                entry[1].append(value)
-        for group, entry in groups.items():
+        for group, entry in self._gathered(keys).items():
             try:
-                fragment = encode(entry)
+                fragment = encode(list(entry))
             except NotCarried:
                 self._blame(*entry)
                 raise
             self.fragments.setdefault(group, []).append(fragment)
+
+    def _gathered(self, keys: Iterable[Any]) -> dict[int, Entry]:
+        """What there is to write of these keys, by key group."""
+        table = self._table
+        find, drop_empty, group_of = self._finder(), table.drop_empty, table.group_of
+        groups: dict[int, Entry] = {}
+        for key in keys:
+            group = key_group(key if group_of is None else group_of(key), table.key_groups)
+            entry = groups.get(group)
+            if entry is None:
+                entry = groups[group] = ([], [], [])
+            try:
+                value = find(key, _ABSENT)
+            except NotCarried as problem:
+                raise self._blamed(key, problem) from problem
+            if value is _ABSENT:
+                entry[2].append(key)
+            elif drop_empty and not value:
+                entry[2].append(key)
+                del table.values[key]
+            else:
+                entry[0].append(key)
+                entry[1].append(value)
+        return groups
+
+    def _finder(self) -> Callable[[Any, Any], Any]:
+        """(key, absent) -> what is written of the key's value; `absent` where there is none."""
+        return self._table.values.get
 
     def _blame(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
         for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
             try:
                 encode([key, value])
             except NotCarried as problem:
-                raise OperatorFailed(
-                    f"operator {self._table.operator!r}, key {_shown(key)}: its state cannot be checkpointed: {problem}"
-                ) from problem
+                raise self._blamed(key, problem) from problem
+
+    def _blamed(self, key: Any, problem: NotCarried) -> OperatorFailed:
+        table = self._table
+        _, _, part = table.name.partition(":")
+        what = f"its state {part!r}" if part else "its state"
+        return OperatorFailed(
+            f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {problem}"
+        )
 
 
 def _shown(value: object) -> str:

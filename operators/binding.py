@@ -1,0 +1,131 @@
+"""All declared states of one operator in one task: found, bound, written, restored, grown old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.declared import Clock, State
+from operators.operator import Operator
+from operators.state import Table
+
+RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state"))
+"""Parts of an operator's state that the runtime names."""
+
+
+def declared(operator: Operator) -> dict[str, State]:
+    """The states that the operator's class, or its instance, declares, in the order of declaration."""
+    found: dict[str, Any] = {}
+    for scope in [*reversed(type(operator).__mro__), operator]:
+        found.update(vars(scope))
+    return {name: value for name, value in found.items() if isinstance(value, State)}
+
+
+def check(operator: Operator, name: str) -> None:
+    """Find what can be known to be wrong with the states that the operator named `name` declares.
+
+    Raises:
+        PipelineError: the first thing that is.
+    """
+    states = declared(operator)
+    if states and getattr(operator, "process_batch", None) is not None:
+        raise PipelineError(
+            f"operator {name!r} declares state {next(iter(states))!r}, which belongs to one key, and defines "
+            "process_batch, which has many; define process, or keep to ctx.states(keys)"
+        )
+    for attribute, state in states.items():
+        if attribute in RESERVED:
+            raise PipelineError(f"operator {name!r} declares a state named {attribute!r}, which is taken; rename it")
+        try:
+            state.codec()
+        except TypeError as problem:
+            raise PipelineError(
+                f"state {attribute!r} of operator {name!r} is declared with a type that cannot be carried: {problem}"
+            ) from problem
+
+
+class Binding:
+    """The declared states of one instance of an operator.
+
+    Attributes:
+        tables: theirs, in the order of declaration.
+        expired: how many values, lists and entries have come to the end of their time to live.
+    """
+
+    def __init__(self, operator: Operator, name: str, ctx: Any, key_groups: int, now: Callable[[], int]) -> None:
+        """
+        Args:
+            operator: the task's own instance; its attributes are set.
+            ctx: whose `key` is the current one.
+            now: the wall clock as a determinant, in ns.
+
+        Raises:
+            PipelineError: see `check`.
+        """
+        check(operator, name)
+        self._operator = name
+        self._states: dict[str, State] = {}
+        for attribute, state in declared(operator).items():
+            bound = state.bound(attribute, name, ctx, key_groups, now)
+            setattr(operator, attribute, bound)
+            self._states[attribute] = bound
+        self.tables: list[Table] = [state.table for state in self._states.values()]
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def keys(self) -> Iterator[Any]:
+        """Every key that has something, once per state that has."""
+        for table in self.tables:
+            yield from table.values
+
+    def shown(self, key: Any) -> dict[str, Any]:
+        """What is kept for a key, by attribute."""
+        told = {name: state.shown(key) for name, state in self._states.items()}
+        return {name: value for name, value in told.items() if value is not None}
+
+    # Time to live.
+
+    def _of_clock(self, clock: Clock) -> Iterator[State]:
+        return (state for state in self._states.values() if state.ttl_ns and state.clock == clock)
+
+    def advance(self, clock: Clock, now_ns: int) -> None:
+        """That clock shows so much: what is too old goes."""
+        for state in self._of_clock(clock):
+            for place in state.table.expiry.advance(now_ns):
+                state.expire(place)
+                self.expired += 1
+
+    def next_ns(self) -> int | None:
+        """When, by the wall clock, something may next become too old."""
+        found = [at_ns for state in self._of_clock("processing") if (at_ns := state.table.expiry.next_ns()) is not None]
+        return min(found) if found else None
+
+    # Snapshots.
+
+    def header(self) -> dict[str, Any]:
+        """Of each state its kind, its type and how old it is: what reading its fragments takes."""
+        return {
+            name: [state.word, state.table.codec.shape, state.table.expiry and state.table.expiry.header()]
+            for name, state in self._states.items()
+        }
+
+    def load_header(self, told: Mapping[str, Any]) -> None:
+        """Be ready for the fragments that follow.
+
+        Raises:
+            PipelineError: a state is declared in a way in which they cannot be read.
+        """
+        for name, (word, shape, age) in told.items():
+            state = self._states.get(name)
+            if state is None:
+                continue
+            where = f"state {name!r} of operator {self._operator!r}"
+            if state.word != word:
+                raise PipelineError(f"{where} was {word}, is read as {state.word}; give it a new name, or start anew")
+            table: Any = state.table
+            table.read = table.codec.reader(shape, where)
+            if age is not None and table.expiry is not None:
+                table.expiry.load_header(age)

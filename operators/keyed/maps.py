@@ -1,0 +1,196 @@
+"""Maps by key of which a checkpoint writes the entries that changed, in an order that a restore keeps.
+
+An increment says of a key which entries are gone, and then the changed ones: those that were put anew in the order in
+which they were, after those that stayed in place.  Loaded in that order, a map iterates as the live one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from causal.values import decode
+from operators.keyed.schema import Codec, Read
+from operators.keyed.ttl import Expiry
+from operators.state import Table, TableJob
+
+_PLAIN = Codec()
+
+
+class Change:
+    """What happened to one key's map since the last snapshot; `whole`: all of it is written."""
+
+    __slots__ = ("whole", "put", "gone")
+
+    def __init__(self, whole: bool = False) -> None:
+        self.whole = whole
+        self.put: dict[Any, None] = {}
+        self.gone: dict[Any, None] = {}
+
+
+_WHOLE = Change(whole=True)
+
+
+class MapTable(Table):
+    """Maps by key, none of them empty; every change goes through it.
+
+    `values` may be read; a value in it may change in place after `put` said so.
+    """
+
+    __slots__ = ("codec", "read", "expiry", "_changes")
+
+    def __init__(
+        self, name: str, operator: str, key_groups: int, codec: Codec = _PLAIN, expiry: Expiry | None = None
+    ) -> None:
+        """
+        Args:
+            codec: of the entries' values.
+            expiry: its places are (key, entry).
+        """
+        super().__init__(name, operator, key_groups, {}, drop_empty=False)
+        self.codec = codec
+        self.read: Read = codec.reader(codec.shape, name)
+        self.expiry = expiry
+        self._changes: dict[Any, Change] = {}
+
+    def put(self, key: Any, entry: Any, value: Any) -> None:
+        """Set an entry; with the value it has, say that this is about to change in place."""
+        self._before(key)
+        held = self.values.get(key)
+        if held is None:
+            held = self.values[key] = {}
+            change = self._changes[key] = Change(whole=True)
+        else:
+            change = self._change(key)
+        if not change.whole:
+            if entry not in held:
+                change.put.pop(entry, None)
+            change.put[entry] = None
+        held[entry] = value
+        if self.expiry is not None:
+            self.expiry.wrote((key, entry))
+
+    def remove(self, key: Any, entry: Any) -> None:
+        """Forget an entry that is there."""
+        self._before(key)
+        held = self.values[key]
+        del held[entry]
+        if self.expiry is not None:
+            self.expiry.removed((key, entry))
+        if not held:
+            del self.values[key]
+            self._changes[key] = Change(whole=True)
+            return
+        change = self._change(key)
+        if not change.whole:
+            change.put.pop(entry, None)
+            change.gone[entry] = None
+
+    def drop(self, key: Any) -> None:
+        """Forget all entries of a key."""
+        if key in self.values:
+            self._before(key)
+            held = self.values.pop(key)
+            self._changes[key] = Change(whole=True)
+            if self.expiry is not None:
+                for entry in held:
+                    self.expiry.removed((key, entry))
+
+    def _before(self, key: Any) -> None:
+        job = self._job
+        if job is not None:
+            job.before((key,))
+
+    def _change(self, key: Any) -> Change:
+        change = self._changes.get(key)
+        if change is None:
+            change = self._changes[key] = Change()
+        return change
+
+    def touch(self, keys: Collection[Any]) -> None:
+        """These maps are about to change in ways that are not told: they are written whole."""
+        for key in keys:
+            self._before(key)
+            self._changes[key] = Change(whole=True)
+
+    def snapshot(self, full: bool) -> TableJob:
+        """Freeze the maps now: whole, or the entries that changed since the last snapshot."""
+        if self._job is not None:
+            self._job.step(self._job.left)
+        pending = dict.fromkeys(self.values, _WHOLE) if full else self._changes
+        self._changes = {}
+        self._job = MapJob(self, pending)
+        return self._job
+
+    def clear(self) -> None:
+        super().clear()
+        self._changes.clear()
+        if self.expiry is not None:
+            self.expiry.forget()
+
+    def load(self, fragment: bytes) -> None:
+        """Take over what a job encoded."""
+        keys, told, gone = decode(fragment)
+        expiry, plain, read = self.expiry, self.codec.plain, self.read
+        for key in gone:
+            self._forget(key, self.values.pop(key, ()))
+        for key, (whole, entries, values, removed, ticks) in zip(keys, told, strict=True):
+            if whole:
+                self._forget(key, self.values.pop(key, ()))
+            held = self.values.setdefault(key, {})
+            for entry in removed:
+                held.pop(entry, None)
+            self._forget(key, removed)
+            held.update(zip(entries, values if plain else map(read, values), strict=True))
+            if expiry is not None:
+                for entry, tick in zip(entries, ticks, strict=True):
+                    expiry.load((key, entry), tick)
+
+    def _forget(self, key: Any, entries: Iterable[Any]) -> None:
+        if self.expiry is not None:
+            for entry in entries:
+                self.expiry.removed((key, entry))
+
+
+class MapJob(TableJob):
+    """Encodes the changes of pending keys, or their maps."""
+
+    __slots__ = ("_maps", "_left", "_taken")
+
+    def __init__(self, table: MapTable, pending: dict[Any, Change]) -> None:
+        self._maps = table
+        self._left = pending
+        self._taken: dict[Any, Change] = {}
+        super().__init__(table, set())
+
+    @property
+    def left(self) -> int:
+        return len(self._left)
+
+    def step(self, keys_max: int) -> int:
+        taken = self._taken = dict([self._left.popitem() for _ in range(min(keys_max, len(self._left)))])
+        self._encode(taken)
+        if not self._left:
+            self._table.done(self)
+        return len(taken)
+
+    def before(self, keys: Iterable[Any]) -> None:
+        self._taken = {key: self._left.pop(key) for key in keys if key in self._left}
+        if self._taken:
+            self._encode(self._taken)
+
+    def _finder(self) -> Callable[[Any, Any], Any]:
+        taken, get, codec, expiry = self._taken, self._table.values.get, self._maps.codec, self._maps.expiry
+
+        def find(key: Any, absent: Any) -> Any:
+            held = get(key)
+            if held is None:
+                return absent
+            change = taken[key]
+            entries = list(held if change.whole else change.put)
+            values = [held[entry] for entry in entries]
+            ticks = [] if expiry is None else [expiry.ticks.get((key, entry)) for entry in entries]
+            packed = values if codec.plain else list(map(codec.pack, values))
+            return [change.whole, entries, packed, list(change.gone), ticks]
+
+        return find

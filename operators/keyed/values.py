@@ -1,0 +1,86 @@
+"""One value per key that has a type, a time to live, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from causal.values import decode
+from operators.keyed.schema import Codec, Read
+from operators.keyed.ttl import Expiry
+from operators.state import Table, TableJob
+
+
+class ValueTable(Table):
+    """Values by key; `put` and `drop` by themselves, `touch` before a value changes in place."""
+
+    __slots__ = ("codec", "read", "expiry")
+
+    def __init__(self, name: str, operator: str, key_groups: int, codec: Codec, expiry: Expiry | None = None) -> None:
+        super().__init__(name, operator, key_groups, {}, drop_empty=False)
+        self.codec = codec
+        self.read: Read = codec.reader(codec.shape, name)
+        self.expiry = expiry
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the key's value; with the value it has, say that this is about to change in place."""
+        self.touch((key,))
+        self.values[key] = value
+        if self.expiry is not None:
+            self.expiry.wrote(key)
+
+    def drop(self, key: Any) -> None:
+        """Forget the key's value."""
+        if key in self.values:
+            self.touch((key,))
+            del self.values[key]
+            if self.expiry is not None:
+                self.expiry.removed(key)
+
+    def snapshot(self, full: bool) -> TableJob:
+        """As every table."""
+        if self._job is not None:
+            self._job.step(self._job.left)
+        pending = set(self.values) if full else self.dirty
+        self.dirty = set()
+        self._job = ValueJob(self, pending)
+        return self._job
+
+    def clear(self) -> None:
+        super().clear()
+        if self.expiry is not None:
+            self.expiry.forget()
+
+    def load(self, fragment: bytes) -> None:
+        """Take over what a job encoded."""
+        keys, told, gone = decode(fragment)
+        expiry, plain, read = self.expiry, self.codec.plain, self.read
+        for key in gone:
+            self.values.pop(key, None)
+            if expiry is not None:
+                expiry.removed(key)
+        for key, (value, tick) in zip(keys, told, strict=True):
+            self.values[key] = value if plain else read(value)
+            if expiry is not None:
+                expiry.load(key, tick)
+
+
+class ValueJob(TableJob):
+    """Encodes pending values, each with the tick of its last write."""
+
+    __slots__ = ("_typed",)
+
+    def __init__(self, table: ValueTable, pending: set[Any]) -> None:
+        self._typed = table
+        super().__init__(table, pending)
+
+    def _finder(self) -> Callable[[Any, Any], Any]:
+        get, codec, expiry = self._table.values.get, self._typed.codec, self._typed.expiry
+
+        def find(key: Any, absent: Any) -> Any:
+            value = get(key, absent)
+            if value is absent:
+                return absent
+            return [codec.pack(value), None if expiry is None else expiry.ticks.get(key)]
+
+        return find

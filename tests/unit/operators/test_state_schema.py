@@ -1,0 +1,184 @@
+"""Typed state comes back as it was, is read after its class has changed where nothing is guessed, and is refused otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, make_dataclass
+from datetime import datetime
+from typing import Any, Literal, NewType, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.errors import PipelineError
+from causal.values import NotCarried, decode, encode
+from operators.keyed.schema import codec_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    at: tuple[int, str]
+    when: datetime | None = None
+
+
+@dataclass
+class Outer:
+    n: int
+    inner: Inner
+    many: list[Inner] = field(default_factory=list)
+    named: dict[str, Inner] = field(default_factory=dict)
+    maybe: Inner | None = None
+    tail: tuple[Inner, ...] = ()
+    free: Any = None
+
+
+class Struct(msgspec.Struct, frozen=True):
+    n: int
+    word: str = "w"
+    inner: Inner = Inner((1, "x"))
+
+
+class Told(TypedDict):
+    n: int
+
+
+Id = NewType("Id", int)
+
+inners = st.builds(Inner, st.tuples(st.integers(), st.text(max_size=3)), st.none() | st.just(datetime(2026, 1, 2)))
+outers = st.builds(
+    Outer, st.integers(), inners, st.lists(inners, max_size=2), st.dictionaries(st.text(max_size=2), inners, max_size=2),
+    st.none() | inners, st.lists(inners, max_size=2).map(tuple), st.none() | st.lists(st.integers(), max_size=2),
+)  # fmt: skip
+
+
+def there_and_back(value: Any) -> Any:
+    codec = codec_of(type(value))
+    told = decode(encode(codec.pack(value)))
+    return codec.reader(decode(encode(codec.shape)), "here")(told)
+
+
+@given(outers)
+def test_objects_come_back_with_all_that_they_hold(value: Outer) -> None:
+    assert repr(there_and_back(value)) == repr(value)
+    copy = codec_of(Outer).own(value)
+    assert copy == value and copy is not value and copy.many is not value.many
+
+
+def test_structs_come_back_too() -> None:
+    assert there_and_back(Struct(3, "v")) == Struct(3, "v")
+
+
+def test_an_object_is_written_as_its_values() -> None:
+    assert codec_of(Inner).pack(Inner((1, "x"))) == [(1, "x"), None]
+    assert codec_of(Inner).shape == ["record", [["at", "tuple[int, str]"], ["when", "None | datetime"]]]
+
+
+def test_a_class_that_does_things_when_it_is_made_does_not_do_them_again() -> None:
+    made = codec_of(Counting).reader(codec_of(Counting).shape, "")(codec_of(Counting).pack(Counting(1)))
+    assert made.n == 2
+
+
+@dataclass
+class Counting:
+    n: int
+
+    def __post_init__(self) -> None:
+        self.n += 1
+
+
+def version(*fields: Any) -> Any:
+    return codec_of(make_dataclass("Totals", fields))
+
+
+BEFORE = version(("n", int), ("gone", str))
+
+
+def test_a_field_that_is_added_takes_its_default_and_one_that_is_removed_is_dropped() -> None:
+    now = version(("added", list, field(default_factory=list)), ("n", int, 0), ("word", str, "w"))
+    read = now.reader(BEFORE.shape, "state 'total'")
+    first, second = read([7, "x"]), read([8, "y"])
+    assert (first.n, first.word, first.added) == (7, "w", [])
+    assert first.added is not second.added
+    assert not hasattr(first, "gone")
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            [("n", str)],
+            "state 'total' of operator 'p': field 'n' was int, is str; add a new field and convert, or start",
+        ),
+        ([("n", int), ("m", int)], "state 'total' of operator 'p': field 'm' is new and has no default; give it one"),
+        ([("n", list[int])], "field 'n' was int, is list[int]"),
+        ([("n", Inner)], "field 'n' was int, is a record of at, when"),
+    ],
+)
+def test_what_would_have_to_be_guessed_is_refused_in_one_line(fields: Any, line: str) -> None:
+    with pytest.raises(PipelineError) as told:
+        version(*fields).reader(BEFORE.shape, "state 'total' of operator 'p'")
+    assert line in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_records_within_records_change_alike() -> None:
+    was = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", int)])])]))  # type: ignore[misc]
+    now = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", int), ("m", int, 3)])])]))  # type: ignore[misc]
+    [item] = now.reader(was.shape, "")(was.pack(was.kind([was._fields[0][1]._item.kind(1)]))).many
+    assert (item.n, item.m) == (1, 3)
+    worse = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", str)])])]))  # type: ignore[misc]
+    with pytest.raises(PipelineError, match="field 'many': items: field 'n' was int, is str"):
+        worse.reader(was.shape, "state")
+
+
+def test_any_reads_and_is_read_as_every_plain_type() -> None:
+    assert codec_of(Any).reader("int", "")(3) == 3
+    assert codec_of(int).reader("Any", "")(3) == 3
+    with pytest.raises(PipelineError, match="was a record of at, when, is Any"):
+        codec_of(Any).reader(codec_of(Inner).shape, "state")
+
+
+@pytest.mark.parametrize(
+    ("hint", "shape"),
+    [
+        (int, "int"), (None, "None"), (list[int], "list[int]"), (dict[str, list[int]], "dict[str, list[int]]"),
+        (int | None, "None | int"), (Literal["a", 1], "Literal['a', 1]"), (Told, "dict"), (Id, "int"),
+        (tuple[int, ...], "tuple[int, ...]"),
+    ],
+)  # fmt: skip
+def test_what_is_carried_as_it_is_has_a_name(hint: Any, shape: str) -> None:
+    codec = codec_of(hint)
+    assert codec.plain and codec.shape == shape
+
+
+class Itself:
+    pass
+
+
+@dataclass
+class Holds:
+    items: set[int]
+
+
+@pytest.mark.parametrize(
+    ("hint", "line"),
+    [
+        (set, "set; use a dict with None values"),
+        (frozenset[int], "frozenset[int]; use a dict"),
+        (Itself, "Itself; use int, float"),
+        (Holds, r"set[int]; use a dict with None values (in Holds)"),
+        (int | Inner, "of which a record is one choice"),
+        (dict[Inner, int], "whose keys are records"),
+        (tuple[Inner, int], "at fixed places"),
+    ],
+)
+def test_types_that_cannot_be_carried_are_named(hint: Any, line: str) -> None:
+    with pytest.raises(TypeError) as told:
+        codec_of(hint)
+    assert line in str(told.value)
+
+
+def test_an_object_of_another_class_is_not_packed() -> None:
+    with pytest.raises(NotCarried, match="declared to hold Inner, not int"):
+        codec_of(Inner).pack(3)

@@ -1,0 +1,215 @@
+"""Lists, maps and typed values: whatever happens around barriers, each restores as it was, and an append costs an append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.errors import CorruptData, OperatorFailed
+from causal.values import decode
+from operators.keyed.lists import ListTable
+from operators.keyed.maps import MapTable
+from operators.keyed.schema import Codec, codec_of
+from operators.keyed.ttl import Expiry
+from operators.keyed.values import ValueTable
+from operators.state import Table
+
+KEYS = [0, "a", (1, "x")]
+
+
+def a_list(expiry: Expiry | None = None) -> ListTable:
+    return ListTable("op:list", "op", 4, expiry=expiry)
+
+
+def a_map(expiry: Expiry | None = None) -> MapTable:
+    return MapTable("op:map", "op", 4, expiry=expiry)
+
+
+def a_value(expiry: Expiry | None = None) -> ValueTable:
+    return ValueTable("op:value", "op", 4, Codec(), expiry)
+
+
+def load(table: Table, job: Any) -> None:
+    for fragments in job.fragments.values():
+        for fragment in fragments:
+            table.load(fragment)
+
+
+def done(job: Any) -> Any:
+    while job.step(2) == 2:
+        continue
+    return job
+
+
+def in_order(values: dict[Any, Any]) -> dict[Any, Any]:
+    """Dicts as lists of pairs, so that the order of their entries is compared too."""
+    return {key: list(held.items()) if type(held) is dict else held for key, held in values.items()}
+
+
+def copied(table: Table) -> dict[Any, Any]:
+    return {key: held.copy() if isinstance(held, (list, dict)) else held for key, held in table.values.items()}
+
+
+def change_list(table: ListTable, key: Any, number: int) -> None:
+    if number % 7 == 0:
+        table.drop(key)
+    elif number % 7 == 1 and key in table.values:
+        table.touch((key,))
+        table.values[key][0] = -number
+    elif number % 7 == 2:
+        table.extend(key, [number, number + 1])
+    else:
+        table.append(key, number)
+
+
+def change_map(table: MapTable, key: Any, number: int) -> None:
+    entry = number % 4
+    if number % 11 == 0:
+        table.drop(key)
+    elif number % 3 == 0 and entry in table.values.get(key, {}):
+        table.remove(key, entry)
+    else:
+        table.put(key, entry, number)
+
+
+def change_value(table: ValueTable, key: Any, number: int) -> None:
+    if number % 5 == 0:
+        table.drop(key)
+    else:
+        table.put(key, number)
+
+
+KINDS: list[tuple[Callable[..., Any], Callable[[Any, Any, int], None]]] = [
+    (a_list, change_list), (a_map, change_map), (a_value, change_value),
+]  # fmt: skip
+
+rounds = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.lists(st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 30)), max_size=25),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize(("make", "change"), KINDS)
+@given(rounds=rounds)
+def test_each_barrier_restores_what_was_there(make: Any, change: Any, rounds: Any) -> None:
+    live, restored = make(Expiry(80)), make(Expiry(80))
+    assert live.expiry is not None
+    for number, (full, actions) in enumerate(rounds):
+        live.expiry.advance(number * 10)
+        full = full or number == 0
+        expected, ages = in_order(copied(live)), dict(live.expiry.ticks)
+        job = live.snapshot(full)
+        for key, step in actions:
+            if key is None:
+                job.step(1 + step % 3)
+            else:
+                change(live, key, step)
+        done(job)
+        if full:
+            restored.clear()
+        load(restored, job)
+        assert in_order(restored.values) == expected
+        assert restored.expiry.ticks == ages
+
+
+@pytest.mark.parametrize(("make", "change"), KINDS)
+@given(rounds=rounds)
+def test_a_restored_table_goes_on_as_the_one_that_was_lost(make: Any, change: Any, rounds: Any) -> None:
+    """Increments upon a full snapshot, by tables each of which was restored from those before."""
+    live, stored = make(), []
+    for number, (_, actions) in enumerate(rounds):
+        for key, step in actions:
+            if key is not None:
+                change(live, key, step)
+        stored.append(done(live.snapshot(number == 0)))
+        again = make()
+        for job in stored:
+            load(again, job)
+        assert in_order(again.values) == in_order(live.values)
+        live = again
+
+
+def test_an_append_to_a_long_list_is_written_as_an_append() -> None:
+    table = a_list()
+    table.extend("k", range(100_000))
+    first = done(table.snapshot(full=True))
+    assert sum(len(part) for parts in first.fragments.values() for part in parts) > 100_000
+    table.append("k", 7)
+    second = done(table.snapshot(full=False))
+    [[fragment]] = second.fragments.values()
+    assert decode(fragment) == [["k"], [[100_000, [7], None]], []]
+    assert len(fragment) < 20
+    third = done(table.snapshot(full=False))
+    assert third.fragments == {}
+
+
+def test_an_append_while_a_snapshot_is_encoded_copies_nothing_and_is_not_in_it() -> None:
+    table = a_list()
+    table.extend("k", range(1000))
+    job = table.snapshot(full=True)
+    table.append("k", "later")
+    assert job.fragments == {}, "the list was not encoded because something was appended"
+    restored = a_list()
+    load(restored, done(job))
+    assert restored.values == {"k": list(range(1000))}
+
+
+def test_one_changed_entry_of_a_large_map_is_written_alone() -> None:
+    table = a_map()
+    for entry in range(10_000):
+        table.put("k", entry, entry)
+    done(table.snapshot(full=True))
+    table.put("k", 5_000, -1)
+    table.remove("k", 3)
+    [[fragment]] = done(table.snapshot(full=False)).fragments.values()
+    assert decode(fragment) == [["k"], [[False, [5_000], [-1], [3], []]], []]
+
+
+def test_a_list_that_goes_on_elsewhere_is_damage() -> None:
+    table, other = a_list(), a_list()
+    table.extend("k", range(3))
+    done(table.snapshot(full=True))
+    table.append("k", 3)
+    with pytest.raises(CorruptData, match="goes on at 3, but 0 items are there"):
+        load(other, done(table.snapshot(full=False)))
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+def test_values_of_another_type_are_named_with_their_key() -> None:
+    table = ValueTable("op:point", "op", 4, codec_of(Point))
+    table.put("k", 7)
+    with pytest.raises(OperatorFailed, match="operator 'op', key 'k': its state 'point' cannot be checkpointed.*Point"):
+        done(table.snapshot(full=True))
+
+
+def test_what_cannot_be_carried_is_named_with_its_key() -> None:
+    table = a_list()
+    table.append("good", 1)
+    table.append("bad", {1})
+    with pytest.raises(OperatorFailed, match="key 'bad': its state 'list' cannot be checkpointed"):
+        done(table.snapshot(full=True))
+
+
+def test_group_of_says_which_part_of_a_key_decides_its_group() -> None:
+    def first(pair: Any) -> Any:
+        return pair[0]
+
+    table = Table("op:slots", "op", 128, {}, drop_empty=False, group_of=first)
+    pairs = [("k", number) for number in range(50)]
+    table.touch(pairs)
+    table.values.update(dict.fromkeys(pairs, 1))
+    assert len(done(table.snapshot(full=True)).fragments) == 1
