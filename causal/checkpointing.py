@@ -18,8 +18,16 @@ from causal.ports import Chain, SnapshotJob
 from causal.values import decode, encode
 
 KEYS_PER_STEP = 1000
-FILES_MAX = 24
+FILES_MIN, FILES_MAX = 24, 240
+BYTES_PER_FILE = 4 << 20
+"""For so many bytes of state one file more may be kept: a large state is not rewritten for its small changes."""
 FULL_FROM_BYTES = 1 << 20
+
+
+def files_max(base_bytes: int) -> int:
+    """How many files may restore a state of which the first, complete one has so many bytes."""
+    return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
+
 
 SnapshotFile = tuple[str, int, str]
 """(path relative to the job's directory, bytes, digest in hex)."""
@@ -112,7 +120,7 @@ class Checkpointing:
         """The state now is the state at barrier `cut.epoch`."""
         invariant(self._job is None and not self._writing, "one snapshot at a time", epoch=cut.epoch)
         sizes = [size for _, size, _ in self.files]
-        self._full = not sizes or len(sizes) >= FILES_MAX or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
+        self._full = not sizes or len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
         self._cut = cut
         self.cuts[cut.epoch] = cut
         self._job = self._chain.snapshot(self._full)

@@ -1,8 +1,20 @@
 """What users of the runtime import: the builder, the operator, and what operators meet."""
 
 from operators.context import CallFailed, Context
+from operators.declared import ListState, MapState, ReducingState, ValueState
 from operators.operator import Operator
 from operators.pipeline import Pipeline, Stream
 from operators.windows import Window
 
-__all__ = ["CallFailed", "Context", "Operator", "Pipeline", "Stream", "Window"]
+__all__ = [
+    "CallFailed",
+    "Context",
+    "ListState",
+    "MapState",
+    "Operator",
+    "Pipeline",
+    "ReducingState",
+    "Stream",
+    "ValueState",
+    "Window",
+]

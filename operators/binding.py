@@ -7,6 +7,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators.declared import Clock, State
+from operators.graph import Node
 from operators.operator import Operator
 from operators.state import Table
 
@@ -43,6 +44,18 @@ def check(operator: Operator, name: str) -> None:
             raise PipelineError(
                 f"state {attribute!r} of operator {name!r} is declared with a type that cannot be carried: {problem}"
             ) from problem
+
+
+def check_node(node: Node) -> None:
+    """`check` for the builder: the message begins with the place in the pipeline's file.
+
+    Raises:
+        PipelineError: see `check`.
+    """
+    try:
+        check(node.subject, node.name)
+    except PipelineError as problem:
+        raise PipelineError(f"{node.where}: {problem}") from problem
 
 
 class Binding:

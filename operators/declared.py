@@ -39,9 +39,15 @@ class NoKey:
 
 
 class _Unbound:
-    """Stands for `ctx` until an operator's task has bound the state."""
+    """Stands for the table and for `ctx` until an operator's task has bound the state."""
 
-    key = NoKey("state is declared on the class of an operator and used as self.<name> in process, on_timer and finish")
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(
+            "state is declared on the class of an operator, and used as self.<name> in process, on_timer and finish"
+        )
+
+
+_UNBOUND = _Unbound()
 
 
 class State:
@@ -65,8 +71,8 @@ class State:
         self.clock = clock
         self.name = ""
         self._kind = kind
-        self._ctx: Any = _Unbound
-        self._table: Any = None
+        self._ctx: Any = _UNBOUND
+        self._table: Any = _UNBOUND
         self._codec = Codec()
 
     def codec(self) -> Codec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from causal.errors import invariant
+from operators import binding
 from operators.graph import Node
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
@@ -101,7 +102,7 @@ KINDS: dict[str, Kind] = {
     "map_batches": Kind(_map_batches, takes="vectors"),
     "to_rows": Kind(_to_rows, takes="vectors", gives="rows"),
     "to_vectors": Kind(_to_vectors, gives="vectors"),
-    "process": Kind(_process, keyed="allowed"),
+    "process": Kind(_process, keyed="allowed", check=binding.check_node),
     "reduce": Kind(_reduce, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),
     "sum": Kind(_fold, keyed="needed", takes="vectors"),

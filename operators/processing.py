@@ -14,14 +14,19 @@ from typing import Any
 from causal.errors import CausalError
 from causal.ports import Services
 from causal.values import NotCarried, encode
+from operators.binding import Binding
 from operators.context import Context
+from operators.declared import NoKey
 from operators.failures import NO_KEY, Failures
 from operators.operator import Operator
 from operators.ownership import SCALARS, own
 from operators.stages import Due, Stage, check_records
-from operators.state import States, Table
+from operators.state import FragmentJob, States, Table
 from operators.timers import Timers
 
+_IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
+_TICK = -1
+"""Marks what is due as the beginning of a tick, not a timer; it comes before timers of the same time."""
 _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
@@ -55,6 +60,7 @@ class ProcessStage(Stage):
         timers = Table(f"{name}:timers", name, key_groups, {})
         self._timers = Timers(timers, sequence, refusal)
         self._ctx = Context(name, task, self._states, self._timers)
+        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns)
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)
         self._batches: Callable[..., Any] | None = getattr(operator, "process_batch", None)
@@ -154,12 +160,14 @@ class ProcessStage(Stage):
     # Events.
 
     def open(self) -> None:
+        self._ctx.key = _IN_OPEN if len(self._declared) else None
         try:
             self._operator.open(self._ctx)
         except CausalError:
             raise
         except Exception as problem:
             self.failures.stop(self.name, None, problem)
+        self._ctx.key = None
 
     def begin(self, services: Services) -> None:
         self._ctx.begin(services)
@@ -168,14 +176,25 @@ class ProcessStage(Stage):
         self._ctx.end()
 
     def next_ns(self) -> int | None:
-        return self._timers.next_ns()
+        timer_ns, tick_ns = self._timers.next_ns(), self._declared.next_ns()
+        if timer_ns is None or tick_ns is None:
+            return tick_ns if timer_ns is None else timer_ns
+        return min(timer_ns, tick_ns)
 
     def due(self, due_ns: int) -> list[Due]:
-        return [(at_ns, 0, sequence, (key, name)) for at_ns, sequence, key, name in self._timers.due(due_ns)]
+        found: list[Due] = [(at_ns, 0, number, (key, name)) for at_ns, number, key, name in self._timers.due(due_ns)]
+        tick_ns = self._declared.next_ns()
+        if tick_ns is not None and tick_ns <= due_ns:
+            found.append((tick_ns, _TICK, 0, due_ns))
+        return found
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         out: list[Any] = []
-        for at_ns, _, sequence, (key, name) in entries:
+        for at_ns, what, sequence, told in entries:
+            if what == _TICK:
+                self._declared.advance("processing", told)
+                continue
+            key, name = told
             if self._timers.take(key, name, sequence):
                 self._table.touch((key,))
                 record = {"timer": name, "at_s": at_ns / 1e9}
@@ -193,8 +212,10 @@ class ProcessStage(Stage):
 
     def _ordered_keys(self) -> list[Any]:
         """Keys that have state, in an order that depends neither on history nor on restores."""
+        keys = dict.fromkeys([key for key, state in self._states.items() if state])
+        keys.update(dict.fromkeys(self._declared.keys()))
         try:
-            return sorted([key for key, state in self._states.items() if state], key=encode)
+            return sorted(keys, key=encode)
         except NotCarried as problem:
             self.failures.stop(self.name, None, problem)
 
@@ -214,8 +235,27 @@ class ProcessStage(Stage):
     # Snapshots.
 
     def tables(self) -> list[Table]:
-        return [self._table, self._timers.table]
+        return [self._table, self._timers.table, *self._declared.tables]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        if len(self._declared):
+            header["states"] = self._declared.header()
+        return header, jobs
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """What is kept for a key: `state`, declared states by attribute, `timers` by name."""
+        told: dict[str, Any] = {}
+        state = self._states.get(key)
+        if state:
+            told["state"] = own(state)
+        told.update(self._declared.shown(key))
+        timers = self._timers.table.values.get(key)
+        if timers:
+            told["timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
+        return told
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
+        self._declared.load_header(header.get("states", {}))
         self._timers.restored()

@@ -7,7 +7,7 @@ chain went on; what came after the barrier is replayed from the log.  Keys, time
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import settings
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from causal.ports import Chain, Output, SnapshotJob
-from operators import Operator
+from operators import ListState, MapState, Operator, ReducingState, ValueState
 from tests.unit.operators.scene import Services, keyed, listed
 
 MS = 1_000_000
@@ -49,6 +49,43 @@ class Busy(Operator):
         yield (ctx.key, name, list(ctx.state.items()))
 
 
+@dataclass
+class Totals:
+    n: int = 0
+    seen: list[Any] = field(default_factory=list)
+
+
+class Keeper(Operator):
+    """A record is (key, what, number): changes declared states of every kind, and tells all that they hold."""
+
+    log = ListState[int]()
+    recent = ListState[int](ttl_s=0.02, clock="processing")
+    total = ValueState(Totals)
+    by_number = MapState[int, list[int]](ttl_s=0.04, clock="processing")
+    most = ReducingState[int](max)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        _, what, number = record
+        if what == "put":
+            self.log.append(number)
+            self.recent.extend([number, -number])
+            self.by_number.setdefault(number, []).append(number)
+            self.most.add(number)
+        elif what == "remove":
+            self.by_number.pop(number, None)
+            if self.log:
+                self.log[-1] = number
+        elif what == "clear":
+            self.log.clear()
+            self.total.clear()
+            self.by_number.clear()
+        elif what == "timer":
+            self.total.value.n += number
+            self.total.value.seen.append((number,))
+        value = self.total.value
+        yield (ctx.key, list(self.log), list(self.recent), [value.n, value.seen], dict(self.by_number), self.most.value)
+
+
 def in_a_window(key: Any, records: list[Any], window: Any) -> list[Any]:
     """Keys come in the order of their first elements."""
     return [(key, len(records), records[0], records[-1], window.end)]
@@ -59,9 +96,17 @@ def a_chain() -> Chain:
     return keyed(lambda stream: stream.process("busy", Busy(), parallelism=1), "busy/0")
 
 
+def a_keeper() -> Chain:
+    """Declared states."""
+    return keyed(lambda stream: stream.process("keeper", Keeper(), parallelism=1), "keeper/0")
+
+
 def a_window() -> Chain:
     """Windows of ten milliseconds."""
     return keyed(lambda stream: stream.window("w", 0.01, in_a_window), "w/0")
+
+
+MAKERS = (a_chain, a_window, a_keeper)
 
 
 @dataclass
@@ -81,20 +126,20 @@ def bytes_of(given: list[Output]) -> Bytes:
 
 
 class Chains(RuleBasedStateMachine):
-    """Two chains side by side: `mortal` dies, `twin` never does."""
+    """Of each kind two chains side by side: `mortal` dies, `twin` never does."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.chains = [(a_chain(), a_chain()), (a_window(), a_window())]
-        self.events: list[list[Event]] = [[], []]
+        self.chains = [(make(), make()) for make in MAKERS]
+        self.events: list[list[Event]] = [[] for _ in MAKERS]
         self.now_ns = 1_000_000 * MS
         self.position = 0
         self.epoch = 0
-        self.complete = [0, 0]
+        self.complete = [0] * len(MAKERS)
         """How many events the complete snapshots cover."""
-        self.stored: list[list[list[bytes]]] = [[], []]
+        self.stored: list[list[list[bytes]]] = [[] for _ in MAKERS]
         """Parts of the snapshots that restore each chain, oldest first."""
-        self.jobs: list[tuple[SnapshotJob, int] | None] = [None, None]
+        self.jobs: list[tuple[SnapshotJob, int] | None] = [None] * len(MAKERS)
 
     def _perform(self, chain: Chain, event: Event, services: Services) -> Bytes:
         services.epoch_now = event.epoch
@@ -173,10 +218,10 @@ class Chains(RuleBasedStateMachine):
             self._step(place, 100)
 
     @precondition(lambda self: any(self.stored))
-    @rule(place=st.integers(0, 1))
+    @rule(place=st.integers(0, len(MAKERS) - 1))
     def die(self, place: int) -> None:
         """What a standby holds is loaded, and the log is replayed."""
-        restored = (a_chain, a_window)[place]()
+        restored = MAKERS[place]()
         for parts in self.stored[place]:
             restored.restore(parts)
         for event in self.events[place][self.complete[place] :]:

@@ -1,4 +1,4 @@
-"""Typed state comes back as it was, is read after its class has changed where nothing is guessed, and is refused otherwise."""
+"""Typed state comes back as it was, and after its class has changed where nothing is guessed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Id = NewType("Id", int)
 
 inners = st.builds(Inner, st.tuples(st.integers(), st.text(max_size=3)), st.none() | st.just(datetime(2026, 1, 2)))
 outers = st.builds(
-    Outer, st.integers(), inners, st.lists(inners, max_size=2), st.dictionaries(st.text(max_size=2), inners, max_size=2),
+    Outer, st.integers(), inners, st.lists(inners, max_size=2), st.dictionaries(st.text(), inners, max_size=2),
     st.none() | inners, st.lists(inners, max_size=2).map(tuple), st.none() | st.lists(st.integers(), max_size=2),
 )  # fmt: skip
 

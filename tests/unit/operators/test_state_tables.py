@@ -1,4 +1,4 @@
-"""Lists, maps and typed values: whatever happens around barriers, each restores as it was, and an append costs an append."""
+"""Lists, maps and typed values restore as they were, whatever happens around barriers; an append costs an append."""
 
 from __future__ import annotations
 

@@ -1,0 +1,258 @@
+"""What an operator declares on its class belongs to the current key, survives a restore, and says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from causal.errors import OperatorFailed, PipelineError
+from causal.ports import Chain
+from operators import ListState, MapState, Operator, ReducingState, ValueState
+from operators.chain import FusedChain
+from operators.processing import ProcessStage
+from operators.state import read_part
+from tests.unit.operators.scene import Services, give, keyed, made, parts_of
+
+
+@dataclass
+class Totals:
+    n: int = 0
+
+
+class Profile(Operator):
+    pages = ListState[str]()
+    total = ValueState(Totals)
+    last = ValueState[Any]()
+    by_day = MapState[str, int]()
+    best = ReducingState[int](max)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        _, page, day, points = record
+        self.pages.append(page)
+        self.total.value.n += 1
+        self.by_day[day] = self.by_day.get(day, 0) + points
+        self.best.add(points)
+        before = self.last.value
+        self.last.value = points
+        yield [ctx.key, list(self.pages), self.total.value.n, dict(self.by_day), self.best.value, before]
+
+    def finish(self, ctx: Any) -> Iterator[Any]:
+        yield [ctx.key, len(self.pages)]
+
+
+def chain(operator: Operator, **settings: Any) -> Chain:
+    return keyed(lambda stream: stream.process("op", operator, parallelism=1), "op/0", **settings)
+
+
+def held(chain: Chain, key: Any) -> dict[str, Any]:
+    assert isinstance(chain, FusedChain)
+    [stage] = chain._stages
+    assert isinstance(stage, ProcessStage)
+    return stage.inspect(key)
+
+
+RECORDS = [("a", "p", "mon", 3), ("b", "q", "mon", 5), ("a", "r", "tue", 2)]
+
+
+def test_each_key_has_its_own_and_a_restore_gives_it_back() -> None:
+    live = chain(Profile())
+    assert give(live, RECORDS) == [
+        ["a", ["p"], 1, {"mon": 3}, 3, None],
+        ["b", ["q"], 1, {"mon": 5}, 5, None],
+        ["a", ["p", "r"], 2, {"mon": 3, "tue": 2}, 3, 3],
+    ]
+    restored = chain(Profile())
+    restored.restore(parts_of(live, full=True))
+    told = {"pages": ["p", "r"], "total": {"n": 2}, "last": 2, "by_day": {"mon": 3, "tue": 2}, "best": 3}
+    assert held(restored, "a") == held(live, "a") == told
+    assert held(restored, "nobody") == {}
+    assert made(restored.finish(Services())) == [["a", 2], ["b", 1]]
+
+
+def test_two_tasks_of_one_pipeline_do_not_share() -> None:
+    operator = Profile()
+    one, other = chain(operator), chain(operator)
+    give(one, RECORDS)
+    assert held(other, "a") == {}
+    with pytest.raises(RuntimeError, match="declared on the class of an operator"):
+        operator.pages.append("x")
+
+
+def test_what_is_put_in_is_copied_and_what_is_read_of_a_list_too() -> None:
+    class Sharing(Operator):
+        items = ListState[Any]()
+        value = ValueState[list[int]](default=[0])
+        named = MapState[str, list[int]]()
+
+        def process(self, record: Any, ctx: Any) -> list[Any]:
+            given = [1]
+            self.items.append(given)
+            self.named["x"] = given
+            self.value.value.append(2)
+            given.append(9)
+            self.items[0].append(8)
+            self.named["x"].append(7)
+            self.items.extend([{"n": 1}])
+            return [[self.items[:], self.value.value, self.named["x"], self.items[-1], len(self.items)]]
+
+    assert give(chain(Sharing()), [("k",)]) == [[[[1], {"n": 1}], [0, 2], [1, 7], {"n": 1}, 2]]
+
+
+def test_lists_and_maps_behave_as_lists_and_dicts() -> None:
+    class All(Operator):
+        items = ListState[int]()
+        named = MapState[str, int]()
+
+        def process(self, record: Any, ctx: Any) -> list[Any]:
+            self.items.extend([1, 2, 3])
+            self.items[1] = 5
+            self.named.update(a=1, b=2, c=3)
+            del self.named["b"]
+            gone = self.named.pop("a")
+            told = [list(self.items), self.items[0:2], 5 in self.items, list(reversed(self.items)), gone]
+            told += [list(self.named.items()), "c" in self.named, len(self.named), self.named.get("zz")]
+            with pytest.raises(IndexError):
+                self.items[9] = 1
+            with pytest.raises(KeyError):
+                del self.named["zz"]
+            self.items.clear()
+            self.named.clear()
+            return [[*told, list(self.items), dict(self.named)]]
+
+    assert give(chain(All()), [("k",)]) == [
+        [[1, 5, 3], [1, 5], True, [3, 5, 1], 1, [("c", 3)], True, 1, None, [], {}]
+    ]  # fmt: skip
+
+
+def test_what_has_gone_is_gone_from_the_next_snapshot() -> None:
+    class Clears(Profile):
+        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+            if record[1] == "clear":
+                for state in (self.pages, self.total, self.last, self.by_day, self.best):
+                    state.clear()
+            else:
+                yield from super().process(record, ctx)
+
+    live, restored = chain(Clears()), chain(Clears())
+    give(live, RECORDS)
+    restored.restore(parts_of(live, full=True))
+    give(live, [("a", "clear")])
+    restored.restore(parts_of(live))
+    assert held(restored, "a") == {} and held(restored, "b") != {}
+
+
+def test_processing_time_to_live_fires_once_per_tick_and_reads_no_clock_besides() -> None:
+    class Short(Operator):
+        seen = ValueState[int](ttl_s=0.8, clock="processing")
+
+        def process(self, record: Any, ctx: Any) -> list[Any]:
+            before, self.seen.value = self.seen.value, record[1]
+            return [[ctx.key, before]]
+
+    live = chain(Short())
+    services = Services(start_ns=1_000_000_000)
+    assert give(live, [("a", 1), ("b", 2), ("a", 3)], services) == [["a", None], ["b", None], ["a", 1]]
+    assert services.log == [("clock", 1_001_000_000)]
+    assert live.next_timer_ns() == 1_100_000_000
+    live.fire(1_850_000_000, services)
+    assert give(live, [("a", 4)], services) == [["a", 3]]
+    restored = chain(Short())
+    restored.restore(parts_of(live, full=True))
+    for each in (live, restored):
+        assert each.next_timer_ns() == 1_900_000_000
+        each.fire(1_900_000_000, services)
+        assert give(each, [("b", 5), ("a", 6)], services) == [["b", None], ["a", 4]]
+    assert services.log == [("clock", 1_001_000_000)]
+
+
+def declaring(**states: Any) -> Operator:
+    return type("Declaring", (Operator,), {"process": lambda self, record, ctx: None, **states})()
+
+
+@pytest.mark.parametrize(
+    ("operator", "line"),
+    [
+        (
+            declaring(total=ValueState(set)),
+            "state 'total' of operator 'op' is declared with a type that cannot be carried: set; use a dict with None",
+        ),
+        (
+            declaring(total=MapState[str, object]()),
+            "state 'total' of operator 'op' is declared with a type.*object; use",
+        ),
+        (declaring(timers=ListState()), "operator 'op' declares a state named 'timers', which is taken; rename it"),
+        (
+            declaring(n=ListState(), process_batch=lambda self, r, k, c: None),
+            "declares state 'n'.*defines process_batch",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_declaration_is_said_before_the_job_starts(operator: Operator, line: str) -> None:
+    with pytest.raises(PipelineError, match=line) as told:
+        chain(operator)
+    assert "test_state_declared.py:" in str(told.value) and "\n" not in str(told.value)
+
+
+def test_impossible_declarations_are_refused_where_they_are_written() -> None:
+    with pytest.raises(ValueError, match="ttl_s is 0; give seconds above 0"):
+        ValueState(ttl_s=0)
+    with pytest.raises(ValueError, match="clock is 'wall'; give 'event' or 'processing'"):
+        ListState(ttl_s=1, clock="wall")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ReducingState needs a function of two values, not a int"):
+        ReducingState(3)  # type: ignore[arg-type]
+
+
+def test_state_is_there_when_there_is_a_key_only() -> None:
+    class Early(Profile):
+        def open(self, ctx: Any) -> None:
+            self.pages.append("x")
+
+    with pytest.raises(OperatorFailed, match="declared state belongs to a key, and open\\(\\) has none"):
+        give(chain(Early()), RECORDS)
+
+
+def test_an_object_of_another_class_is_refused_as_it_is_put() -> None:
+    class Wrong(Operator):
+        total = ValueState(Totals)
+
+        def process(self, record: Any, ctx: Any) -> None:
+            self.total.value = [3]  # type: ignore[assignment]
+
+    with pytest.raises(OperatorFailed, match="key 'a'.*declared to hold Totals, not list"):
+        give(chain(Wrong()), RECORDS)
+
+
+def test_another_declaration_reads_what_it_can_and_refuses_the_rest() -> None:
+    live = chain(declaring(pages=ListState[str](), total=ValueState(Totals)))
+    parts = parts_of(live, full=True)
+    chain(declaring(pages=ListState[Any]())).restore(parts)
+    for operator, line in [
+        (declaring(pages=ValueState()), "state 'pages' of operator 'op' was a list, is read as a value; give it a new"),
+        (declaring(pages=ListState[int]()), "state 'pages' of operator 'op' was str, is int; add a new field"),
+        (declaring(total=ValueState[int]()), "state 'total' of operator 'op' was a record of n, is int"),
+    ]:
+        with pytest.raises(PipelineError, match=line):
+            chain(operator).restore(parts)
+
+
+def test_a_snapshot_after_one_append_to_a_long_list_is_as_small_as_the_append() -> None:
+    class Append(Operator):
+        items = ListState[int]()
+
+        def process(self, record: Any, ctx: Any) -> None:
+            self.items.extend(record[1])
+
+    live = chain(Append())
+    give(live, [("k", list(range(100_000)))])
+    first = parts_of(live, full=True)
+    give(live, [("k", [7])])
+    second = parts_of(live)
+    assert sum(map(len, first)) > 300_000
+    assert sum(len(part) for part in second if read_part(part)[0] is None) < 100
+    restored = chain(Append())
+    restored.restore(first)
+    restored.restore(second)
+    assert held(restored, "k") == {"items": [*range(100_000), 7]}
