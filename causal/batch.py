@@ -19,7 +19,7 @@ from causal.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
 RECORDS = 1  # encode_records(); count = number of records
-BARRIER = 2  # body = epoch, 8 bytes; count = 1
+BARRIER = 2  # body = epoch, 8 bytes, with FINAL in the last one of a job; count = 1
 END = 3  # empty body; count = 1; only barriers may follow on that channel
 WATERMARK = 4  # body = event time in ns, 8 bytes; count = 1
 ROWS = 5  # a sink's encoded rows; never on the wire
@@ -27,6 +27,9 @@ LISTED = 6  # body = list of records or Vectors that never were bytes (a source'
 
 IDLE_NS = -(1 << 63)
 """The time of a watermark that says: do not wait for me until my next element."""
+
+FINAL = 1 << 62
+"""In a barrier's epoch: whoever has performed it performs nothing more (`causal savepoint --stop`)."""
 
 _CHUNK = struct.Struct("<BII")
 CHUNK_HEAD_BYTES = _CHUNK.size
@@ -55,8 +58,8 @@ class Chunk:
         return len(self.body)
 
 
-def barrier(epoch: int) -> Chunk:
-    return Chunk(BARRIER, 1, _EIGHT.pack(epoch))
+def barrier(epoch: int, final: bool = False) -> Chunk:
+    return Chunk(BARRIER, 1, _EIGHT.pack(epoch | FINAL if final else epoch))
 
 
 def watermark(time_ns: int) -> Chunk:
@@ -70,7 +73,12 @@ def end() -> Chunk:
 def stamp_of(chunk: Chunk) -> int:
     """The epoch of a barrier or the time of a watermark."""
     stamp: int = _EIGHT.unpack(chunk.body)[0]
-    return stamp
+    return stamp & ~FINAL if chunk.kind == BARRIER else stamp
+
+
+def is_final(chunk: Chunk) -> bool:
+    """Whether a barrier is the last one."""
+    return bool(_EIGHT.unpack(chunk.body)[0] & FINAL)
 
 
 def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import lz4.block
 
+from causal.batch import FINAL
 from causal.errors import PeerViolation, invariant
 from causal.varints import read_varint, unzigzag, varint, zigzag
 
@@ -102,9 +103,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Barrier:
-    """A source puts barrier `epoch` here."""
+    """A source puts barrier `epoch` here; after a final one it performs nothing more."""
 
     epoch: int
+    final: bool = False
     kind = "barrier"
 
 
@@ -329,8 +331,8 @@ def _decode_run(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> 
 
 
 def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Barrier, int]:
-    epoch, place = read_varint(log, place)
-    return Barrier(epoch), place
+    stamp, place = read_varint(log, place)
+    return Barrier(stamp & ~FINAL, bool(stamp & FINAL)), place
 
 
 _ENCODERS: dict[type, Callable[..., bytes]] = {
@@ -341,7 +343,7 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     Call: _encode_call,
     Answer: _encode_answer,
     Run: lambda codec, told: bytes((RUN,)) + varint(told.count),
-    Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch),
+    Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch | FINAL if told.final else told.epoch),
     User: lambda codec, told: _bytes_entry(_user_tags[told.name], told.value),
 }
 _DECODERS: dict[int, Callable[..., tuple[Determinant, int]]] = {

@@ -64,9 +64,10 @@ class SinkOpened:
 
 @dataclass(slots=True)
 class CheckpointAsked:
-    """A source is to put barrier `epoch` into the stream."""
+    """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs."""
 
     epoch: int
+    final: bool = False
 
 
 @dataclass(slots=True)

@@ -52,6 +52,10 @@ class Execution:
         self.reported_finished = False
         self.replayed_elements = 0
         self.asked_epoch = 0
+        self.final_epoch = 0
+        """Its barrier is to be the last one; 0 for none."""
+        self.standing = False
+        """The final barrier has been performed: nothing more is."""
         self._told = Recording() if config.check else None
         self.wrote = False
         self.rollback = 0
@@ -179,7 +183,7 @@ class Execution:
             self._emit(self.chain.fire(told.due_ns, self._services))
         elif type(told) is Barrier:
             self.schedule.take(Barrier)
-            self._perform_barrier(told.epoch, effects)
+            self._perform_barrier(told.epoch, told.final, effects)
         elif type(told) is Run and self._by_content is not None:
             self.schedule.take_run()
             return self._perform_ruled(self._by_content, effects)
@@ -203,7 +207,7 @@ class Execution:
         self._ask(self.chain.outstanding(), effects)
 
     def _ask(self, requests: Sequence[Request], effects: list[Effect]) -> None:
-        if requests:
+        if requests and not self.standing:
             self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
             effects.append(Ask(list(requests)))
 
@@ -214,6 +218,8 @@ class Execution:
         return performed
 
     def _perform_one(self, effects: list[Effect]) -> bool:
+        if self.standing:
+            return False
         due_ns = None if self.finished else self.chain.next_timer_ns()
         if due_ns is not None and due_ns <= self._live.wall_ns():
             reading = self._services.reading_ns()
@@ -223,8 +229,9 @@ class Execution:
         partitions = self._channels.partitions
         if partitions and self.asked_epoch > self.schedule.epoch and not self.checkpointing.encoding:
             epoch = self.schedule.epoch + 1
-            self.schedule.record(Barrier(epoch))
-            self._perform_barrier(epoch, effects)
+            final = epoch == self.final_epoch
+            self.schedule.record(Barrier(epoch, final))
+            self._perform_barrier(epoch, final, effects)
             return True
         if self._answers:
             answer = self._answers.popleft()
@@ -264,7 +271,7 @@ class Execution:
         elif kind == batch.BARRIER:
             epoch = batch.stamp_of(chunks[0])
             if self.checkpointing.deliver(channel, epoch, self._channels.network, self.schedule.epoch):
-                self._perform_barrier(epoch, effects)
+                self._perform_barrier(epoch, batch.is_final(chunks[0]), effects)
         elif kind == batch.END:
             self._perform_end(channel.ordinal)
         else:
@@ -287,19 +294,20 @@ class Execution:
         for output in self._outputs:
             output.put(batch.end())
 
-    def _perform_barrier(self, epoch: int, effects: list[Effect]) -> None:
+    def _perform_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
         """All inputs have come to barrier `epoch`: pass it on, then freeze the state."""
         invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
         self.flush_sinks(effects, force=True)
         effects += self.checkpointing.finish_encoding()
         for output in self._outputs:
-            output.put(batch.barrier(epoch))
+            output.put(batch.barrier(epoch, final))
         if self._told is not None:
             log = self._holdings.own.bytes_of(self.schedule.epoch)
             effects.append(WriteRecording(epoch, self._told.parts(log)))
         self.schedule.advance(epoch)
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
+        self.standing = final
         marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
         self.checkpointing.freeze(Cut(epoch, inputs, outputs, self.schedule.last_ns, self.finished, marks))
 

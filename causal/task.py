@@ -244,6 +244,8 @@ class TaskProtocol:
 
     def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
         self.execution.asked_epoch = max(self.execution.asked_epoch, event.epoch)
+        if event.final:
+            self.execution.final_epoch = event.epoch
         return []
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
@@ -333,7 +335,8 @@ class TaskProtocol:
         if self.inquiry.asked is not None:
             return None
         due = self.exchange.next_deadline_ns()
-        live = self.recovery.state is State.RUNNING and not self.finished and not self._full()
+        live = self.recovery.state is State.RUNNING and not self.finished and not self.execution.standing
+        live = live and not self._full()
         timer_ns = self.execution.chain.next_timer_ns() if live else None
         if timer_ns is not None:
             at = now_ns + max(0, timer_ns - self._live.wall_ns())

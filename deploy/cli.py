@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, status, kill.
+"""The `causal` command: plan, run, status, kill, savepoint.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -20,6 +20,7 @@ from deploy import settings
 from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
 from deploy.report import progress, report, summary, write_report
+from deploy.savepoints import savepoint
 from operators.loading import load
 from operators.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
@@ -94,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     killing.add_argument("task", metavar="TASK")
     _add_job(killing)
     killing.set_defaults(act=_kill)
+
+    saving = commands.add_parser("savepoint", help="end a job where another pipeline can go on")
+    saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
+    _add_job(saving)
+    saving.set_defaults(act=savepoint)
     return parser
 
 
@@ -225,6 +231,8 @@ def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None) -> i
             write_report(Path(report_path), told)
         if outcome.status == 0:
             print(summary(told))
+            if outcome.reason:
+                print(f"job {config.name}: {outcome.reason}; `causal run --resume` goes on from there")
     if outcome.status == 0:
         return DONE
     return _say(f"job {config.name}: {outcome.reason}", outcome.status)

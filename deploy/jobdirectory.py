@@ -110,13 +110,13 @@ class JobDirectory:
         journal.close()
 
     def finished(self) -> bool:
-        """Whether the job came to its end: it has nothing left to go on with."""
+        """Whether the job came to its end, and not to a savepoint: it has nothing left to go on with."""
         journal = Journal(self.path)
         try:
             ends = [record for record in journal.records() if record["kind"] in ("ended", "resumed")]
         finally:
             journal.close()
-        return bool(ends) and ends[-1]["kind"] == "ended" and ends[-1]["status"] == 0
+        return bool(ends) and ends[-1]["kind"] == "ended" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
 
     def open_runtime(self) -> None:
         """Make the short directory for sockets (an ipc path may have 107 bytes)."""
@@ -171,6 +171,21 @@ class JobDirectory:
             old = Path(note.read_text().strip())
             if old.name.startswith("causal-") and old.parent == Path(tempfile.gettempdir()):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def running(job: Path) -> bool:
+    """Whether a `causal run` holds the job in this directory."""
+    try:
+        handle = os.open(job / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:

@@ -252,7 +252,7 @@ class Membership:
         return self._feed(PeerDown(self._index(told["task"]), told["incarnation"]))
 
     def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return self._feed(CheckpointAsked(told["epoch"]))
+        return self._feed(CheckpointAsked(told["epoch"], bool(told.get("final"))))
 
     def _completed(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
         return self._feed(CheckpointCompleted(told["epoch"]))

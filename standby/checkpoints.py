@@ -35,6 +35,10 @@ class Coordinator:
         self.took_ms: list[float] = []
         self.under_way = 0
         """Epoch under way; 0 for none."""
+        self.wanted = 0
+        """Epoch of the last savepoint that was asked for: it begins as soon as it can."""
+        self.final = 0
+        """Epoch of a savepoint at which the job ends; 0 for none."""
         self.writing = False
         self._before: dict[str, Files] = {}
         self._acks: dict[str, Files] = {}
@@ -49,6 +53,9 @@ class Coordinator:
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
             self.under_way, self.writing, self._acks = 0, False, {}
+        elif record["kind"] == "savepoint":
+            self.wanted = record["epoch"]
+            self.final = record["epoch"] if record["final"] else self.final
         elif record["kind"] == "promoted":
             self._acks.pop(record["task"], None)
         elif record["kind"] == "rolled_back":
@@ -56,6 +63,8 @@ class Coordinator:
                 self._acks.pop(task, None)
         elif record["kind"] == "resumed":
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
+            if self.final <= self.complete:
+                self.final = 0  # it ended there; what goes on from it is not meant to end
 
     def acknowledged(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
         """The present incarnation of `task` has its state at barrier `epoch` on disk."""
@@ -109,7 +118,7 @@ class Coordinator:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
-        if not self.under_way and now_ns >= self._due_ns:
+        if not self.under_way and (now_ns >= self._due_ns or self.wanted > self.complete):
             self.under_way, self._began_ns, everybody = self.complete + 1, now_ns, True
         if self.under_way and everybody:
             for seat in self._roster.sources:
@@ -124,7 +133,17 @@ class Coordinator:
             return
         if epoch != self.under_way or now_ns - told_ns >= AGAIN_NS:
             slot.triggered = (self.under_way, now_ns)
-            outbox.send(slot.name, "checkpoint", epoch=self.under_way)
+            final = {"final": True} if self.under_way == self.final else {}
+            outbox.send(slot.name, "checkpoint", epoch=self.under_way, **final)
+
+    def want(self, final: bool, outbox: Outbox) -> int:
+        """Decide on a savepoint: the next checkpoint that has not begun.  Returns its epoch."""
+        if self.final > self.complete:
+            return self.final
+        epoch = self.complete + 1 + bool(self.under_way)
+        if self.wanted < epoch or final:
+            outbox.decide("savepoint", epoch=epoch, final=final)
+        return epoch
 
     def deadline_ns(self) -> int | None:
         """When `settle` has something to do by itself."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import invariant
-from standby import events
+from standby import events, savepoints
 from standby.attention import Attention
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
@@ -209,7 +209,8 @@ class Supervision:
             return
         # That a task has finished is taken from its beat, which has its last figures.
         if event.phase != "finished" and self.timeline.of(seat.name, event.incarnation) is not None:
-            self._journal_phase(event.phase, seat, event.incarnation, event.at_ns, event.detail)
+            facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
+            self._outbox.decide("phase", phase=event.phase, **facts)
 
     def _finished(self, seat: Seat, event: events.Beat) -> None:
         facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": self._now_ns, "detail": None}
@@ -218,14 +219,11 @@ class Supervision:
         self._stop_if_finished()
 
     def _stop_if_finished(self) -> None:
-        sinks = [seat for seat in self.roster.seats.values() if seat.sink]
-        if all(sink.finished for sink in sinks) and self.stopping is None:
+        end = savepoints.reached(self.coordinator)
+        if end is None and all(seat.finished for seat in self.roster.seats.values() if seat.sink):
             end = self.checks.finished(self._now_ns)
-            if end is not None:
-                self._stop(*end)
-
-    def _journal_phase(self, phase: str, seat: Seat, incarnation: int, at_ns: int, detail: int | None) -> None:
-        self._outbox.decide("phase", phase=phase, task=seat.name, incarnation=incarnation, at_ns=at_ns, detail=detail)
+        if end is not None and self.stopping is None:
+            self._stop(*end)
 
     def _snapshot(self, event: events.Snapshot) -> None:
         seat = self._present(event.slot, event.task, event.incarnation)
@@ -319,7 +317,8 @@ class Supervision:
         self._attention.all()
 
     def _admin(self, event: events.Admin) -> None:
-        self._outbox.add(answer(self, event))
+        self._outbox.add(savepoints.asked(self, event, self._outbox) or answer(self, event))
+        self._attention.all()
 
     def inject(self, slot: Slot) -> None:
         """Kill it, because somebody wants to see what happens."""
@@ -336,11 +335,11 @@ class Supervision:
             for slot in self.roster.slots.values():
                 if slot.seen_ns:
                     self._outbox.send(slot.name, "alive")
+        if self.checks.enabled or self.coordinator.final:
+            self._stop_if_finished()
         if self.stopping is not None:
             self._settle_stop()
             return
-        if self.checks.enabled:
-            self._stop_if_finished()
         for slot in self._detector.suspects(self.roster, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
             self._promotion.kill(slot, "silent", self._now_ns, self._outbox)

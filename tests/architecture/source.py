@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE_STANDBY = frozenset(
     ("attention", "checkpoints", "checks", "companions", "detector", "effects", "events", "failures", "figures")
-    + ("injection", "inquiries", "promotion", "recoveries", "requests", "roster", "supervision", "view")
+    + ("injection", "inquiries", "promotion", "recoveries", "requests", "roster", "savepoints", "supervision", "view")
 )
 """Modules of `standby` that decide and do not act, whichever of them exist."""
 

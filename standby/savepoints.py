@@ -1,0 +1,39 @@
+"""Savepoints: a checkpoint that somebody asked for, and one at which the job ends, to go on as another.
+
+A final one is journaled before any source hears of it, so it is carried out whoever dies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from standby import events
+from standby.checkpoints import Coordinator
+from standby.effects import Answer, Outbox
+
+if TYPE_CHECKING:
+    from standby.supervision import Supervision
+
+STOPPED = "stopped at savepoint "
+"""How the reason begins for which such a job has ended."""
+
+
+def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> Answer | None:
+    """Begin a savepoint and say its epoch; None for another request."""
+    if event.verb != "savepoint":
+        return None
+    told: dict[str, Any]
+    if supervision.stopping is not None or all(s.finished for s in supervision.roster.seats.values() if s.sink):
+        told = {"ok": False, "error": "the job is ending already"}
+    elif not supervision.coordinator.enabled:
+        told = {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
+    else:
+        told = {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
+    return Answer(event.sender, {"kind": "answer", **told})
+
+
+def reached(coordinator: Coordinator) -> tuple[int, str] | None:
+    """(status, reason) if the job is to end now because its final checkpoint is complete."""
+    if coordinator.final and coordinator.complete >= coordinator.final:
+        return 0, f"{STOPPED}{coordinator.final}"
+    return None
