@@ -19,13 +19,14 @@ from examples.nexmark.events import Event
 from examples.nexmark.terms import QUERIES, Terms, side_value
 from operators.sources.java import find_java, java_home
 
-_FIELDS = {
+FIELDS = {
     "person": ("id bigint, name string, email string, credit_card string, city string, state string, "
                "time_ms bigint, extra string"),
     "auction": ("id bigint, item string, description string, initial_bid bigint, reserve bigint, time_ms bigint, "
                 "expires_ms bigint, seller bigint, category bigint, extra string"),
     "bid": "auction bigint, bidder bigint, price bigint, time_ms bigint, extra string",
 }  # fmt: skip
+"""Columns of each kind of event, as Spark writes them."""
 
 _WINNING = """
   select a.id as auction, a.seller, a.category, a.expires_ms, b.bidder, b.price, b.time_ms,
@@ -89,7 +90,7 @@ def write_events(events: list[Event], path: Path) -> None:
 def prepare(spark: Any, events: Path, terms: Terms) -> None:
     """Make the views of a file of events."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    for kind, fields in _FIELDS.items():
+    for kind, fields in FIELDS.items():
         told = spark.read.schema(f"kind string, {fields}").json(str(events))
         told.where(f"kind = '{kind}'").drop("kind").createOrReplaceTempView(kind)
     side = [(key, side_value(key)) for key in range(terms.side_rows)]

@@ -1,0 +1,104 @@
+"""Nexmark's own operators: a join without a window (query 3) and the closing of auctions (query 9).
+
+Both keep what waits in the state of a key, and forget it by timers of event time, so nothing is kept for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from examples.nexmark.events import Event
+from examples.nexmark.terms import Terms
+from operators import Operator
+
+Row = dict[str, Any]
+
+
+class Sellers(Operator):
+    """Per person: the auctions that this person opens, whichever of the two comes first."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._waiting_ms = terms.waiting_s * 1000
+
+    def process(self, record: Event, ctx: Any) -> Iterator[Row]:
+        """A person finds the auctions that waited, an auction the person."""
+        state = ctx.state
+        if record["kind"] == "person":
+            person = state["person"] = {name: record[name] for name in ("name", "city", "state", "time_ms")}
+            for auction, time_ms in state.pop("auctions", ()):
+                yield from self._pair(person, auction, time_ms)
+            self._forget(record, ctx)
+        elif "person" in state:
+            yield from self._pair(state["person"], record["id"], record["time_ms"])
+        else:
+            state.setdefault("auctions", []).append((record["id"], record["time_ms"]))
+            self._forget(record, ctx)
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        """Nothing that is still to come can pair with what is kept."""
+        ctx.state.clear()
+
+    def _pair(self, person: Row, auction: int, time_ms: int) -> Iterator[Row]:
+        if abs(time_ms - person["time_ms"]) <= self._waiting_ms:
+            yield {**{name: person[name] for name in ("name", "city", "state")}, "auction": auction}
+
+    def _forget(self, record: Event, ctx: Any) -> None:
+        ctx.set_timer((record["time_ms"] + self._waiting_ms + 1) / 1000, "forget", clock="event")
+
+
+class Winning(Operator):
+    """Per auction: the highest bid at or above the reserve before it expires, given out when it expires."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._waiting_ms = terms.waiting_s * 1000
+
+    def process(self, record: Event, ctx: Any) -> None:
+        """Bids that come before their auction wait; afterwards only the best one is kept."""
+        state = ctx.state
+        if record["kind"] == "auction":
+            told = ("id", "seller", "category", "reserve", "time_ms", "expires_ms")
+            auction = state["auction"] = [record[name] for name in told]
+            state["best"] = _best([bid for bid in state.pop("early", ()) if self._fits(bid, auction)])
+            ctx.set_timer(record["expires_ms"] / 1000, "close", clock="event")
+            return
+        if "closed" in state:
+            return
+        bid = (-record["price"], record["time_ms"], record["bidder"])
+        if "auction" not in state:
+            state.setdefault("early", []).append(bid)
+            ctx.set_timer((record["time_ms"] + self._waiting_ms + 1) / 1000, "forget", clock="event")
+        elif self._fits(bid, state["auction"]):
+            state["best"] = _best([bid, *filter(None, [state["best"]])])
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Row]:
+        """The auction closes, or what is left of it is forgotten."""
+        state = ctx.state
+        if name == "forget":
+            if "auction" not in state:
+                state.clear()
+            return
+        number, seller, category, _, _, expires_ms = state["auction"]
+        best = state["best"]
+        state.clear()
+        state["closed"] = True
+        ctx.set_timer((expires_ms + self._waiting_ms) / 1000, "forget", clock="event")
+        if best is not None:
+            yield {
+                "auction": number,
+                "seller": seller,
+                "category": category,
+                "expires_ms": expires_ms,
+                "bidder": best[2],
+                "price": -best[0],
+                "time_ms": best[1],
+            }
+
+    def _fits(self, bid: tuple[int, int, int], auction: list[int]) -> bool:
+        _, _, _, reserve, time_ms, expires_ms = auction
+        return -bid[0] >= reserve and time_ms - self._waiting_ms <= bid[1] < expires_ms
+
+
+def _best(bids: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
+    """The highest of them, of equal ones the earliest; a bid is (-price, time, bidder)."""
+    return min(bids, default=None)

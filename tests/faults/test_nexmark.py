@@ -1,0 +1,50 @@
+"""Every Nexmark query in real processes, which are killed: its rows are those of the model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from examples.nexmark import check, queries
+from examples.nexmark.terms import Terms
+from tests.faults.job import HOME, Job, command, environment
+
+NEXMARK = HOME / "examples" / "nexmark" / "job.py"
+SETTINGS = {
+    "events": "5000",
+    "rate": "2000",
+    "events_per_s": "200",
+    "out_of_order": "20",
+    "window_s": "4",
+    "every_s": "2",
+    "gap_s": "1",
+    "clock_s": "0.5",
+    "auction_skip": "7",
+}
+KILLS = ("0.6", "1.1", "1.6")
+
+
+def tasks_of(query: int) -> list[str]:
+    """The tasks of a query, as `causal plan` names them."""
+    argv = command("plan", str(NEXMARK), "--json", "--set", f"query={query}")
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    return [told["task"] for told in json.loads(done.stdout)["tasks"]]
+
+
+@pytest.mark.parametrize("query", sorted(queries.BUILT))
+def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path, query: int) -> None:
+    out, tasks = tmp_path / "out.db", tasks_of(query)
+    told = [f"{name}={value}" for name, value in {**SETTINGS, "query": str(query), "out": str(out)}.items()]
+    victims = [tasks[(query + step * 2) % len(tasks)] for step in range(2)] + [tasks[-1]]
+    kills = [f"{task}@{moment}" for task, moment in zip(victims, KILLS, strict=True)]
+    arguments = [part for setting in told for part in ("--set", setting)]
+    arguments += [part for kill in kills for part in ("--kill", kill)]
+    report = start(NEXMARK, *arguments, "--checkpoint-interval", "0.5").finish_well()
+    assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(victims)
+    rows = check.rows_of(out)
+    found = check.compare(query, rows, check.read_events(SETTINGS), Terms.told(SETTINGS))
+    assert found == {"rows": len(rows), "lost": 0, "false": 0} and rows
