@@ -7,61 +7,28 @@ answers of the services, a chain gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
-from causal.errors import CausalError, PipelineError, invariant
-from causal.ports import Output, PlainChain, Services
+from causal.errors import CausalError, PeerViolation, invariant
+from causal.ports import Output, PlainChain, Request, Services
 from causal.rows import listed
-from causal.values import NotCarried, encode
+from causal.values import NotCarried
 from causal.vectors import Vectors
+from operators.arrival import Arrival
+from operators.branch import Branch, Input, Numbers, descend
+from operators.capture.scope import NOBODY, Active
+from operators.chain_state import ChainState
 from operators.delivery import unite
-from operators.failures import NO_KEY, Failures
+from operators.eventtime.merge import END_NS, IDLE_NS, Merge
+from operators.failures import Failures
 from operators.ownership import own
-from operators.routing import DirectRoute, Route, TurnRoute
-from operators.stages import Ended, Stage
-from operators.state import ChainSnapshot, FragmentJob, read_part
-
-
-@dataclass(slots=True)
-class Branch:
-    """A stage with what its output goes to: fused stages, routes out of the task, or both."""
-
-    stage: Stage
-    children: list[Branch] = field(default_factory=list)
-    routes: list[Route] = field(default_factory=list)
-    made: Any = field(default_factory=list)
-    """What the stage gave last in this event, to find the place of a record that cannot travel."""
-
-    @property
-    def leaves_straight(self) -> bool:
-        """Whether all that the stage gives goes to channels as it is, never taken apart."""
-        return all(type(route) is DirectRoute for route in self.routes)
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input channel: what messages call it, and the key function of its edge."""
-
-    label: str
-    key_of: Callable[[Any], Any] | None = None
-
-
-class Numbers:
-    """Hands out 0, 1, 2 …; one per chain, part of its snapshot."""
-
-    __slots__ = ("next",)
-
-    def __init__(self) -> None:
-        self.next = 0
-
-    def __call__(self) -> int:
-        self.next += 1
-        return self.next - 1
+from operators.stages import Ended
+from operators.state import ChainSnapshot
+from operators.tracing import Tracing
 
 
 class FusedChain(PlainChain):
@@ -71,31 +38,38 @@ class FusedChain(PlainChain):
         self,
         root: Branch,
         inputs: Sequence[Input],
-        outputs: Sequence[int],
         failures: Failures,
         numbers: Numbers,
         record_bytes_max: int,
+        arrival: Arrival,
+        active: Active,
         dead_letters: int | None = None,
     ) -> None:
         """
         Args:
-            outputs: ordinals of the output channels that watermarks go to.
-            numbers: the order in which timers are set.
+            numbers: the one order in which timers are set, and other things of which some come first.
+            arrival: what the stages look at to know where a record came from.
+            active: what code without `ctx` looks at to know which operator runs.
             dead_letters: ordinal of the channel to the dead letters; None when failing records stop the job.
         """
         self._root = root
-        self._branches = list(_descend(root))
+        self._branches = list(descend(root))
         self._stages = [branch.stage for branch in self._branches]
+        self._marking = [branch for branch in self._branches if branch.stage.makes_marks]
+        self._asking = [branch for branch in self._branches if branch.stage.asks]
+        for branch in self._branches:
+            branch.plain = not (branch.sides or branch.stage.makes_marks)
         self._inputs = inputs
-        self._outputs = outputs
         self._failures = failures
-        self._numbers = numbers
         self._record_bytes_max = record_bytes_max
+        self._arrival = arrival
+        self._active = active
         self._dead_letters = dead_letters
-        self._turns = [route for branch in self._branches for route in branch.routes if isinstance(route, TurnRoute)]
-        self._marks: list[int | None] = [None] * len(inputs)
-        self._marked: int | None = None
-        self._keys: list[Any] = []
+        self._tracing = Tracing(failures, record_bytes_max)
+        self._merge = Merge(len(inputs))
+        self._state = ChainState(self._branches, self._merge, len(inputs), numbers)
+        self._outputs: list[Output] = []
+        self._origin_ns = 0
         self._opened = False
 
     # Events.
@@ -113,35 +87,67 @@ class FusedChain(PlainChain):
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records, origin_ns, mark = unite(chunks)
-        channel = self._inputs[input]
-        self._failures.delivering(channel.label, first, chunks)
-        self._begin(services)
-        if records:
-            stage = self._root.stage
-            if channel.key_of is None or isinstance(records, Vectors):
-                self._spread(self._root, stage.run(listed(records), None))
-            else:
-                self._feed_keyed(records if stage.takes_rows else listed(records), channel.key_of)
-        outputs = self._end(origin_ns)
-        if mark is not None:
-            outputs += self._watermarks(input, mark)
-        return outputs
-
-    def _feed_keyed(self, records: Any, key_of: Callable[[Any], Any]) -> None:
+        self._failures.delivering(self._inputs[input].label, first, chunks)
+        self._begin(services, input, first, origin_ns)
         try:
-            keys = self._keys = list(map(key_of, records))
+            if records:
+                self._merge.active(input)
+                self._feed_root(self._inputs[input], records)
+            if mark is not None:
+                self._told(self._merge.told(input, mark))
+            return self._end()
+        finally:
+            self._active.end()
+
+    def ended(self, input: int, services: Services) -> list[Output]:
+        self._failures.elsewhere("as an input ended")
+        self._begin(services)
+        try:
+            merged = self._merge.ended(input)
+            if merged != END_NS:
+                for branch in self._marking:
+                    branch.stage.ended(input)
+                    self._given(branch, [])
+            self._told(merged)
+            return self._end()
+        finally:
+            self._active.end()
+
+    def _told(self, merged: int | None) -> None:
+        """What the inputs say together about event time."""
+        if merged is not None:
+            self._advance(self._root, merged)
+
+    def _feed_root(self, channel: Input, records: Any) -> None:
+        stage, key_of = self._root.stage, channel.key_of
+        keys: list[Any] | None = None
+        if key_of is None or isinstance(records, Vectors):
+            records = listed(records)
+        else:
+            records = records if stage.takes_rows else listed(records)
+            keys = self._tracing.keys = self._keys_of(key_of, records)
+        self._active.operator = stage.name
+        made = stage.run_side(channel.side, records, keys) if stage.sides else stage.run(records, keys)
+        self._given(self._root, made)
+
+    def _keys_of(self, key_of: Callable[[Any], Any], records: Any) -> list[Any]:
+        active = self._active
+        active.operator, active.keying = self._root.stage.name, True
+        try:
+            keys = list(map(key_of, records))
             if len(keys) != len(records):
                 raise Ended("the function given to key_by raised StopIteration")
         except CausalError:
             raise
         except Exception as problem:
             self._failures.stop(self._root.stage.name, listed(records), problem)
-        self._spread(self._root, self._root.stage.run(records, keys))
+        active.keying = False
+        return keys
 
     def next_timer_ns(self) -> int | None:
         earliest = None
-        for stage in self._stages:
-            next_ns = stage.next_ns()
+        for branch in self._branches:
+            next_ns = None if branch.told == END_NS else branch.stage.next_ns()
             if next_ns is not None and (earliest is None or next_ns < earliest):
                 earliest = next_ns
         return earliest
@@ -149,46 +155,150 @@ class FusedChain(PlainChain):
     def fire(self, due_ns: int, services: Services) -> list[Output]:
         self._failures.elsewhere("as a timer or window fired")
         self._begin(services)
-        due = [(entry[:3], entry, branch) for branch in self._branches for entry in branch.stage.due(due_ns)]
-        due.sort(key=lambda found: found[0])
-        for _, group in groupby(due, key=lambda found: id(found[2])):
-            entries = list(group)
-            branch = entries[0][2]
-            self._spread(branch, branch.stage.fire([entry for _, entry, _ in entries]))
-        return self._end(0)
+        try:
+            waiting = [branch for branch in self._branches if branch.told != END_NS]
+            due = [(entry[:3], entry, branch) for branch in waiting for entry in branch.stage.due(due_ns)]
+            due.sort(key=lambda found: found[0])
+            for _, group in groupby(due, key=lambda found: id(found[2])):
+                entries = list(group)
+                branch = entries[0][2]
+                self._active.operator = branch.stage.name
+                self._given(branch, branch.stage.fire([entry for _, entry, _ in entries]))
+            return self._end()
+        finally:
+            self._active.end()
+
+    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
+        branch = next((branch for branch in self._asking if branch.stage.ordinal == operator), None)
+        if branch is None:
+            raise PeerViolation(f"an answer to operator {operator}, which asks nobody")
+        self._failures.elsewhere(f"as an answer to {branch.stage.name!r} came")
+        self._begin(services)
+        try:
+            self._active.operator = branch.stage.name
+            self._given(branch, branch.stage.answer(number, body))
+            if branch.told is not None:
+                self._pass(branch, branch.stage.passes(branch.told))
+            return self._end()
+        finally:
+            self._active.end()
 
     def finish(self, services: Services) -> list[Output]:
         self._failures.elsewhere("as the input ended")
         self._begin(services)
-        for branch in self._branches:
-            self._spread(branch, branch.stage.finish())
-        return self._end(0)
+        try:
+            self._advance(self._root, END_NS)
+            return self._end()
+        finally:
+            self._active.end()
 
-    def _begin(self, services: Services) -> None:
+    def _begin(self, services: Services, input: int = -1, first: int = -1, origin_ns: int = 0) -> None:
         if not self._opened:
             self.open()
+        arrival = self._arrival
+        arrival.input, arrival.first = input, first
+        arrival.mark_ns = None if input < 0 else self._merge.mark_of(input)
+        self._origin_ns = origin_ns
+        self._active.begin(services)
         for stage in self._stages:
             stage.begin(services)
 
-    def _end(self, origin_ns: int) -> list[Output]:
+    def _end(self) -> list[Output]:
         for stage in self._stages:
             stage.end()
-        outputs: list[Output] = []
+        self._active.operator = NOBODY
         for branch in self._branches:
-            for route in branch.routes:
-                for ordinal, records in route.drain():
-                    self._encode(branch, ordinal, records, origin_ns, outputs)
+            self._drain(branch)
             branch.made = []
-        self._keys = []
+        self._tracing.keys = ()
+        outputs, self._outputs = self._outputs, []
         outputs.sort(key=lambda output: output[0])
         letters = self._failures.letters
         if letters:
             invariant(self._dead_letters is not None, "dead letters have a channel")
-            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), encode_records(letters), origin_ns)))
+            body = encode_records(letters)
+            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), body, self._origin_ns)))
             letters.clear()
         return outputs
 
+    # What waits, and what there is to tell.
+
+    def asked(self) -> list[Request]:
+        return [request for branch in self._asking for request in branch.stage.asked()]
+
+    def outstanding(self) -> list[Request]:
+        return [request for branch in self._asking for request in branch.stage.outstanding()]
+
+    def waiting(self) -> bool:
+        return any(branch.stage.outstanding() for branch in self._asking)
+
+    def full(self) -> bool:
+        return any(branch.stage.full for branch in self._asking)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        return {stage.name: dict(stage.counts) for stage in self._stages if stage.counts}
+
+    def inspect(self, operator: str, key: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for stage in self._stages:
+            if stage.name == operator or stage.name.startswith(f"{operator}."):
+                found.update(stage.inspect(key))
+        return found
+
+    # Event time.
+
+    def _advance(self, branch: Branch, mark_ns: int) -> None:
+        """Tell a stage of a watermark, then those behind it; at END_NS it gives its last records as well."""
+        stage = branch.stage
+        if mark_ns == IDLE_NS:
+            if not stage.makes_marks:
+                self._pass(branch, IDLE_NS)
+            return
+        if branch.told is not None and mark_ns <= branch.told:
+            return
+        branch.told = mark_ns
+        self._active.operator = stage.name
+        self._given(branch, stage.advance(mark_ns))
+        if mark_ns == END_NS:
+            self._active.operator = stage.name
+            self._given(branch, stage.finish())
+        self._pass(branch, stage.passes(mark_ns))
+
+    def _pass(self, branch: Branch, mark_ns: int | None) -> None:
+        """A watermark leaves a stage, behind all that it has given, if it is above those before it."""
+        if mark_ns is None:
+            return
+        if mark_ns != IDLE_NS:
+            if branch.passed is not None and mark_ns <= branch.passed:
+                return
+            branch.passed = mark_ns
+        for child in branch.children:
+            self._advance(child, mark_ns)
+        for _, side in branch.sides:
+            self._advance(side, mark_ns)
+        if branch.ordinals and mark_ns != END_NS:
+            self._drain(branch)
+            chunk = watermark(mark_ns)
+            self._outputs += [(ordinal, chunk) for ordinal in branch.ordinals]
+
     # Records.
+
+    def _given(self, branch: Branch, made: Any) -> None:
+        """What a stage gave goes on: records, records put aside, and watermarks of its own."""
+        if branch.plain:
+            self._spread(branch, made)
+            return
+        stage = branch.stage
+        if stage.aside:
+            aside, stage.aside = stage.aside, {}
+            for tag, side in branch.sides:
+                self._spread(side, aside.get(tag))
+        if not stage.makes_marks:
+            self._spread(branch, made)
+            return
+        for records, mark in stage.pieces():
+            self._spread(branch, records)
+            self._pass(branch, mark)
 
     def _spread(self, branch: Branch, records: Any) -> None:
         """Hand what a stage gave to its routes and to the stages fused behind it."""
@@ -197,34 +307,30 @@ class FusedChain(PlainChain):
         if branch.children or not branch.leaves_straight:
             records = listed(records)
         branch.made = records
+        active = self._active
+        active.operator, active.keying = branch.stage.name, True
         for route in branch.routes:
-            route.add(records, partial(self._unroutable, branch, route.target))
+            route.add(records, partial(self._tracing.unroutable, branch, route.target))
+        active.keying = False
         readers = len(branch.routes) + len(branch.children)
         for child in branch.children:
             readers -= 1
             # A stream that is used more than once: no branch sees what another does to its records.
             last = readers == 0 and not branch.routes
             given = records if last or isinstance(records, Vectors) else list(map(own, records))
-            self._spread(child, child.stage.run(given, None))
+            active.operator = child.stage.name
+            self._given(child, child.stage.run(given, None))
 
-    def _unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
-        came_from, _ = self._came_from(branch, index)
-        self._failures.failed(f"key_by before {target}", key, came_from, branch.made[index], problem)
+    def _drain(self, branch: Branch) -> None:
+        """Encode what waits in the routes of a branch."""
+        for route in branch.routes:
+            for ordinal, records in route.drain():
+                self._encode(branch, ordinal, records)
 
-    def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
-        """(index among the delivered records, key) of what led to the stage's output `index`, where it is known."""
-        if index is None or not self._failures.delivers:
-            return None, NO_KEY
-        if not branch.stage.traces:
-            return None, NO_KEY
-        source = branch.stage.source_of(index)
-        came_from = branch.stage.root_index(source)
-        return came_from, self._keys[came_from] if self._keys and came_from is not None else NO_KEY
-
-    def _encode(self, branch: Branch, ordinal: int, records: Records, origin_ns: int, outputs: list[Output]) -> None:
+    def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
         """One chunk of these records; those that cannot travel fail one by one."""
         if isinstance(records, Vectors):
-            outputs.append((ordinal, Chunk(RECORDS, len(records), records.encode(), origin_ns)))
+            self._outputs.append((ordinal, Chunk(RECORDS, len(records), records.encode(), self._origin_ns)))
             return
         try:
             body = encode_records(records)
@@ -233,88 +339,16 @@ class FusedChain(PlainChain):
         if not body or len(body) > self._record_bytes_max:
             branch.made = listed(branch.made)
             places = iter(enumerate(branch.made))  # records are there in the same order, with others between them
-            records = [record for record in listed(records) if self._travels(branch, record, places)]
+            records = [record for record in listed(records) if self._tracing.travels(branch, record, places)]
             if not records:
                 return
             body = encode_records(records)
-        outputs.append((ordinal, Chunk(RECORDS, len(records), body, origin_ns)))
-
-    def _travels(self, branch: Branch, record: Any, places: Iterator[tuple[int, Any]]) -> bool:
-        index = next((index for index, made in places if made is record), None)
-        try:
-            size = len(encode(record))
-            if size <= self._record_bytes_max:
-                return True
-            raise ValueError(
-                f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
-            )
-        except (NotCarried, ValueError) as problem:
-            came_from, key = self._came_from(branch, index)
-            self._failures.failed(branch.stage.name, key, came_from, record, problem)
-        return False
-
-    def _watermarks(self, input: int, mark: int) -> list[Output]:
-        """A watermark on each output when the minimum over the inputs has risen."""
-        self._marks[input] = max(mark, self._marks[input] or mark)
-        reached = [known for known in self._marks if known is not None]
-        lowest = min(reached)
-        if len(reached) < len(self._marks) or (self._marked is not None and lowest <= self._marked):
-            return []
-        self._marked = lowest
-        return [(ordinal, watermark(lowest)) for ordinal in self._outputs]
+        self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._origin_ns)))
 
     # Snapshots.
 
     def snapshot(self, full: bool) -> ChainSnapshot:
-        stages: dict[str, Any] = {}
-        jobs: list[FragmentJob] = []
-        for stage in self._stages:
-            stages[stage.name], frozen = stage.freeze(full)
-            jobs += frozen
-        header = {
-            "stages": {name: told for name, told in stages.items() if told},
-            "numbers": self._numbers.next,
-            "turns": [route.turn for route in self._turns],
-            "marks": self._marks,
-            "marked": self._marked,
-        }
-        return ChainSnapshot(full, header, jobs)
+        return self._state.snapshot(full)
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        loaders = {name: load for stage in self._stages for name, load in stage.loaders().items()}
-        for part in parts:
-            header, tables = read_part(part)
-            if header is not None:
-                self._restore_header(header)
-            for name, fragments in tables.items():
-                if name not in loaders:
-                    known = ", ".join(loaders) or "none"
-                    raise PipelineError(
-                        f"the checkpoint holds state {name!r}, which this pipeline has not (it has {known}); "
-                        "resume with the pipeline that wrote it, or begin a new job"
-                    )
-                for fragment in fragments:
-                    loaders[name](fragment)
-        for stage in self._stages:
-            stage.restored()
-
-    def _restore_header(self, header: dict[str, Any]) -> None:
-        turns, marks = header["turns"], header["marks"]
-        if len(turns) != len(self._turns) or len(marks) != len(self._inputs):
-            raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
-        for stage in self._stages:
-            stage.load_header(header["stages"].get(stage.name, {}), header["full"])
-        for route, turn in zip(self._turns, turns, strict=True):
-            route.turn = turn
-        self._numbers.next = header["numbers"]
-        self._marks, self._marked = list(marks), header["marked"]
-
-
-def _descend(branch: Branch) -> Iterable[Branch]:
-    """The branch and all below it, each before its children, in the order of the stages' ordinals."""
-    found = [branch]
-    place = 0
-    while place < len(found):
-        found += found[place].children
-        place += 1
-    return sorted(found, key=lambda branch: branch.stage.ordinal)
+        self._state.restore(parts)

@@ -7,52 +7,38 @@ task, used for every record in turn: it is valid only during the call that it wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import Any, Protocol
 from uuid import UUID
 
 from causal.errors import CausalError, invariant
 from causal.ports import Services
-from causal.values import NotCarried, decode, encode
+from operators.calls import CLOSED, CallFailed, Calls
+from operators.eventtime.times import LATEST_S
 from operators.timers import Timers
 
-_LATEST_S = 9_000_000_000.0  # the year 2255: nanoseconds stay within 63 bits
+__all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
 
 
-class CallFailed(Exception):
-    """The function given to `ctx.call` raised, in this execution or in the one that is replayed.
+class Surroundings(Protocol):
+    """What the stage that an operator runs in knows of time, and of who reads its side outputs."""
 
-    Attributes:
-        kind: name of the exception's type.
-        reason: its message.
-    """
+    def event_time_ns(self) -> int | None:
+        """Of the record, or the event-time timer, that is being worked on."""
+        ...
 
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(kind, reason)
-        self.kind = kind
-        self.reason = reason
+    def watermark_ns(self) -> int | None:
+        """The last watermark that the operator was told."""
+        ...
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.reason}"
-
-
-class _Closed:
-    """Stands for the services when there is no event to record an answer in."""
-
-    def __init__(self, when: str) -> None:
-        self._when = when
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError(f"ctx cannot be asked {self._when}; do it in process or on_timer")
+    def put_aside(self, tag: str, record: Any) -> None:
+        """Give a record to a side output."""
+        ...
 
 
-CLOSED = cast(Services, _Closed("outside of process, on_timer and finish"))
-_IN_CALL = cast(Services, _Closed("inside a function given to ctx.call"))
-
-
-class Context:
+class Context(Calls):
     """What `process(record, ctx)` is given.
 
     Attributes:
@@ -63,20 +49,29 @@ class Context:
 
     __slots__ = (
         "key", "state", "task",
-        "_operator", "_states", "_timers", "_services", "_drawn_epoch", "_random", "_uuids", "_fault", "_logs",
+        "_operator", "_states", "_timers", "_event_timers", "_around", "_drawn_epoch", "_random", "_uuids", "_logs",
     )  # fmt: skip
 
-    def __init__(self, operator: str, task: str, states: dict[Any, dict[Any, Any]], timers: Timers) -> None:
+    def __init__(
+        self,
+        operator: str,
+        task: str,
+        states: dict[Any, dict[Any, Any]],
+        timers: Timers,
+        event_timers: Timers,
+        around: Surroundings,
+    ) -> None:
+        super().__init__()
         self.key: Any = None
         self.state: dict[Any, Any] = {}
         self.task = task
         self._operator = operator
         self._states = states
         self._timers = timers
-        self._services: Services = CLOSED
+        self._event_timers = event_timers
+        self._around = around
         self._drawn_epoch: int | None = None
         self._random = self._uuids = Random(0)
-        self._fault: CausalError | None = None
         muted = logging.Logger("muted")
         muted.disabled = True
         self._logs = (logging.getLogger(f"operators.{operator}"), muted)
@@ -149,65 +144,53 @@ class Context:
         told = b"%b %b %b" % (seed, purpose, f"{self._operator} {self.task}".encode())
         return Random(int.from_bytes(blake2b(told, digest_size=32).digest(), "big"))
 
-    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """`fn(*args)`, run at most once per live execution; a replay gets the same answer without running it.
+    def event_time(self) -> float | None:
+        """Seconds: the event time of the current record, or of the event-time timer that fires; None without one."""
+        return _seconds(self._around.event_time_ns())
 
-        Raises:
-            CallFailed: `fn` raised, or its answer cannot be carried; the same in a replay.
-        """
-        services = self._services
+    def watermark(self) -> float | None:
+        """Seconds: no record with a smaller event time will come; None before the first watermark."""
+        return _seconds(self._around.watermark_ns())
 
-        def ask() -> bytes:
-            self._services = _IN_CALL
-            try:
-                return encode([True, fn(*args)])
-            except NotCarried as problem:
-                return encode([False, "NotCarried", f"the answer of ctx.call: {problem}"])
-            except CausalError:
-                raise
-            except Exception as problem:
-                return encode([False, type(problem).__name__, str(problem)])
-            finally:
-                self._services = services
+    def aside(self, tag: str, record: Any) -> None:
+        """Give a record to the side output `tag`, which `.side(tag)` reads; nobody gets it when none does."""
+        self._around.put_aside(tag, record)
 
-        try:
-            answer = decode(services.call(ask))
-        except CausalError as fault:
-            self._fault = fault
-            raise
-        if not answer[0]:
-            raise CallFailed(answer[1], answer[2])
-        return answer[1]
-
-    def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """The bytes of `ask()`, recorded under a kind that the pipeline registered; a replay does not run it."""
-        try:
-            return self._services.user(kind, ask)
-        except CausalError as fault:
-            self._fault = fault
-            raise
-
-    def set_timer(self, at_s: float, name: str = "") -> None:
+    def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
         """Have `on_timer(name, ctx)` called for the current key at `at_s` (seconds, as `now()` counts) or soon after.
 
-        Setting it again moves it.  A time that has passed fires after the current event.
+        Setting it again moves it.  A time that has passed fires after the current event.  With `clock="event"` it
+        is called when the watermark reaches `at_s`, at the latest when the input ends; timers of the two clocks do
+        not know of one another.
 
         Raises:
             TypeError: the operator has no `on_timer`, or the arguments have other types.
-            ValueError: `at_s` is no time.
+            ValueError: `at_s` is no time, or there is no such clock.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
-        if not -_LATEST_S < at_s < _LATEST_S:
+        if not -LATEST_S < at_s < LATEST_S:
             raise ValueError(f"a timer at {at_s!r} s: give seconds since 1970, as ctx.now() does")
-        self._timers.set(self.key, name, round(at_s * 1e9))
+        if clock == "event":
+            self._event_timers.set(self.key, name, round(at_s * 1e6) * 1000)
+        else:
+            self._timers_of(clock).set(self.key, name, round(at_s * 1e9))
 
-    def clear_timer(self, name: str = "") -> None:
-        """Forget the current key's timer `name`; nothing happens when there is none."""
-        self._timers.clear(self.key, name)
+    def clear_timer(self, name: str = "", clock: str = "processing") -> None:
+        """Forget the current key's timer `name` of that clock; nothing happens when there is none."""
+        self._timers_of(clock).clear(self.key, name)
+
+    def _timers_of(self, clock: str) -> Timers:
+        if clock not in ("processing", "event"):
+            raise ValueError(f'a timer by the clock {clock!r}; give "processing" or "event"')
+        return self._event_timers if clock == "event" else self._timers
 
     def states(self, keys: Sequence[Any]) -> list[dict[Any, Any]]:
         """The states of `keys`, for `process_batch(records, keys, ctx)`; only keys that it was given."""
         invariant(self._services is not CLOSED, "states are asked for during an event", operator=self._operator)
         states = self._states
         return [states[key] for key in keys]
+
+
+def _seconds(at_ns: int | None) -> float | None:
+    return None if at_ns is None or not abs(at_ns) < LATEST_S * 1e9 else at_ns / 1e9

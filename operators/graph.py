@@ -94,6 +94,12 @@ class Node:
         return any(edge.key_of is not None for edge in self.edges)
 
 
+def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
+    """Where the event time is in all that an operator reads; None where that is not one function."""
+    told = {edge.time_of for edge in node.edges}
+    return node.edges[0].time_of if len(told) == 1 else None
+
+
 def caller() -> str:
     """file:line of the nearest frame outside of this package."""
     frame = sys._getframe(1)

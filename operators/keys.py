@@ -6,11 +6,14 @@ group.  Different keys may share bytes here: that costs balance, never correctne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
+
+from causal.values import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,3 +64,15 @@ def key_group(key: Any, key_groups: int) -> int:
 def task_of_group(group: int, parallelism: int, key_groups: int) -> int:
     """The index, among `parallelism` tasks, of the task that owns `group`: neighbouring groups share a task."""
     return group * parallelism // key_groups
+
+
+def ordered(keys: Iterable[Any]) -> list[Any]:
+    """The keys in key order: by value where all are str, or all int, otherwise by how they are encoded.
+
+    A function of what the keys are, never of the order in which they come (D10).
+    """
+    listed = list(keys)
+    kinds = list(map(type, listed))
+    if kinds.count(str) == len(kinds) or kinds.count(int) == len(kinds):
+        return sorted(listed)
+    return sorted(listed, key=encode)

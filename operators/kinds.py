@@ -6,10 +6,11 @@ import copy
 
 from causal.errors import invariant
 from operators import binding
-from operators.graph import Node
+from operators.accumulating import CountStage, ReduceStage
+from operators.graph import Node, time_of_inputs
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
-from operators.stages import CountStage, FilterStage, FlatMapStage, MapStage, ReduceStage, Stage
+from operators.stages import FilterStage, FlatMapStage, MapStage, Stage
 from operators.windows import WindowStage
 
 
@@ -58,9 +59,17 @@ def _to_vectors(node: Node, scope: Scope) -> Stage:
 
 def _process(node: Node, scope: Scope) -> Stage:
     # Each task has an operator of its own, as if it were alone in its process.
-    operator, groups = copy.copy(node.subject), scope.config.key_groups
     return ProcessStage(
-        node.name, scope.ordinal, scope.failures, operator, scope.task, node.keyed, groups, scope.numbers
+        node.name,
+        scope.ordinal,
+        scope.failures,
+        copy.copy(node.subject),
+        scope.task,
+        node.keyed,
+        scope.config.key_groups,
+        scope.numbers,
+        time_of_inputs(node),
+        scope.tags,
     )
 
 

@@ -12,11 +12,12 @@ from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore
 from causal.topology import Channel, Task, Topology
 from operators.arrival import Arrival
+from operators.branch import Branch, Input, Numbers, SideStage
 from operators.capture.scope import Active
-from operators.chain import Branch, FusedChain, Input, Numbers
+from operators.chain import FusedChain
 from operators.failures import Failures
 from operators.fusion import Group, fuse
-from operators.graph import DEAD_LETTERS, ByColumn, Edge
+from operators.graph import DEAD_LETTERS, ByColumn, Edge, Node
 from operators.kinds import KINDS
 from operators.pipeline import Pipeline
 from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, TurnRoute
@@ -131,31 +132,38 @@ class Plan:
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit)
         numbers, arrival, name = Numbers(), Arrival(), self.topology.tasks[task].name
-        capture = Active(name)
+        active = Active(name)
         branches: dict[int, Branch] = {}
         for ordinal, node in enumerate(group.nodes):
-            scope = Scope(ordinal, failures, name, numbers, self._config, arrival, capture)
+            scope = Scope(ordinal, failures, name, numbers, self._config, arrival, active, self._tags(node))
             stage = KINDS[node.kind].stage(node, scope)
             branch = branches[node.ordinal] = Branch(stage)
             if ordinal:
-                parent = branches[node.edges[0].source.ordinal]
+                parent = _reader(branches, node.edges[0], group, failures)
                 parent.children.append(branch)
                 stage.parent, parent.stage.traced = parent.stage, True
+        ordinals = self._ordinals[task]
         for link in self._links:
             if link.source is group:
-                branch = branches[link.edge.source.ordinal]
+                branch = _reader(branches, link.edge, group, failures)
                 branch.stage.traced = True
                 branch.routes.append(self._route(link, task))
-        ordinals = self._ordinals[task]
+                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
         return FusedChain(
             branches[group.root.ordinal],
             inputs,
-            [ordinal for channel, ordinal in ordinals.items() if letters is None or channel != letters.id],
             failures,
             numbers,
             limit,
+            arrival,
+            active,
             None if letters is None else ordinals[letters.id],
         )
+
+    def _tags(self, node: Node) -> frozenset[str]:
+        """Side outputs of an operator that somebody reads."""
+        edges = [edge for group in self._groups for reader in group.nodes for edge in reader.edges]
+        return frozenset(edge.tag for edge in edges if edge.source is node and edge.tag)
 
     def _route(self, link: Link, task: int) -> Route:
         ordinals = [self._ordinals[task][channel.id] for channel in link.channels if channel.source == task]
@@ -180,7 +188,7 @@ class Plan:
         label = f"the channel from {self.topology.tasks[channel.source].name}"
         for link in self._links:
             if channel in link.channels:
-                return Input(label, link.edge.key_of)
+                return Input(label, link.edge.key_of, link.edge.side)
         return Input(label)
 
     def _label(self, channel: Channel) -> str:
@@ -250,6 +258,19 @@ class Plan:
             for channel in self.topology.outputs(task.index)
         ]
         return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+
+
+def _reader(branches: dict[int, Branch], edge: Edge, group: Group, failures: Failures) -> Branch:
+    """What the reader of an edge is attached to: the branch of its source, or that of a side output."""
+    branch = branches[edge.source.ordinal]
+    if not edge.tag:
+        return branch
+    side = branch.side(edge.tag)
+    if side is None:
+        ordinal = len(group.nodes) + sum(len(each.sides) for each in branches.values())
+        side = Branch(SideStage(f"{edge.source.name}.{edge.tag}", ordinal, failures))
+        branch.sides.append((edge.tag, side))
+    return side
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

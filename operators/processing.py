@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from gc import is_tracked
 from inspect import isgeneratorfunction
@@ -11,13 +11,15 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from causal.errors import CausalError
+from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.values import NotCarried, encode
 from operators.binding import Binding
 from operators.context import Context
-from operators.declared import NoKey
-from operators.failures import NO_KEY, Failures
+from operators.declared import Clock, NoKey
+from operators.eventtime.merge import END_NS
+from operators.eventtime.times import ns_of
+from operators.failures import NO_KEY, Failures, shown
 from operators.operator import Operator
 from operators.ownership import SCALARS, own
 from operators.stages import Due, Stage, check_records
@@ -27,6 +29,8 @@ from operators.timers import Timers
 _IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
 _TICK = -1
 """Marks what is due as the beginning of a tick, not a timer; it comes before timers of the same time."""
+_ROUNDS_MAX = 10_000
+"""How often event-time timers may set one another before the job stops."""
 _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
@@ -43,11 +47,15 @@ class ProcessStage(Stage):
         keyed: bool,
         key_groups: int,
         sequence: Callable[[], int],
+        time_of: Callable[[Any], Any] | None = None,
+        tags: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
             operator: this task's own instance.
             sequence: numbers timers in the order in which the chain's operators set them.
+            time_of: where the event time is in the records; None where it is not known.
+            tags: side outputs that somebody reads.
         """
         super().__init__(name, ordinal, failures)
         self._operator = operator
@@ -57,9 +65,16 @@ class ProcessStage(Stage):
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
-        timers = Table(f"{name}:timers", name, key_groups, {})
-        self._timers = Timers(timers, sequence, refusal)
-        self._ctx = Context(name, task, self._states, self._timers)
+        self._timers = Timers(Table(f"{name}:timers", name, key_groups, {}), sequence, refusal)
+        self._event_timers = Timers(Table(f"{name}:event-timers", name, key_groups, {}), sequence, refusal)
+        self._ctx = Context(name, task, self._states, self._timers, self._event_timers, self)
+        self._time_of = time_of
+        self._tags = tags
+        self._records: Sequence[Any] = ()
+        self._rows: Iterator[Any] = iter(())
+        self._timer_ns: int | None = None
+        """Of the event-time timer that fires."""
+        self._mark_ns: int | None = None
         self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns)
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)
@@ -74,7 +89,7 @@ class ProcessStage(Stage):
             return self._run_batch(records, keys)
         out: list[Any] = []
         marks: list[int] | None = [] if self.traced else None
-        rows = iter(records)
+        self._records, self._rows = records, rows = records, iter(records)
         pairs = zip(repeat(None) if keys is None else keys, rows)
         loop = self._generator_loop if self._generates else self._loop
         while True:
@@ -89,6 +104,7 @@ class ProcessStage(Stage):
                 index = len(records) - length_hint(rows) - 1
                 self.failed(index, records[index], problem, self._shown_key())
         self._marks = marks or []
+        self._records = ()
         return out
 
     def _generator_loop(self, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None) -> None:
@@ -157,6 +173,22 @@ class ProcessStage(Stage):
     def _shown_key(self) -> Any:
         return self._ctx.key if self._keyed else NO_KEY
 
+    # What the context asks.
+
+    def event_time_ns(self) -> int | None:
+        if self._timer_ns is not None:
+            return self._timer_ns
+        if self._time_of is None or not self._records:
+            return None
+        return ns_of(self._time_of(self._records[len(self._records) - length_hint(self._rows) - 1]))
+
+    def watermark_ns(self) -> int | None:
+        return self._mark_ns
+
+    def put_aside(self, tag: str, record: Any) -> None:
+        if tag in self._tags:
+            self.aside.setdefault(tag, []).append(own(record))
+
     # Events.
 
     def open(self) -> None:
@@ -192,7 +224,7 @@ class ProcessStage(Stage):
         out: list[Any] = []
         for at_ns, what, sequence, told in entries:
             if what == _TICK:
-                self._declared.advance("processing", told)
+                self._expire("processing", told)
                 continue
             key, name = told
             if self._timers.take(key, name, sequence):
@@ -200,6 +232,34 @@ class ProcessStage(Stage):
                 record = {"timer": name, "at_s": at_ns / 1e9}
                 self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
         return out
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """Fire the event-time timers that are due, and those that they set and that are due as well."""
+        self._mark_ns = mark_ns
+        if mark_ns != END_NS:
+            self._expire("event", mark_ns)
+        out: list[Any] = []
+        for _ in range(_ROUNDS_MAX):
+            due = self._event_timers.due(mark_ns)
+            if not due:
+                return out
+            for at_ns, sequence, key, name in due:
+                if self._event_timers.take(key, name, sequence):
+                    self._table.touch((key,))
+                    self._timer_ns = at_ns
+                    record = {"timer": name, "at_s": at_ns / 1e9, "clock": "event"}
+                    self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
+            self._timer_ns = None
+        key = due[0][2]
+        raise OperatorFailed(
+            f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time timers set one "
+            f"another for ever: {_ROUNDS_MAX} times without the watermark moving; set them beyond ctx.watermark()"
+        )
+
+    def _expire(self, clock: Clock, now_ns: int) -> None:
+        before = self._declared.expired
+        self._declared.advance(clock, now_ns)
+        self.count("expired", self._declared.expired - before)
 
     def finish(self) -> list[Any]:
         out: list[Any] = []
@@ -235,12 +295,14 @@ class ProcessStage(Stage):
     # Snapshots.
 
     def tables(self) -> list[Table]:
-        return [self._table, self._timers.table, *self._declared.tables]
+        return [self._table, self._timers.table, self._event_timers.table, *self._declared.tables]
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         header, jobs = super().freeze(full)
         if len(self._declared):
             header["states"] = self._declared.header()
+        if self._mark_ns is not None:
+            header["mark"] = self._mark_ns
         return header, jobs
 
     def inspect(self, key: Any) -> dict[str, Any]:
@@ -253,9 +315,14 @@ class ProcessStage(Stage):
         timers = self._timers.table.values.get(key)
         if timers:
             told["timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
+        timers = self._event_timers.table.values.get(key)
+        if timers:
+            told["event-timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
         return told
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._declared.load_header(header.get("states", {}))
+        self._mark_ns = header.get("mark")
         self._timers.restored()
+        self._event_timers.restored()

@@ -10,7 +10,7 @@ from causal.errors import CausalError
 from causal.ports import Output, PlainChain, Services
 from causal.rows import Rows, listed
 from causal.vectors import Vectors
-from operators.chain import Input
+from operators.branch import Input
 from operators.delivery import unite
 from operators.failures import NO_KEY, Failures
 from operators.sinks.base import Sink

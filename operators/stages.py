@@ -12,12 +12,9 @@ from itertools import compress
 from operator import length_hint, truth
 from typing import Any
 
-from causal.errors import CausalError
-from causal.ports import Services
-from causal.rows import Rows
-from causal.values import decode, encode
+from causal.errors import CausalError, PipelineError
+from causal.ports import Request, Services
 from operators.failures import NO_KEY, Failures
-from operators.ownership import SCALARS, own
 from operators.state import FragmentJob, Table
 
 _NOT_RECORDS = (str, bytes, dict)
@@ -78,10 +75,18 @@ class Stage:
         traced: whether a fused stage follows, so that `source_of` may be asked.
         traces: whether `source_of` can tell; false where whole batches are worked on.
         takes_rows: whether `run` may be given `Rows` for a list, when it is given keys.
+        sides: whether it tells its inputs apart: `run_side` is called instead of `run`.
+        makes_marks: whether it makes watermarks of its own: `pieces` is asked for what it gives.
+        asks: whether it asks the outside world.
+        counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
+        aside: tag -> records for that side output; the chain takes them away.
     """
 
     traces = True
     takes_rows = False
+    sides = False
+    makes_marks = False
+    asks = False
 
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
         self.name = name
@@ -89,10 +94,16 @@ class Stage:
         self.failures = failures
         self.parent: Stage | None = None
         self.traced = False
+        self.counts: dict[str, int] = {}
+        self.aside: dict[str, list[Any]] = {}
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         """What the operator makes of a batch: a list or `Rows`.  `keys` are the records', None without key_by."""
         return records
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> Any:
+        """The same where the operator tells its inputs apart."""
+        return self.run(records, keys)
 
     def source_of(self, index: int) -> int:
         """Index of the input record that output `index` of the last `run` came from."""
@@ -113,6 +124,11 @@ class Stage:
     def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:
         """User code raised on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
+
+    def count(self, reason: str, more: int) -> None:
+        """Tell of `more` elements that were dropped, held back or revised."""
+        if more:
+            self.counts[reason] = self.counts.get(reason, 0) + more
 
     # What stages with time or state have more.
 
@@ -137,9 +153,65 @@ class Stage:
         """Fire entries that `due` gave, in their order; returns records."""
         return []
 
-    def finish(self) -> list[Any]:
-        """The input has ended; returns the last records."""
+    def advance(self, mark_ns: int) -> Any:
+        """The watermark has risen, at the end of the input to END_NS; returns the records that this brings."""
         return []
+
+    def passes(self, mark_ns: int) -> int | None:
+        """The watermark to pass on when the stage has been told `mark_ns`: lower where it still owes older records."""
+        return mark_ns
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        """What was made since it was last asked, in order: records, and the watermark behind them.
+
+        Only asked of a stage that makes watermarks; END_NS is not among them.
+        """
+        return []
+
+    def ended(self, input: int) -> None:
+        """One input channel has ended, others go on.  Only told to a stage that makes watermarks."""
+
+    def finish(self) -> list[Any]:
+        """The input has ended, and the stage was told END_NS; returns the last records."""
+        return []
+
+    # The outside world, of a stage that asks it.
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for answers that no more records are to come."""
+        return False
+
+    def asked(self) -> list[Request]:
+        """Requests that are new since the last call."""
+        return []
+
+    def outstanding(self) -> list[Request]:
+        """All requests without an answer, in the order of asking."""
+        return []
+
+    def answer(self, number: int, body: bytes) -> Any:
+        """The answer to request `number`; returns the records that this brings."""
+        return []
+
+    # State.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """What it keeps for a key, by table."""
+        found = {table.name: table.inspect(key) for table in self.tables()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """One header out of those of all its tasks, for another parallelism.
+
+        Raises:
+            PipelineError: they differ, so it keeps something per task.
+        """
+        if any(header != headers[0] for header in headers):
+            raise PipelineError(
+                f"operator {self.name!r} keeps state per task; its parallelism cannot change; add key_by before it"
+            )
+        return headers[0] if headers else {}
 
     def tables(self) -> list[Table]:
         """Its keyed tables, in a fixed order."""
@@ -238,84 +310,3 @@ class FlatMapStage(Stage):
 
     def source_of(self, index: int) -> int:
         return bisect_right(self._marks, index)
-
-
-class CountStage(Stage):
-    """`count(name)`: emits `(key, n)`, n being how many records of the key have come."""
-
-    takes_rows = True
-
-    def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
-        super().__init__(name, ordinal, failures)
-        self._table = Table(name, name, key_groups, {}, drop_empty=False)
-
-    def run(self, records: Any, keys: list[Any] | None) -> Any:
-        keys = keys or []
-        self._table.touch(keys)
-        counts: dict[Any, int] = self._table.values
-        get, numbers = counts.get, list[int]()
-        append = numbers.append
-        for key in keys:
-            counts[key] = count = get(key, 0) + 1
-            append(count)
-        return Rows([keys, numbers])
-
-    def tables(self) -> list[Table]:
-        return [self._table]
-
-
-NO_INITIAL: Any = object()
-
-
-class ReduceStage(Stage):
-    """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
-
-    The state of a key begins as a copy of `initial`, or as what `initial()` gives when it can be called;
-    without `initial` the first record of a key is its first state, and is emitted as it is.
-    """
-
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any, Any], Any], initial: Any, key_groups: int
-    ) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
-        self._table = Table(name, name, key_groups, {}, drop_empty=False)
-        self._lost: list[int] = []
-        self._begin_with: Callable[[Any], Any]
-        if initial is NO_INITIAL:
-            self._begin_with = own
-        elif callable(initial):
-            self._begin_with = lambda record: fn(initial(), record)
-        else:
-            body = encode(initial)
-            self._begin_with = lambda record: fn(decode(body), record)
-
-    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        keys = keys or []
-        self._table.touch(keys)
-        state, fn, begin_with = self._table.values, self._fn, self._begin_with
-        totals, lost = list[Any](), list[int]()
-        append = totals.append
-        rows = iter(records)
-        pairs = zip(keys, rows, strict=True)
-        while len(totals) + len(lost) < len(records):
-            try:
-                for key, record in pairs:
-                    state[key] = total = fn(state[key], record) if key in state else begin_with(record)
-                    append(total if type(total) in SCALARS else own(total))
-            except CausalError:
-                raise
-            except Exception as problem:
-                index = len(records) - length_hint(rows) - 1
-                lost.append(index)
-                self.failed(index, records[index], problem, keys[index])
-        self._lost = lost
-        return Rows([without(keys, lost) if lost else keys, totals])
-
-    def source_of(self, index: int) -> int:
-        for lost in self._lost:
-            index += lost <= index
-        return index
-
-    def tables(self) -> list[Table]:
-        return [self._table]

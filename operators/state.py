@@ -14,7 +14,7 @@ from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
 from causal.values import NotCarried, decode, encode
 from operators.keys import key_group
 
-_FORMAT = 1
+_FORMAT = 2
 _HEADER = -1
 _ABSENT = object()
 
@@ -47,7 +47,8 @@ class FragmentJob(Protocol):
 class Table:
     """One operator's values by key.
 
-    `touch` must come before every change.  With `drop_empty`, an empty value is the same as none.
+    `touch` must come before every change.  With `drop_empty`, an empty value is the same as none.  `group_of` gives
+    what of a key decides its key group, where that is not the whole.
     """
 
     __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "_job")
@@ -97,6 +98,10 @@ class Table:
     def clear(self) -> None:
         self.values.clear()
         self.dirty.clear()
+
+    def inspect(self, key: Any) -> Any:
+        """What is kept for a key, as it can be shown; None when nothing is."""
+        return self.values.get(key)
 
     def load(self, fragment: bytes) -> None:
         """Take over what a job encoded."""

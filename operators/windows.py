@@ -23,7 +23,7 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.values import NotCarried, decode, encode
-from operators.context import CLOSED
+from operators.calls import CLOSED
 from operators.failures import NO_KEY, Failures, shown
 from operators.keys import key_group
 from operators.ownership import own

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from causal.errors import PipelineError
 from causal.values import NotCarried, encode
 from operators import graph
+from operators.accumulating import NO_INITIAL
 from operators.graph import ByColumn
 from operators.operator import Operator
-from operators.stages import NO_INITIAL
 from operators.streams.base import StreamBase, T, kind_of
 
 if TYPE_CHECKING:

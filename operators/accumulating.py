@@ -1,0 +1,96 @@
+"""`count` and `reduce`: one value per key, and for each record the value so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import length_hint
+from typing import Any
+
+from causal.errors import CausalError
+from causal.rows import Rows
+from causal.values import decode, encode
+from operators.failures import Failures
+from operators.ownership import SCALARS, own
+from operators.stages import Stage, without
+from operators.state import Table
+
+
+class CountStage(Stage):
+    """`count(name)`: emits `(key, n)`, n being how many records of the key have come."""
+
+    takes_rows = True
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
+        super().__init__(name, ordinal, failures)
+        self._table = Table(name, name, key_groups, {}, drop_empty=False)
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        keys = keys or []
+        self._table.touch(keys)
+        counts: dict[Any, int] = self._table.values
+        get, numbers = counts.get, list[int]()
+        append = numbers.append
+        for key in keys:
+            counts[key] = count = get(key, 0) + 1
+            append(count)
+        return Rows([keys, numbers])
+
+    def tables(self) -> list[Table]:
+        return [self._table]
+
+
+NO_INITIAL: Any = object()
+
+
+class ReduceStage(Stage):
+    """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
+
+    The state of a key begins as a copy of `initial`, or as what `initial()` gives when it can be called;
+    without `initial` the first record of a key is its first state, and is emitted as it is.
+    """
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any, Any], Any], initial: Any, key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._table = Table(name, name, key_groups, {}, drop_empty=False)
+        self._lost: list[int] = []
+        self._begin_with: Callable[[Any], Any]
+        if initial is NO_INITIAL:
+            self._begin_with = own
+        elif callable(initial):
+            self._begin_with = lambda record: fn(initial(), record)
+        else:
+            body = encode(initial)
+            self._begin_with = lambda record: fn(decode(body), record)
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        keys = keys or []
+        self._table.touch(keys)
+        state, fn, begin_with = self._table.values, self._fn, self._begin_with
+        totals, lost = list[Any](), list[int]()
+        append = totals.append
+        rows = iter(records)
+        pairs = zip(keys, rows, strict=True)
+        while len(totals) + len(lost) < len(records):
+            try:
+                for key, record in pairs:
+                    state[key] = total = fn(state[key], record) if key in state else begin_with(record)
+                    append(total if type(total) in SCALARS else own(total))
+            except CausalError:
+                raise
+            except Exception as problem:
+                index = len(records) - length_hint(rows) - 1
+                lost.append(index)
+                self.failed(index, records[index], problem, keys[index])
+        self._lost = lost
+        return Rows([without(keys, lost) if lost else keys, totals])
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+    def tables(self) -> list[Table]:
+        return [self._table]

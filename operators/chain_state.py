@@ -1,0 +1,79 @@
+"""What a chain is besides its stages, in its snapshots: turns, watermarks, counts, the numbers it has handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.branch import Branch, Numbers
+from operators.eventtime.merge import Merge
+from operators.routing import TurnRoute
+from operators.state import ChainSnapshot, FragmentJob, read_part
+
+
+class ChainState:
+    """Takes and restores the snapshots of one chain."""
+
+    def __init__(self, branches: Sequence[Branch], merge: Merge, inputs: int, numbers: Numbers) -> None:
+        self._branches = branches
+        self._stages = [branch.stage for branch in branches]
+        self._turns = [route for branch in branches for route in branch.routes if isinstance(route, TurnRoute)]
+        self._merge = merge
+        self._inputs = inputs
+        self._numbers = numbers
+
+    def snapshot(self, full: bool) -> ChainSnapshot:
+        """Freeze everything now."""
+        stages: dict[str, Any] = {}
+        jobs: list[FragmentJob] = []
+        for stage in self._stages:
+            stages[stage.name], frozen = stage.freeze(full)
+            jobs += frozen
+        header = {
+            "stages": {name: told for name, told in stages.items() if told},
+            "numbers": self._numbers.next,
+            "turns": [route.turn for route in self._turns],
+            "merge": self._merge.header(),
+            "marks": [[branch.told, branch.passed] for branch in self._branches],
+            "counts": {stage.name: dict(stage.counts) for stage in self._stages if stage.counts},
+        }
+        return ChainSnapshot(full, header, jobs)
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        """Load the parts of one snapshot.
+
+        Raises:
+            PipelineError: they are of another pipeline.
+        """
+        loaders = {name: load for stage in self._stages for name, load in stage.loaders().items()}
+        for part in parts:
+            header, tables = read_part(part)
+            if header is not None:
+                self._restore_header(header)
+            for name, fragments in tables.items():
+                if name not in loaders:
+                    known = ", ".join(loaders) or "none"
+                    raise PipelineError(
+                        f"the checkpoint holds state {name!r}, which this pipeline has not (it has {known}); "
+                        "resume with the pipeline that wrote it, or begin a new job"
+                    )
+                for fragment in fragments:
+                    loaders[name](fragment)
+        for stage in self._stages:
+            stage.restored()
+
+    def _restore_header(self, header: dict[str, Any]) -> None:
+        turns, marks = header["turns"], header["marks"]
+        inputs = len(header["merge"]["marks"])
+        if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), self._inputs):
+            raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
+        for stage in self._stages:
+            stage.load_header(header["stages"].get(stage.name, {}), header["full"])
+            stage.counts = dict(header["counts"].get(stage.name, {}))
+        for route, turn in zip(self._turns, turns, strict=True):
+            route.turn = turn
+        for branch, (told, passed) in zip(self._branches, marks, strict=True):
+            branch.told, branch.passed = told, passed
+        self._numbers.next = header["numbers"]
+        self._merge.load(header["merge"])
