@@ -43,7 +43,7 @@ _NOTHING = _PLAIN + encode_loosely([])
 Records = list[Any] | Rows | Vectors
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
     """`count` elements as one event produced them; `body` is bytes, or a list or `Vectors` where kind is LISTED."""
 
@@ -123,7 +123,7 @@ def decode_rows(body: bytes | memoryview) -> Any:
         raise PeerViolation("a body of records is not a list")
     if tag == _PLAIN:
         return value
-    if not all(type(column) is list for column in value) or len(set(map(len, value))) != 1 or not value[0]:
+    if set(map(type, value)) != {list} or len(set(map(len, value))) != 1 or not value[0]:
         raise PeerViolation("a body of columns is not a list of lists of one length")
     return Rows(value)
 
@@ -146,10 +146,10 @@ def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk
     chunks: list[Chunk] = []
     place, end_of = 0, len(payload)
     while place < end_of:
-        if end_of - place < _CHUNK.size:
+        if end_of - place < CHUNK_HEAD_BYTES:
             raise PeerViolation("a payload ends inside a chunk's header")
         kind, count, length = _CHUNK.unpack_from(payload, place)
-        place += _CHUNK.size
+        place += CHUNK_HEAD_BYTES
         if kind not in _ON_THE_WIRE or count == 0 or length > end_of - place:
             raise PeerViolation(f"chunk of kind {kind}, count {count}, length {length} cannot be")
         if kind != RECORDS and (count != 1 or length != (0 if kind == END else 8)):

@@ -57,7 +57,7 @@ class Exchange:
         self.first_output = False
         self.delta_bytes = 0
         self.collect = True
-        self._credit_step = config.credit_bytes // 8
+        self._credit_bytes = config.credit_bytes
         self._tell = tell
         self._loading: set[int] = set()
         self._askers: dict[int, tuple[int, ...]] = {
@@ -106,7 +106,7 @@ class Exchange:
                 output.stage(wire.unpack_deltas(bytes(parts[1]))[0], header.incarnation)
                 return []
             if header.kind == wire.CREDIT:
-                output.credit(header.position, now_ns)
+                output.credit(header.position, header.count, now_ns)
             else:
                 self._welcome(output, wire.read_welcome(parts[1]), header.incarnation, replaying, now_ns)
             return self.pump(now_ns)
@@ -316,14 +316,18 @@ class Exchange:
         """Tell upstream how far delivery has come: soon when much was delivered, a little later when little."""
         if not channel.uncredited_bytes or channel.link is None:
             return []
-        if channel.uncredited_bytes < self._credit_step:
+        if channel.uncredited_bytes < min(self._credit_bytes, channel.allowance_bytes) // 8:
             if not channel.credit_due_ns:
                 channel.credit_due_ns = now_ns + CREDIT_WITHIN_NS
             if now_ns < channel.credit_due_ns:
                 return []
         channel.uncredited_bytes = 0
         channel.credit_due_ns = 0
-        header = wire.Header(wire.CREDIT, self.job, channel.id, self.incarnation, position=channel.credited)
+        channel.resize(self._credit_bytes, now_ns)
+        allowance_bytes, position = min(self._credit_bytes, channel.allowance_bytes), channel.credited
+        header = wire.Header(
+            wire.CREDIT, self.job, channel.id, self.incarnation, count=allowance_bytes, position=position
+        )
         return [Reply(channel.link, [header.pack()])]
 
     def next_deadline_ns(self) -> int | None:

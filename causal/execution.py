@@ -73,7 +73,7 @@ class Execution:
         self._holdings = holdings
         self._services = CausalServices(schedule, live)
         self._incarnation = incarnation
-        self._by_arrival = ByArrival(channels.inputs, config.batch_elements_max, config.credit_bytes // 2)
+        self._by_arrival = ByArrival(channels.inputs, self.pace, config.credit_bytes // 2)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
         self._answers: deque[Answered] = deque()

@@ -29,6 +29,12 @@ from causal.log import LogDelta
 from causal.rolling import RollingDigest
 from causal.wire import Header, Hello, Welcome
 
+ALLOWANCE_BYTES_MIN = 1 << 16
+"""What a sender may have under way at first, and at least."""
+ALLOWANCE_NS = 1_000_000_000
+"""How long what is under way should take to be delivered: a barrier waits behind it."""
+_MEASURED_NS = 200_000_000
+
 
 class InputChannel:
     """One input of a task.
@@ -73,6 +79,10 @@ class InputChannel:
         """Frames in a row that were next in line and could not be taken."""
         self.received_bytes = 0
         self.last_origin_ns = 0
+        self.allowance_bytes = ALLOWANCE_BYTES_MIN
+        """What the sender may have under way: much where delivery is fast, little where it is slow."""
+        self._measured_from_ns = 0
+        self._measured_bytes = 0
         self.mark: int | None = None
         """The time of the last watermark that was delivered, of those that say one."""
         self.idle = False
@@ -248,6 +258,7 @@ class InputChannel:
         self.delivered += count
         self.queued_bytes -= size
         self.uncredited_bytes += size
+        self._measured_bytes += size
         if taken[-1].kind == END:
             self.ended = True
         self._note_progress(taken)
@@ -283,6 +294,21 @@ class InputChannel:
             self.idle = stamp_ns == IDLE_NS
             if not self.idle:
                 self.mark = stamp_ns
+
+    def resize(self, bytes_max: int, now_ns: int) -> None:
+        """Fit the allowance to the pace of delivery: what is under way should be done with in `ALLOWANCE_NS`.
+
+        While nothing waits, the sender is the slower one and the allowance doubles.
+        """
+        took_ns = now_ns - self._measured_from_ns
+        if not self.queued_bytes or self._hoard_bytes_max:
+            self.allowance_bytes = min(bytes_max, 2 * self.allowance_bytes)
+        elif took_ns < _MEASURED_NS:
+            return
+        else:
+            fitting = self._measured_bytes * ALLOWANCE_NS // took_ns
+            self.allowance_bytes = max(ALLOWANCE_BYTES_MIN, min(bytes_max, fitting))
+        self._measured_from_ns, self._measured_bytes = now_ns, 0
 
     def give_back(self) -> None:
         """The sender goes back and may not send the same again: forget the frames of which nothing was delivered."""

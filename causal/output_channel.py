@@ -15,6 +15,7 @@ from causal.batch import BARRIER, Chunk, pack_chunks
 from causal.dissemination import Seen
 from causal.errors import Lost, OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
+from causal.input_channel import ALLOWANCE_BYTES_MIN
 from causal.log import LogDelta
 from causal.rolling import RollingDigest
 from causal.wire import Hello, Welcome
@@ -52,6 +53,8 @@ class OutputChannel:
         self.position = position
         self.epoch = epoch
         self.credit_bytes = credit_bytes
+        self.allowance_bytes = min(credit_bytes, ALLOWANCE_BYTES_MIN)
+        """What may be under way now; the peer says how much it is done with in a moment."""
         self.keeping = keeping
         self.seen = Seen()
         self.log = InflightLog(position, digest)
@@ -160,6 +163,7 @@ class OutputChannel:
     def redial(self, incarnation: int, now_ns: int) -> None:
         """The peer is a new process, or new to us: nothing is sent before its WELCOME."""
         self.peer_incarnation = incarnation
+        self.allowance_bytes = min(self.credit_bytes, ALLOWANCE_BYTES_MIN)
         self.welcomed = False
         self.needs_hello = True
         self.hello_at_ns = now_ns
@@ -270,14 +274,14 @@ class OutputChannel:
 
         None when there is none, or no credit, or no peer.  Its payload may be on disk.
         """
-        room = self.credit_bytes - self._outstanding_bytes
+        room = self.allowance_bytes - self._outstanding_bytes
         if not self.welcomed or self._expected is not None or room <= 0:
             return None
         if self._cursor >= self.log.end_place:
             if not self._gathered:
                 return None
             self.seal()
-        return self.log.frame_at(self._cursor, min(room, FRAME_BYTES_TARGET, self.credit_bytes // FRAMES_PER_CREDIT))
+        return self.log.frame_at(self._cursor, min(room, FRAME_BYTES_TARGET, self.allowance_bytes // FRAMES_PER_CREDIT))
 
     def sent(self, entry: Entry, now_ns: int) -> None:
         """The frame of `entry`, the last that `next_entry` gave, has been handed to the transport."""
@@ -290,8 +294,9 @@ class OutputChannel:
         self.sequence += 1
         self._cursor = self.log.release_sent(self._cursor, entry.next)
 
-    def credit(self, position: int, now_ns: int) -> None:
-        """The peer has delivered everything below `position`."""
+    def credit(self, position: int, allowance_bytes: int, now_ns: int) -> None:
+        """The peer has delivered everything below `position`, and wants that much under way."""
+        self.allowance_bytes = max(min(allowance_bytes, self.credit_bytes), min(ALLOWANCE_BYTES_MIN, self.credit_bytes))
         while self._outstanding and self._outstanding[0][0] <= position:
             self._outstanding_bytes -= self._outstanding.popleft()[1]
             self.progress_at_ns = now_ns
@@ -311,7 +316,7 @@ class OutputChannel:
     @property
     def congested(self) -> bool:
         """Whether a connected peer does not keep up; never while it is away: then the in-flight log takes over."""
-        return self.welcomed and self._outstanding_bytes >= self.credit_bytes and self._cursor < self.log.end_place
+        return self.welcomed and self._outstanding_bytes >= self.allowance_bytes and self._cursor < self.log.end_place
 
     def truncate(self, epoch: int) -> set[int]:
         """Checkpoint `epoch` is complete; returns segments on disk to remove."""

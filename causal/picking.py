@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from causal.batch import BARRIER
 from causal.input_channel import InputChannel
+from causal.pace import Pace
 
 Pick = tuple[InputChannel, int]
 """An input, and how many elements of it make the next event."""
@@ -19,9 +20,9 @@ Pick = tuple[InputChannel, int]
 class ByArrival:
     """Takes turns among the inputs that have something: a choice, to be logged."""
 
-    def __init__(self, inputs: Sequence[InputChannel], elements_max: int, bytes_max: int) -> None:
+    def __init__(self, inputs: Sequence[InputChannel], pace: Pace, bytes_max: int) -> None:
         self._inputs = inputs
-        self._elements_max = elements_max
+        self._pace = pace
         self._bytes_max = bytes_max
         self._next = 0
 
@@ -33,7 +34,7 @@ class ByArrival:
         inputs = self._inputs
         for step in range(len(inputs)):
             channel = inputs[(self._next + step) % len(inputs)]
-            count = channel.head_count(self._elements_max, self._bytes_max)
+            count = channel.head_count(self._pace.elements, self._bytes_max, self._pace.held)
             if count and not (full and channel.head_kind != BARRIER):
                 self._next = (channel.ordinal + 1) % len(inputs)
                 return channel, count

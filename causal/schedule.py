@@ -78,15 +78,17 @@ class Schedule:
 
     def peek(self) -> Determinant:
         """The next determinant of the log, not yet taken; only while `replaying`."""
-        if self._ahead is None:
-            before = self._codec.last_ns
-            try:
-                told, behind = self._codec.decode(self.log.view(self.epoch), self._place)
-            except PeerViolation as problem:
-                raise ReplayDivergence(f"{self.task_name}: its own log cannot be read: {problem}") from problem
-            self._ahead = (told, behind, self._codec.last_ns)
-            self._codec.last_ns = before
-        return self._ahead[0]
+        return (self._ahead or self._read_ahead())[0]
+
+    def _read_ahead(self) -> tuple[Determinant, int, int]:
+        before = self._codec.last_ns
+        try:
+            told, behind = self._codec.decode(self.log.view(self.epoch), self._place)
+        except PeerViolation as problem:
+            raise ReplayDivergence(f"{self.task_name}: its own log cannot be read: {problem}") from problem
+        self._ahead = ahead = (told, behind, self._codec.last_ns)
+        self._codec.last_ns = before
+        return ahead
 
     def take(self, kind: type[Kind]) -> Kind:
         """The next determinant, which must be of `kind`.
@@ -94,22 +96,21 @@ class Schedule:
         Raises:
             ReplayDivergence: the log says that something else happened here.
         """
-        if not self.replaying:
+        if self._ahead is None and not self.replaying:
             raise ReplayDivergence(
                 f"{self.task_name}, epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends;"
                 " user code took another path than before: use ctx for clock, random numbers and calls"
             )
-        told = self.peek()
+        told, behind, last_ns = self._ahead or self._read_ahead()
         if type(told) is not kind or self.run_left:
             raise ReplayDivergence(
                 f"{self.task_name}, epoch {self.epoch}, byte {self._place} of its log: the replay asks for "
                 f"{kind.__name__.lower()}, the log has {told.kind}; user code took another path than before: "
                 "use ctx for clock, random numbers and calls"
             )
-        invariant(self._ahead is not None, "a determinant is taken after it was seen")
-        _, self._place, self._codec.last_ns = self._ahead  # type: ignore[misc]
-        self._ahead = None
-        self.last_ns = max(self.last_ns, self._codec.last_ns)
+        self._ahead, self._place, self._codec.last_ns = None, behind, last_ns
+        if last_ns > self.last_ns:
+            self.last_ns = last_ns
         return told
 
     def record(self, told: Determinant) -> None:

@@ -23,6 +23,8 @@ def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, 
     Raises:
         PeerViolation: the bytes end inside it, or it has more than 64 bits.
     """
+    if place < len(data) and data[place] < 0x80:
+        return data[place], place + 1
     number = shift = 0
     while True:
         if place >= len(data) or shift > 63:

@@ -3,7 +3,7 @@
     DATA     header | deltas (may be empty) | payload (chunks, maybe lz4)
     HELLO    header | MessagePack map       upstream → downstream: who I am, what I can replay
     WELCOME  header | MessagePack map       downstream → upstream: what I want next, what I hold
-    CREDIT   header                         downstream → upstream: delivered up to `position`
+    CREDIT   header                         downstream → upstream: delivered to `position`, may have `count` under way
     FENCED   header                         to a zombie: `incarnation` is the one that lives
     LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
 
@@ -45,7 +45,8 @@ class Header:
     """What every frame begins with.
 
     DATA frames of a session (what follows one WELCOME) are numbered by `sequence` from 0.
-    For CREDIT `position` is the first element not yet delivered; for HELLO and WELCOME it is unused.
+    For CREDIT `position` is the first element not yet delivered, and `count` how many bytes may be under way; for
+    HELLO and WELCOME both are unused.
     """
 
     kind: int

@@ -149,7 +149,7 @@ class Ends(RuleBasedStateMachine):
 
     @rule()
     def credit(self) -> None:
-        self.sender.credit(self.receiver.delivered, 0)
+        self.sender.credit(self.receiver.delivered, self.sender.credit_bytes, 0)
 
     # -- handshakes ----------------------------------------------------------------------------------------------
 

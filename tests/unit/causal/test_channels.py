@@ -10,7 +10,7 @@ from causal import batch, exchange, output_channel, wire
 from causal.batch import Chunk, decode_records, encode_records
 from causal.errors import Lost, OperatorFailed, PeerViolation, ReplayDivergence
 from causal.inflight import Entry
-from causal.input_channel import InputChannel
+from causal.input_channel import ALLOWANCE_BYTES_MIN, InputChannel
 from causal.output_channel import OutputChannel
 from causal.wire import Header, Welcome
 
@@ -178,7 +178,7 @@ def test_credit_bounds_what_is_outstanding_and_a_lost_peer_does_not_congest() ->
         sent(sender)
     sender.seal()
     assert sender.congested and sender.next_entry() is None
-    sender.credit(2, 0)
+    sender.credit(2, CREDIT, 0)
     assert len(sent(sender)) > 0
     sender.lose()
     assert not sender.congested and sender.next_entry() is None
@@ -313,10 +313,10 @@ def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.
     monkeypatch.setattr(output_channel, "FRAME_BYTES_TARGET", 10 * size)
     introduce(sender, a_receiver())
     assert [frame.count for frame in sent(sender)] == [10] * 10
-    sender.credit_bytes = 60 * size
+    sender.credit_bytes = sender.allowance_bytes = 60 * size
     introduce(sender, a_receiver())
     assert [frame.count for frame in sent(sender)] == [7] * 8 + [4]
-    sender.credit(14, 0)
+    sender.credit(14, 60 * size, 0)
     assert [frame.count for frame in sent(sender)] == [7, 7]
 
 
@@ -335,3 +335,34 @@ def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
     (frame,) = sent(sender)
     assert (frame.first, frame.count) == (2, 4)
     assert [entry.payload for entry in sender.log.entries_from(2)][:2] == [None, None]
+
+
+def test_the_allowance_follows_the_pace_of_delivery() -> None:
+    receiver = InputChannel(0, 0, 0, 0, 0, False)
+    most = 4 << 20
+    for now_ns in range(3):
+        receiver.resize(most, now_ns)
+    assert receiver.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "nothing waits: the sender is the slower one"
+    receiver.queued_bytes = 1000
+    receiver._measured_bytes = 50_000
+    receiver.resize(most, 2 + 100_000_000)
+    assert receiver.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "not long enough to tell"
+    receiver.resize(most, 2 + 500_000_000)
+    assert receiver.allowance_bytes == 100_000, "what is delivered in a second"
+    receiver.resize(most, 2 + 5_000_000_000)
+    assert receiver.allowance_bytes == ALLOWANCE_BYTES_MIN
+    receiver._measured_bytes = 1 << 30
+    receiver.resize(most, 3 + 6_000_000_000)
+    assert receiver.allowance_bytes == most
+
+
+def test_a_sender_keeps_to_what_it_is_allowed() -> None:
+    sender, receiver = a_sender(credit=4 << 20), a_receiver()
+    introduce(sender, receiver)
+    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
+    sender.credit(0, 1 << 40, 1)
+    assert sender.allowance_bytes == 4 << 20
+    sender.credit(0, 0, 1)
+    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
+    sender.redial(2, 2)
+    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
