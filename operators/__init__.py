@@ -4,11 +4,13 @@ from operators.context import CallFailed, Context
 from operators.declared import ListState, MapState, ReducingState, ValueState
 from operators.operator import Operator
 from operators.pipeline import Pipeline, Stream
+from operators.typed import KeyedStream
 from operators.windows import Window
 
 __all__ = [
     "CallFailed",
     "Context",
+    "KeyedStream",
     "ListState",
     "MapState",
     "Operator",

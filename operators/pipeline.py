@@ -41,7 +41,7 @@ class Pipeline:
         self._nodes: dict[str, Node] = {}
         self._loose: list[StreamBase[Any]] = []  # streams of key_by and union that nothing has read yet
 
-    def source(self, name: str, source: Source, parallelism: int = 1) -> Stream[Any]:
+    def source(self, name: str, source: Source[T], parallelism: int = 1) -> Stream[T]:
         """Records enter here; the source's partitions are spread over `parallelism` tasks."""
         where = graph.caller()
         if not isinstance(source, Source):
@@ -69,7 +69,7 @@ class Pipeline:
         return list(self._nodes.values())
 
     @property
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, Source[Any]]:
         """The sources by name."""
         return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
 

@@ -10,9 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from causal.batch import Records
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as Defaulting
+
+    R_co = Defaulting("R_co", covariant=True, default=Any)
+else:
+    R_co = TypeVar("R_co", covariant=True)
+    """Type of the records that a source gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class PartitionReader(Protocol):
     def close(self) -> None: ...
 
 
-class Source(ABC):
+class Source(ABC, Generic[R_co]):
     """What `.source(name, …)` takes."""
 
     partitions: int

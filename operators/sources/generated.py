@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.vectors import Vectors, require_arrow
 from operators.graph import caller
-from operators.sources.base import PartitionReader, Read, Source, SourceContext
+from operators.sources.base import PartitionReader, R_co, Read, Source, SourceContext
 
 Slice = Callable[[int, int, int], Any]
 """(partition, start, stop) -> the elements start to stop - 1."""
 
 
-class SequenceSource(Source):
+class SequenceSource(Source[R_co]):
     """Elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, which must be pure.
 
     For what is there in slices already: files, arrays, benchmarks.
@@ -26,7 +26,13 @@ class SequenceSource(Source):
         rate: elements per second over all partitions; None: as fast as they are taken.
     """
 
-    def __init__(self, read: Slice, count: int | None, partitions: int = 1, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[int, int, int], Sequence[R_co]],
+        count: int | None,
+        partitions: int = 1,
+        rate: float | None = None,
+    ) -> None:
         where = caller()
         name = type(self).__name__
         if not callable(read):
@@ -70,7 +76,7 @@ class SequenceSource(Source):
         return made if type(made) is list else list(made)
 
 
-class ArrowSource(SequenceSource):
+class ArrowSource(SequenceSource[Any]):
     """The same with vectors: `read(partition, start, stop)` gives a pyarrow RecordBatch, a Table or a dict of columns.
 
     Args:
@@ -102,7 +108,7 @@ class ArrowSource(SequenceSource):
         return made
 
 
-class GeneratedSource(SequenceSource):
+class GeneratedSource(SequenceSource[R_co]):
     """Element i of partition p is `make(p, i)`, a pure function.
 
     Args:
@@ -111,7 +117,7 @@ class GeneratedSource(SequenceSource):
     """
 
     def __init__(
-        self, make: Callable[[int, int], Any], count: int | None, partitions: int = 1, rate: float | None = None
+        self, make: Callable[[int, int], R_co], count: int | None, partitions: int = 1, rate: float | None = None
     ) -> None:
         super().__init__(make, count, partitions, rate)  # type: ignore[arg-type]  # `_slice` calls it in its own way
         self._make = make

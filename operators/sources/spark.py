@@ -29,7 +29,7 @@ def ingest_directory(job_directory: Path, name: str) -> Path:
     return job_directory / "ingest" / name
 
 
-class SparkSource(Source):
+class SparkSource(Source[dict[str, Any]]):
     """Rows of a streaming DataFrame, each once, however often Spark or a task of this job dies.
 
     Rows become dicts: structs and maps dicts, arrays lists, timestamps datetime, dates datetime at midnight, decimals

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """Type of the records."""
+K = TypeVar("K")
+"""Type of the keys."""
 U = TypeVar("U")
 """Type of the records that an operator gives."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from causal.errors import PipelineError
 from causal.values import NotCarried, encode
@@ -12,16 +12,35 @@ from operators import graph
 from operators.accumulating import NO_INITIAL
 from operators.graph import ByColumn
 from operators.operator import Operator
-from operators.streams.base import StreamBase, T, kind_of
+from operators.streams.base import K, StreamBase, T, U, kind_of
 
 if TYPE_CHECKING:
+    from operators.context import Context
     from operators.pipeline import Stream
+    from operators.typed import KeyedStream
+
+T_contra = TypeVar("T_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
+
+
+class Processes(Protocol[T_contra, U_co]):
+    """An `Operator`, by the types of the records that it is given and gives."""
+
+    def process(self, record: T_contra, ctx: Context, /) -> Iterable[U_co] | None:
+        """What `Operator.process` does."""
+        ...
 
 
 class Keyed(StreamBase[T]):
     """`key_by`, `process`, `reduce`, `count`, `sum`, `min`, `max`."""
 
-    def key_by(self, fn: Callable[[T], Any] | str) -> Stream[T]:
+    @overload
+    def key_by(self, fn: str) -> KeyedStream[Any, T]: ...
+
+    @overload
+    def key_by(self, fn: Callable[[T], K]) -> KeyedStream[K, T]: ...
+
+    def key_by(self, fn: Callable[[T], K] | str) -> KeyedStream[K, T]:
         """Records with equal `fn(record)` go to the same task of the operator that follows, which keeps state per key.
 
         `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
@@ -32,9 +51,10 @@ class Keyed(StreamBase[T]):
             raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
         by: Any = ByColumn(fn) if self._vectors and isinstance(fn, str) else fn
         self._callable(where, "key_by", by)
-        return self._stream([replace(edge, key_of=by) for edge in self._use()], where, "key_by")
+        keyed = self._stream([replace(edge, key_of=by) for edge in self._use()], where, "key_by")
+        return cast("KeyedStream[K, T]", keyed)
 
-    def process(self, name: str, operator: Operator, parallelism: int | None = None) -> Stream[Any]:
+    def process(self, name: str, operator: Processes[T, U], parallelism: int | None = None) -> Stream[U]:
         """An operator with state: per key after key_by, otherwise one state per task."""
         where = graph.caller()
         if isinstance(operator, type):

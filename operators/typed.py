@@ -1,0 +1,42 @@
+"""`KeyedStream`, the static type of what `key_by` gives: when a program runs it is `Stream` itself.
+
+It tells a type checker what the type of the key is in what the operators behind it give.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from operators.pipeline import Stream
+from operators.streams.base import K, T
+
+A = TypeVar("A")
+"""Type of what is accumulated."""
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    class KeyedStream(Stream[T], Generic[K, T]):
+        """A stream whose operators keep state per key."""
+
+        def count(self, name: str, parallelism: int | None = None) -> Stream[tuple[K, int]]: ...
+
+        @overload  # type: ignore[override]
+        def reduce(
+            self, name: str, fn: Callable[[T, T], T], *, parallelism: int | None = None
+        ) -> Stream[tuple[K, T]]: ...
+
+        @overload
+        def reduce(
+            self, name: str, fn: Callable[[A, T], A], initial: Callable[[], A], parallelism: int | None = None
+        ) -> Stream[tuple[K, A]]: ...
+
+        @overload
+        def reduce(
+            self, name: str, fn: Callable[[A, T], A], initial: A, parallelism: int | None = None
+        ) -> Stream[tuple[K, A]]: ...
+
+        def reduce(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
+else:
+    KeyedStream = Stream

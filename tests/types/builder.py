@@ -1,0 +1,85 @@
+"""Record types flow through the builder.  A line with `type: ignore` must be wrong: mypy reports one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypedDict, assert_type
+
+from operators import Context, KeyedStream, Operator, Pipeline, Stream
+from operators.sinks import SqliteSink
+from operators.sources import ArrowSource, GeneratedSource, SequenceSource, SparkSource
+
+
+class Bid(TypedDict):
+    """A record."""
+
+    auction: int
+    price: float
+
+
+def make(partition: int, i: int) -> Bid:
+    """An element of a source."""
+    return {"auction": i % 7, "price": i / 2}
+
+
+class Best(Operator):
+    """From bids to prices."""
+
+    def process(self, record: Bid, ctx: Context) -> Iterator[float]:
+        """The price, if it is the best so far."""
+        if record["price"] > ctx.state.get("best", 0.0):
+            ctx.state["best"] = record["price"]
+            yield record["price"]
+
+
+class Untyped(Operator):
+    """Without annotations nothing is known, and nothing is wrong."""
+
+    def process(self, record, ctx):  # type: ignore[no-untyped-def]
+        """Anything."""
+        return [record]
+
+
+def sources(pipeline: Pipeline) -> None:
+    """A stream has the type of what its source gives."""
+    assert_type(pipeline.source("a", GeneratedSource(make, 10)), Stream[Bid])
+    assert_type(pipeline.source("b", SequenceSource(lambda p, i, j: ["x"], 10)), Stream[str])
+    assert_type(pipeline.source("c", SparkSource(lambda spark: spark)), Stream[dict[str, Any]])
+    assert_type(pipeline.source("d", ArrowSource(lambda p, i, j: None, 10)), Stream[Any])
+    pipeline.source("e", make)  # type: ignore[arg-type]
+    GeneratedSource(lambda i: i, 10)  # type: ignore[arg-type, misc]
+
+
+def per_record(bids: Stream[Bid], words: Stream[str]) -> None:
+    """`map` and its kin."""
+    assert_type(bids.map("m", lambda bid: bid["price"]), Stream[float])
+    assert_type(bids.filter("f", lambda bid: bid["price"] > 1), Stream[Bid])
+    assert_type(bids.flat_map("g", lambda bid: [str(bid["auction"])]), Stream[str])
+    assert_type(bids.union(bids), Stream[Bid])
+    bids.map("m", lambda bid: bid["bidder"])  # type: ignore[typeddict-item]
+    bids.filter("f", lambda bid: bid.price > 1)  # type: ignore[attr-defined]
+    bids.union(words)  # type: ignore[arg-type]
+    assert_type(bids.sink("out", SqliteSink("out.db")), Pipeline)
+    bids.sink("out", "out.db")  # type: ignore[arg-type]
+
+
+def with_price(prices: list[float], bid: Bid) -> list[float]:
+    """An accumulation."""
+    return [*prices, bid["price"]]
+
+
+def keyed(bids: Stream[Bid]) -> None:
+    """The key's type is in what the operators behind it give."""
+    by_auction = bids.key_by(lambda bid: bid["auction"])
+    assert_type(by_auction, KeyedStream[int, Bid])
+    assert_type(by_auction.count("n"), Stream[tuple[int, int]])
+    assert_type(
+        by_auction.reduce("all", with_price, initial=list),
+        Stream[tuple[int, list[float]]],
+    )
+    assert_type(by_auction.reduce("sum", lambda a, bid: a + bid["price"], initial=0.0), Stream[tuple[int, float]])
+    assert_type(by_auction.process("best", Best()), Stream[float])
+    assert_type(by_auction.process("any", Untyped()), Stream[Any])
+    by_auction.process("best", Best)  # type: ignore[arg-type]
+    bids.map("p", lambda bid: bid["price"]).key_by(int).process("best", Best())  # type: ignore[arg-type]
+    by_auction.count(7)  # type: ignore[arg-type]
