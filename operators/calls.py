@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from time import sleep
 from typing import Any, NoReturn, cast
 
 from causal.errors import CausalError
 from causal.ports import Services
 from causal.values import NotCarried, decode, encode
+from operators.capture.scope import RUNNING
 
 
 class CallFailed(Exception):
@@ -44,30 +48,38 @@ _IN_CALL = cast(Services, _Closed("inside a function given to ctx.call"))
 class Calls:
     """The part of `ctx` that asks the outside world; `_services` are those of the event, CLOSED between events."""
 
-    __slots__ = ("_services", "_fault")
+    __slots__ = ("key", "_operator", "_services", "_fault")
 
-    def __init__(self) -> None:
+    def __init__(self, operator: str) -> None:
+        self.key: Any = None
+        self._operator = operator
         self._services: Services = CLOSED
         self._fault: CausalError | None = None
 
-    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def call(self, fn: Callable[..., Any], *args: Any, retries: int = 0, backoff_s: float = 0.1) -> Any:
         """`fn(*args)`, run at most once per live execution; a replay gets the same answer without running it.
 
+        The task waits for it.  Only the last outcome is recorded, and `fn` may read clocks as it likes.
+
+        Args:
+            retries: how often `fn` is tried again when it raises, first after `backoff_s`, then after twice that …
+
         Raises:
-            CallFailed: `fn` raised, or its answer cannot be carried; the same in a replay.
+            CallFailed: `fn` raised each time, or its answer cannot be carried; the same in a replay.
         """
         services = self._services
 
         def ask() -> bytes:
             self._services = _IN_CALL
             try:
-                return encode([True, fn(*args)])
-            except NotCarried as problem:
-                return encode([False, "NotCarried", f"the answer of ctx.call: {problem}"])
-            except CausalError:
-                raise
-            except Exception as problem:
-                return encode([False, type(problem).__name__, str(problem)])
+                with RUNNING.suspended():
+                    well, answer = outcome(partial(fn, *args))
+                    for tried in range(retries):
+                        if well:
+                            break
+                        sleep(backoff_s * 2**tried)
+                        well, answer = outcome(partial(fn, *args))
+                    return answer
             finally:
                 self._services = services
 
@@ -80,10 +92,39 @@ class Calls:
             raise CallFailed(answer[1], answer[2])
         return answer[1]
 
+    def idempotency_key(self, *parts: Any) -> str:
+        """32 hexadecimal digits made of the run, the operator, the current key and `parts`: the same in every replay,
+        and in every other execution as well.
+
+        Raises:
+            NotCarried: MessagePack cannot carry the key or a part.
+        """
+        self._services.epoch()  # refuses where there is no event
+        active = RUNNING.active
+        run = "" if active is None else active.run
+        return blake2b(encode([run, self._operator, self.key, list(parts)]), digest_size=16).hexdigest()
+
     def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
         """The bytes of `ask()`, recorded under a kind that the pipeline registered; a replay does not run it."""
+
+        def asked() -> bytes:
+            with RUNNING.suspended():
+                return ask()
+
         try:
-            return self._services.user(kind, ask)
+            return self._services.user(kind, asked)
         except CausalError as fault:
             self._fault = fault
             raise
+
+
+def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
+    """Whether a call went well, and what is recorded of it: [True, answer] or [False, kind, reason]."""
+    try:
+        return True, encode([True, attempt()])
+    except NotCarried as problem:
+        return False, encode([False, "NotCarried", f"the answer of {what}: {problem}"])
+    except CausalError:
+        raise
+    except Exception as problem:
+        return False, encode([False, type(problem).__name__, str(problem)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from hashlib import blake2b
 from random import Random
 from typing import Any, Protocol
 from uuid import UUID
@@ -16,6 +15,7 @@ from uuid import UUID
 from causal.errors import CausalError, invariant
 from causal.ports import Services
 from operators.calls import CLOSED, CallFailed, Calls
+from operators.capture.scope import RUNNING, Streams
 from operators.eventtime.times import LATEST_S
 from operators.timers import Timers
 
@@ -48,8 +48,8 @@ class Context(Calls):
     """
 
     __slots__ = (
-        "key", "state", "task",
-        "_operator", "_states", "_timers", "_event_timers", "_around", "_drawn_epoch", "_random", "_uuids", "_logs",
+        "state", "task",
+        "_states", "_timers", "_event_timers", "_around", "_logs",
     )  # fmt: skip
 
     def __init__(
@@ -61,17 +61,13 @@ class Context(Calls):
         event_timers: Timers,
         around: Surroundings,
     ) -> None:
-        super().__init__()
-        self.key: Any = None
+        super().__init__(operator)
         self.state: dict[Any, Any] = {}
         self.task = task
-        self._operator = operator
         self._states = states
         self._timers = timers
         self._event_timers = event_timers
         self._around = around
-        self._drawn_epoch: int | None = None
-        self._random = self._uuids = Random(0)
         muted = logging.Logger("muted")
         muted.disabled = True
         self._logs = (logging.getLogger(f"operators.{operator}"), muted)
@@ -120,29 +116,18 @@ class Context(Calls):
     @property
     def random(self) -> Random:
         """This operator's own stream of chance, new in each epoch; draws cost nothing in the log."""
-        self._draw()
-        return self._random
+        return self._streams().random
 
     def uuid(self) -> UUID:
         """A version-4 UUID; the same in a replay.  `str()` it to put it into a record."""
-        self._draw()
-        return UUID(int=self._uuids.getrandbits(128), version=4)
+        return UUID(int=self._streams().bits.getrandbits(128), version=4)
 
-    def _draw(self) -> None:
-        try:
-            epoch = self._services.epoch()
-            if epoch != self._drawn_epoch:
-                seed = self._services.seed()
-                self._random, self._uuids = self._stream(seed, b"random"), self._stream(seed, b"uuid")
-                self._drawn_epoch = epoch
-        except CausalError as fault:
-            self._fault = fault
-            raise
-
-    def _stream(self, seed: bytes, purpose: bytes) -> Random:
-        """A stream of this operator's own: derived from the epoch's seed, its name and its task's."""
-        told = b"%b %b %b" % (seed, purpose, f"{self._operator} {self.task}".encode())
-        return Random(int.from_bytes(blake2b(told, digest_size=32).digest(), "big"))
+    def _streams(self) -> Streams:
+        """Shared with `random.random()` and the like in the same operator: one draw is never given twice."""
+        self._services.epoch()  # refuses where there is no event
+        active = RUNNING.active
+        invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
+        return active.streams(self._operator)  # type: ignore[union-attr]
 
     def event_time(self) -> float | None:
         """Seconds: the event time of the current record, or of the event-time timer that fires; None without one."""

@@ -132,7 +132,7 @@ class Plan:
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit)
         numbers, arrival, name = Numbers(), Arrival(), self.topology.tasks[task].name
-        active = Active(name)
+        active = Active(name, self._config.run)
         branches: dict[int, Branch] = {}
         for ordinal, node in enumerate(group.nodes):
             scope = Scope(ordinal, failures, name, numbers, self._config, arrival, active, self._tags(node))

@@ -45,6 +45,7 @@ class Active:
 
     Attributes:
         task: for example "count/1".
+        run: identity of the job's run.
         operator: whose code runs now; NOBODY between the stages.
         keying: whether that code is a `key_by` function: it runs on both sides of an edge, so it may ask for nothing.
         services: of the event; None between events.
@@ -52,10 +53,11 @@ class Active:
         fault: what a service raised inside an operator; it was never the operator's to catch.
     """
 
-    __slots__ = ("task", "operator", "keying", "services", "thread", "fault", "_streams")
+    __slots__ = ("task", "run", "operator", "keying", "services", "thread", "fault", "_streams")
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, run: str = "") -> None:
         self.task = task
+        self.run = run
         self.operator = NOBODY
         self.keying = False
         self.services: Services | None = None

@@ -1,0 +1,70 @@
+"""Operators that take clock and chance wherever they find them, by themselves and in a library that knows no better.
+
+Settings: out, site (a directory of packages with `ticket` in it), count, rate, spell ("all", or what to ask in a key).
+"""
+
+import os
+import random
+import secrets
+import sys
+import time
+import uuid
+from datetime import date, datetime
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("hidden")
+settings = pipeline.settings
+sys.path.insert(0, settings["site"])
+
+import ticket  # noqa: E402
+
+
+def stamped(record):
+    return {**record, "at": time.time(), "day": date.today().isoformat(), "chance": random.random()}
+
+
+def lucky(record):
+    return random.randint(0, 9) > 0 and secrets.randbelow(10) < 9
+
+
+class Own(Operator):
+    """Everything a second time, in an operator with state."""
+
+    def process(self, record, ctx):
+        seen = ctx.state["seen"] = ctx.state.get("seen", 0) + 1
+        yield {
+            **record,
+            "seen": seen,
+            "uuid": str(uuid.uuid4()),
+            "bytes": os.urandom(4).hex(),
+            "now": datetime.now().isoformat(),
+            "gauss": random.gauss(0, 1),
+            "mine": ctx.random.random(),
+            "ticket": ticket.everything(),
+        }
+
+
+def key(record):
+    return time.time_ns() if settings.get("spell") == "key" else record["i"] % 20
+
+
+(
+    pipeline.source(
+        "numbers",
+        GeneratedSource(
+            lambda partition, i: {"i": i, "p": partition},
+            count=int(settings.get("count", 2000)),
+            partitions=2,
+            rate=float(settings.get("rate", 2000)),
+        ),
+    )
+    .map("stamp", stamped)
+    .filter("lucky", lucky)
+    .key_by(key)
+    .process("own", Own(), parallelism=2)
+    .map("last", lambda record: {**record, "last": time.time(), "dice": random.randrange(6)})
+    .sink("out", SqliteSink(settings["out"]))
+)

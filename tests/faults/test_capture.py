@@ -1,0 +1,67 @@
+"""Hidden nondeterminism in jobs whose processes are killed: captured it replays, refused it is named."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+from tests.faults.test_bad_input import one_line
+from tests.unit.operators import ticket
+
+
+def hidden(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
+    ticket.install(directory / "site")
+    told = {"out": directory / "rows.db", "site": directory / "site", **settings}
+    given = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+    return start(PIPELINES / "hidden.py", *given, *arguments)
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    with sqlite3.connect(directory / "rows.db") as store:
+        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
+
+
+def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> None:
+    began_s = time.time()
+    job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=6000)
+    job.until_warm(records=500)
+    for task in ("last/0", "lucky/0", "last/1"):
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until_replaced(pid)
+    report = job.finish_well()
+    assert len(report["recoveries"]) >= 3
+    assert all(recovery["mode"] != "rollback" for recovery in report["recoveries"])
+    assert report["determinant_bytes"]["clock"] > 0
+    told = rows(tmp_path)
+    assert 12_000 * 0.7 < len(told) < 12_000
+    assert len({record["uuid"] for record in told}) == len(told)
+    assert len({record["ticket"][0] for record in told}) == len(told)
+    assert all(began_s - 1 < record["at"] <= record["last"] + 0.5 for record in told), "the clock is the real one"
+
+
+def test_the_check_is_content(start: Start, tmp_path: Path) -> None:
+    job = hidden(start, tmp_path, "--check", "--checkpoint-interval", "0.5")
+    report = job.finish_well()
+    assert report["checked_epochs"] and all(report["checked_epochs"].values())
+
+
+def test_refused_it_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:
+    job = hidden(start, tmp_path, "--hidden-nondeterminism", "refuse")
+    status, said = job.finish()
+    assert status == 1 and "operator 'stamp' calls time.time(): use ctx.now()" in one_line(said)
+
+
+@pytest.mark.parametrize("how", ["capture", "refuse"])
+def test_a_key_that_depends_on_the_clock_is_refused(start: Start, tmp_path: Path, how: str) -> None:
+    job = hidden(start, tmp_path, "--hidden-nondeterminism", how, spell="key")
+    status, said = job.finish()
+    assert status == 1 and "calls time.time" in one_line(said)
