@@ -2,6 +2,7 @@
 
 from operators.context import CallFailed, Context
 from operators.declared import ListState, MapState, ReducingState, ValueState
+from operators.eventtime.generators import WatermarkGenerator
 from operators.operator import Operator
 from operators.pipeline import Pipeline, Stream
 from operators.typed import KeyedStream
@@ -18,5 +19,6 @@ __all__ = [
     "ReducingState",
     "Stream",
     "ValueState",
+    "WatermarkGenerator",
     "Window",
 ]

@@ -100,6 +100,58 @@ def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
     return node.edges[0].time_of if len(told) == 1 else None
 
 
+def ancestors(node: Node) -> list[Node]:
+    """The node and all that it reads from, each once, the node first."""
+    found = {node.ordinal: node}
+    waiting = [node]
+    while waiting:
+        for edge in waiting.pop().edges:
+            if edge.source.ordinal not in found:
+                found[edge.source.ordinal] = edge.source
+                waiting.append(edge.source)
+    return list(found.values())
+
+
+def watermarks_before(node: Node) -> Node | None:
+    """An operator that makes watermarks which reach `node`, or `node` itself where it makes them."""
+    return next((found for found in ancestors(node) if found.kind == "watermarks"), None)
+
+
+def watermarked(node: Node) -> bool:
+    """Whether watermarks come along all ways that lead to what `node` gives."""
+    waiting, seen = [node], {node.ordinal: None}
+    while waiting:
+        found = waiting.pop()
+        if found.kind == "watermarks":
+            continue
+        if not found.edges:
+            return False
+        for edge in found.edges:
+            if edge.source.ordinal not in seen:
+                seen[edge.source.ordinal] = None
+                waiting.append(edge.source)
+    return True
+
+
+def check_event_time(node: Node, what: str) -> None:
+    """Refuse an operator that counts event time on inputs that have none.
+
+    Args:
+        what: says so, for example "window 'w' counts event time".
+
+    Raises:
+        PipelineError: an input has no time in its records, or no watermarks.
+    """
+    for edge in node.edges:
+        if not watermarked(edge.source):
+            mend = "put .watermarks(name, time) before it"
+            raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {mend}")
+        if edge.time_of is None:
+            mend = f"put .timed(fn) behind {edge.source.name!r}"
+            told = f"it is not known where the time is in what {edge.source.name!r} gives"
+            raise PipelineError(f"{node.where}: {what}, but {told}; {mend}")
+
+
 def caller() -> str:
     """file:line of the nearest frame outside of this package."""
     frame = sys._getframe(1)

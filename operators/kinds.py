@@ -7,6 +7,7 @@ import copy
 from causal.errors import invariant
 from operators import binding
 from operators.accumulating import CountStage, ReduceStage
+from operators.eventtime import kinds as eventtime
 from operators.graph import Node, time_of_inputs
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
@@ -106,16 +107,17 @@ KINDS: dict[str, Kind] = {
     "source": Kind(_source, begins=True, takes="either"),
     "sink": Kind(_sink, begins=True, takes="either"),
     "map": Kind(_map),
-    "filter": Kind(_filter, takes="either"),
+    "filter": Kind(_filter, takes="either", keeps_time=True),
     "flat_map": Kind(_flat_map),
     "map_batches": Kind(_map_batches, takes="vectors"),
     "to_rows": Kind(_to_rows, takes="vectors", gives="rows"),
     "to_vectors": Kind(_to_vectors, gives="vectors"),
-    "process": Kind(_process, keyed="allowed", check=binding.check_node),
+    "process": Kind(_process, keyed="allowed", check=binding.check_node, asides=None),
     "reduce": Kind(_reduce, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),
     "sum": Kind(_fold, keyed="needed", takes="vectors"),
     "min": Kind(_fold, keyed="needed", takes="vectors"),
     "max": Kind(_fold, keyed="needed", takes="vectors"),
     "window": Kind(_window, keyed="allowed", takes="either"),
+    **eventtime.KINDS,
 }

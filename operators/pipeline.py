@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -86,6 +86,9 @@ class Pipeline:
             mend = ".process, .reduce, .count or .window" if stream.made_by == "key_by" else "an operator or a sink"
             raise PipelineError(f"{stream.where}: nothing reads what {stream.made_by} gives; follow it with {mend}")
 
+    def _aside(self, where: str, edges: Sequence[Edge], tag: str) -> Stream[Any]:
+        return Stream(self, _side(where, edges, tag), where, "side")
+
     def _named(self, name: str) -> Node:
         if name not in self._nodes:
             known = ", ".join(self._nodes) or "none yet"
@@ -107,12 +110,28 @@ class Pipeline:
                 f"{where}: operator {name!r} has parallelism {parallelism!r}; "
                 f"give a whole number from 1 to {_PARALLELISM_MAX}"
             )
-        node = Node(name, kind, subject, parallelism, where, len(self._nodes), edges, options)
+        time_of = options.pop("time_of", None)
+        node = Node(name, kind, subject, parallelism, where, len(self._nodes), edges, options, time_of=time_of)
         _check_kind(node)
+        if node.time_of is None and KINDS[kind].keeps_time:
+            node.time_of = graph.time_of_inputs(node)
         gives = KINDS[kind].gives
         node.vectors = gives == "vectors" if gives else subject.vectors if kind == "source" else node.reads_vectors
         self._nodes[name] = node
         return Stream(self, [Edge(node, time_of=node.time_of)])
+
+
+def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
+    """The edges of a side output of the one operator that `edges` come from."""
+    if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
+        raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
+    source = edges[0].source
+    tags = KINDS[source.kind].asides
+    if not isinstance(tag, str) or not tag or (tags is not None and tag not in tags):
+        has = f"it has {', '.join(map(repr, tags))}" if tags else "it has no side output"
+        mend = has if tags is not None else "give a text that ctx.aside(tag, record) is given"
+        raise PipelineError(f"{where}: nothing puts records aside as {tag!r} in operator {source.name!r}; {mend}")
+    return [Edge(source, time_of=graph.time_of_inputs(source) if tag == "late" else None, tag=tag)]
 
 
 def _check_kind(node: Node) -> None:

@@ -135,7 +135,9 @@ class Plan:
         active = Active(name, self._config.run)
         branches: dict[int, Branch] = {}
         for ordinal, node in enumerate(group.nodes):
-            scope = Scope(ordinal, failures, name, numbers, self._config, arrival, active, self._tags(node))
+            scope = Scope(
+                ordinal, failures, name, numbers, self._config, arrival, active, len(inputs), self._tags(node)
+            )
             stage = KINDS[node.kind].stage(node, scope)
             branch = branches[node.ordinal] = Branch(stage)
             if ordinal:

@@ -22,6 +22,7 @@ class Scope:
         ordinal: the stage's place in the chain.
         task: for example "count/1".
         numbers: the chain's one order: 0, 1, 2 …
+        inputs: how many input channels the task has.
         tags: side outputs of the operator that somebody reads.
     """
 
@@ -32,6 +33,7 @@ class Scope:
     config: JobConfig
     arrival: Arrival
     capture: Active
+    inputs: int
     tags: frozenset[str] = frozenset()
 
 
@@ -50,6 +52,8 @@ class Kind:
         check: refuses a node that cannot run, with a PipelineError.
         takes: which form of records it works on.
         gives: the form of what it gives; None: the form that it is given.
+        keeps_time: whether what it gives has its event time where what it is given has it.
+        asides: tags of its side outputs; None: whatever the user's code calls them.
     """
 
     stage: Callable[[Node, Scope], Stage]
@@ -58,3 +62,5 @@ class Kind:
     check: Callable[[Node], None] = nothing
     takes: Literal["rows", "vectors", "either"] = "rows"
     gives: Literal["rows", "vectors"] | None = None
+    keeps_time: bool = False
+    asides: tuple[str, ...] | None = ()

@@ -161,7 +161,7 @@ class Stage:
         """The watermark to pass on when the stage has been told `mark_ns`: lower where it still owes older records."""
         return mark_ns
 
-    def pieces(self) -> list[tuple[Any, int | None]]:
+    def pieces(self) -> Iterable[tuple[Any, int | None]]:
         """What was made since it was last asked, in order: records, and the watermark behind them.
 
         Only asked of a stage that makes watermarks; END_NS is not among them.

@@ -1,0 +1,210 @@
+"""`watermarks(name, time, …)`: makes watermarks out of the times of the records that pass.
+
+Per input channel the largest time so far less a bound, or what a generator says; the least over the inputs goes on.
+One mark per batch is enough, unless a record is late by the marks that were due inside the batch: before such a
+record the batch is cut, so that which records are late does not depend on how batches were cut.
+
+An input is idle when nothing came on it from one firing of the stage's timer to the next: processing time, so an
+event of the log, and no clock is read per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import Any
+
+from causal.errors import CausalError, PipelineError
+from operators.arrival import Arrival
+from operators.eventtime.generators import WatermarkGenerator
+from operators.eventtime.merge import END_NS, IDLE_NS, Merge
+from operators.eventtime.times import times_of
+from operators.failures import Failures, shown
+from operators.stages import Due, Stage, without
+from operators.state import FragmentJob
+
+_IDLENESS = 2
+"""Second of a `Due`: behind timers and windows of the same time."""
+
+Piece = tuple[Any, int | None]
+
+
+class WatermarkStage(Stage):
+    """Hands every record on, with watermarks between them."""
+
+    makes_marks = True
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        time_of: Callable[[Any], Any],
+        bound_ns: int,
+        idle_ns: int | None,
+        generator: Callable[[], WatermarkGenerator] | None,
+        inputs: int,
+        arrival: Arrival,
+    ) -> None:
+        """
+        Args:
+            bound_ns: how far behind the largest time a record may be.
+            idle_ns: an input on which nothing came for so long, and up to twice as long, is not waited for.
+            inputs: how many input channels the task has.
+        """
+        super().__init__(name, ordinal, failures)
+        self._time_of = time_of
+        self._bound_ns = bound_ns
+        self._idle_ns = idle_ns
+        self._generators = [generator() for _ in range(inputs)] if generator else []
+        self._inputs = inputs
+        self._arrival = arrival
+        self._merge = Merge(inputs)
+        self._largest: list[int | None] = [None] * inputs
+        self._came = [True] * inputs
+        self._idle = [False] * inputs
+        self._next_ns = 0
+        """When idleness is looked for next; 0 before the first time, which only says what time it is."""
+        self._ready: list[Piece] = []
+        self._lost: list[int] = []
+        self._offset = 0
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        input = self._arrival.input
+        self._came[input], self._idle[input] = True, False
+        self._merge.active(input)
+        times, self._lost = times_of(
+            self._time_of, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        if self._lost:
+            records = without(records, self._lost)
+        if times:
+            self._ready += self._generated(input, records, times) if self._generators else self._cut(records, times)
+        return []
+
+    def _cut(self, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
+        """The batch in pieces: before each record that a mark makes late, that mark."""
+        input, bound_ns, found, begun = self._arrival.input, self._bound_ns, list[Piece](), 0
+        known = self._largest[input]
+        before = list(accumulate(times, max, initial=times[0] if known is None else known))
+        self._largest[input] = before[-1]
+        if min(map(sub, times, before)) < -bound_ns:
+            for index, time_ns in enumerate(times):
+                if time_ns < before[index] - bound_ns:
+                    merged = self._merge.told(input, before[index] - bound_ns)
+                    if merged is not None:
+                        found.append((records[begun:index], merged))
+                        begun = index
+        found.append((records[begun:] if begun else records, self._merge.told(input, before[-1] - bound_ns)))
+        return found
+
+    def _generated(self, input: int, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
+        try:
+            mark = self._generators[input].on_batch(times)
+            if mark is not None and (isinstance(mark, bool) or not isinstance(mark, int) or abs(mark) >= END_NS):
+                raise TypeError(f"on_batch gave {mark!r}; give ns since 1970 (an int), or None")
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+        if mark is None:
+            return [(records, None)]
+        known = self._merge.mark_of(input)
+        self.count("watermark_fell", known is not None and mark < known)
+        return [(records, self._merge.told(input, mark))]
+
+    def pieces(self) -> Iterator[Piece]:
+        """In order; while one is worked on, `source_of` speaks of it."""
+        ready, self._ready, self._offset = self._ready, [], 0
+        for records, mark in ready:
+            yield records, mark
+            self._offset += len(records)
+
+    def source_of(self, index: int) -> int:
+        index += self._offset
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+    # Marks of others, and the end.
+
+    def passes(self, mark_ns: int) -> int | None:
+        return END_NS if mark_ns == END_NS else None
+
+    def ended(self, input: int) -> None:
+        merged = self._merge.ended(input)
+        if merged is not None and merged != END_NS:
+            self._ready.append(([], merged))
+
+    # Idleness.
+
+    def next_ns(self) -> int | None:
+        return None if self._idle_ns is None else self._next_ns
+
+    def due(self, due_ns: int) -> list[Due]:
+        if self._idle_ns is None or self._next_ns > due_ns:
+            return []
+        return [(self._next_ns, _IDLENESS, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        reading_ns = entries[-1][3]
+        if self._next_ns:
+            for input, came in enumerate(self._came):
+                if not came and not self._idle[input]:
+                    self._idle[input] = True
+                    merged = self._merge.told(input, IDLE_NS)
+                    if merged is not None and merged != END_NS:
+                        self._ready.append(([], merged))
+        self._came = [False] * self._inputs
+        self._next_ns = reading_ns + (self._idle_ns or 0)
+        return []
+
+    # Snapshots.
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header = {
+            "largest": list(self._largest),
+            "merge": self._merge.header(),
+            "came": list(self._came),
+            "idle": list(self._idle),
+            "next_ns": self._next_ns,
+            "generators": [generator.state for generator in self._generators],
+        }
+        return header, []
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])
+        self._merge.load(header["merge"])
+        self._next_ns = header["next_ns"]
+        if len(header["generators"]) != len(self._generators):
+            raise PipelineError(
+                f"watermarks {self.name!r} had {'a' if header['generators'] else 'no'} generator of its own when the "
+                "checkpoint was written; resume with the pipeline that wrote it"
+            )
+        for generator, state in zip(self._generators, header["generators"], strict=True):
+            generator.state = state
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Partitions move between tasks, so each input begins where the one that is furthest behind stood."""
+        states = [state for header in headers for state in header["generators"]]
+        if any(state != states[0] for state in states):
+            raise PipelineError(
+                f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others; its "
+                "parallelism cannot change"
+            )
+        fresh, _ = self.freeze(True)
+        largest = [time_ns for header in headers for time_ns in header["largest"]]
+        known = None if None in largest else min(largest, default=None)
+        merge = Merge(self._inputs)
+        if known is not None:
+            for input in range(self._inputs):
+                merge.told(input, known - self._bound_ns)
+        return {
+            **fresh,
+            "largest": [known] * self._inputs,
+            "merge": merge.header(),
+            "generators": states[:1] * len(self._generators),
+        }

@@ -1,0 +1,443 @@
+"""Event time: watermarks and what is late by them, event-time timers, idleness, generators, side outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from causal.errors import OperatorFailed, PipelineError
+from causal.ports import Chain, Output
+from operators import Operator, Pipeline, WatermarkGenerator
+from operators.eventtime.merge import IDLE_NS
+from operators.eventtime.times import ns_of, times_of
+from operators.plan import Plan, plan
+from operators.testing import At, every_crash, run
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, made, parts_of, source
+
+S = 1_000_000_000
+
+
+def second(record: Any) -> Any:
+    return record[1]
+
+
+class Late(Operator):
+    """Says of each record whether it is late, and by which watermark."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        mark = ctx.watermark()
+        if mark is not None and ctx.event_time() < mark:
+            ctx.aside("late", record)
+        else:
+            yield record
+
+
+def timed(build: Callable[[Any], Any], partitions: int = 1, **options: Any) -> Plan:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(partitions)).watermarks("time", second, **options)
+    build(stream).sink("out", NoSink())
+    return plan(pipeline, config())
+
+
+def marks_of(outputs: Sequence[Output]) -> list[int]:
+    return [stamp_of(chunk) for _, chunk in outputs if chunk.kind == WATERMARK]
+
+
+def give(chain: Chain, records: Sequence[Any], input: int = 0, services: Services | None = None) -> list[Output]:
+    return chain.deliver(input, listed(records), 0, services or Services())
+
+
+def test_a_watermark_is_the_largest_time_less_the_bound_behind_the_records() -> None:
+    chain = chain_of(timed(lambda s: s, out_of_order_s=2), "time/0")
+    outputs = give(chain, [("a", 5), ("b", 4), ("c", 6.5)])
+    assert [chunk.kind for _, chunk in outputs] == [RECORDS, WATERMARK]
+    assert marks_of(outputs) == [4_500_000_000]
+    assert marks_of(give(chain, [("a", 6)])) == [], "one that does not rise is not sent"
+    assert chain.finish(Services()) == [], "the end of the channel says it"
+
+
+def test_the_least_over_the_inputs_goes_on_and_one_that_ended_is_not_waited_for() -> None:
+    chain = chain_of(timed(lambda s: s, 3), "time/0")
+    assert marks_of(give(chain, [("a", 5)], 0)) == []
+    assert marks_of(give(chain, [("a", 9)], 1)) == []
+    assert marks_of(give(chain, [("a", 7)], 2)) == [5 * S]
+    assert marks_of(chain.ended(0, Services())) == [7 * S]
+    assert marks_of(chain.ended(2, Services())) == [9 * S]
+    assert chain.ended(1, Services()) == []
+
+
+def test_a_task_behind_merges_the_marks_of_its_channels() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second)
+    stream.key_by(second).process("late", Late()).sink("out", NoSink())
+    chain = chain_of(plan(pipeline, config()), "late/0")
+    told = [chain.deliver(input, [watermark(mark)], 0, Services()) for input, mark in [(0, 5), (1, 3), (1, 4), (0, 9)]]
+    assert list(map(marks_of, told)) == [[], [3], [4], []]
+
+
+def lateness(chain: Chain, records: Sequence[Any], cuts: Sequence[int], restore_at: int | None) -> list[Any]:
+    """What passes `Late`, cut into batches, restored from a snapshot before one of them."""
+    found, begun = list[Any](), 0
+    for number, cut in enumerate([*cuts, len(records)]):
+        if number == restore_at:
+            parts = parts_of(chain, True)
+            chain = late_chain()
+            chain.restore(parts)
+        if records[begun:cut]:
+            found += made(give(chain, records[begun:cut]))
+        begun = max(begun, cut)
+    return found
+
+
+def late_chain() -> Chain:
+    return chain_of(timed(lambda s: s.process("late", Late()), out_of_order_s=3), "late/0")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=25),
+    st.lists(st.integers(0, 25), max_size=6),
+    st.none() | st.integers(0, 6),
+)
+def test_which_records_are_late_depends_on_the_order_alone(
+    times: list[int], cuts: list[int], restore_at: int | None
+) -> None:
+    records = [(number, time) for number, time in enumerate(times)]
+    expected, largest = [], 0
+    for record in records:
+        if record[1] >= largest - 3:
+            expected.append(record)
+        largest = max(largest, record[1])
+    assert lateness(late_chain(), records, sorted(cuts), restore_at) == expected
+
+
+def test_a_batch_is_cut_only_where_a_record_is_late() -> None:
+    chain = chain_of(timed(lambda s: s, out_of_order_s=1), "time/0")
+    assert [chunk.kind for _, chunk in give(chain, [("a", 5), ("b", 4), ("c", 9)])] == [RECORDS, WATERMARK]
+    outputs = give(chain, [("a", 20), ("late", 3), ("late too", 2), ("b", 30), ("in time", 29), ("late", 12)])
+    told = [decode_records(c.body) if c.kind == RECORDS else stamp_of(c) // S for _, c in outputs]
+    assert told == [
+        [("a", 20)], 19, [("late", 3), ("late too", 2), ("b", 30), ("in time", 29)], 29, [("late", 12)],
+    ]  # fmt: skip
+
+
+def test_a_record_without_time_stops_the_job_or_is_a_dead_letter() -> None:
+    with pytest.raises(OperatorFailed, match=r"'time', position 1 of partition 0.*a time is 'soon'; give seconds"):
+        give(chain_of(timed(lambda s: s), "time/0"), [("a", 1), ("b", "soon")])
+    pipeline = Pipeline("test")
+    pipeline.source("in", source()).watermarks("time", second).sink("out", NoSink())
+    chain = chain_of(plan(pipeline, config(on_error="dead-letter")), "time/0")
+    outputs = give(chain, [("a", 1), ("b",), ("c", float("nan")), ("d", 2), ("e", True)])
+    assert decode_records(outputs[0][1].body) == [("a", 1), ("d", 2)]
+    letters = decode_records(outputs[-1][1].body)
+    assert [(letter["position"], letter["error"].split(":")[0]) for letter in letters] == [
+        (1, "IndexError"), (2, "ValueError"), (4, "TypeError"),
+    ]  # fmt: skip
+
+
+def test_times_are_whole_microseconds_and_datetimes_count_as_utc() -> None:
+    paris = timezone(timedelta(hours=1))
+    assert ns_of(datetime(1970, 1, 1, 0, 0, 1, 5)) == 1_000_005_000
+    assert ns_of(datetime(1970, 1, 1, 1, 0, 1, tzinfo=paris)) == S
+    assert ns_of(0.1 + 0.2) == 300_000_000
+    last = 8_999_999_999.999999
+    assert ns_of(ns_of(last) / 1e9) == ns_of(last)
+    assert ns_of(datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)) == -S
+    for wrong in (True, "1", None, float("inf"), 1e10):
+        with pytest.raises((TypeError, ValueError), match="a time is"):
+            ns_of(wrong)
+
+
+def test_records_without_time_are_told_by_their_places() -> None:
+    lost: list[int] = []
+    given = [1, "x", datetime(1970, 1, 1), None, 2.5]
+    assert times_of(lambda r: r, given, lambda index, problem: lost.append(index)) == ([S, 0, 2_500_000_000], [1, 3])
+    assert lost == [1, 3]
+
+
+# Timers.
+
+
+class Alarm(Operator):
+    """(key, time, "set", at, name) sets, "clear" clears; each firing says what it saw."""
+
+    def process(self, record: Any, ctx: Any) -> None:
+        _, _, what, at_s, name = record
+        if what == "set":
+            ctx.set_timer(at_s, name, clock="event")
+        elif what == "clear":
+            ctx.clear_timer(name, clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        if name.startswith("again"):
+            ctx.set_timer(ctx.event_time() + 1, "once", clock="event")
+        if name == "for ever":
+            ctx.set_timer(0, name, clock="event")
+        yield (ctx.key, name, ctx.event_time(), ctx.watermark())
+
+
+def alarm(**options: Any) -> Chain:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).watermarks("time", second)
+    stream.key_by(lambda r: r[0]).process("alarm", Alarm()).sink("out", NoSink())
+    return chain_of(plan(pipeline, config(**options)), "alarm/0")
+
+
+def rung(chain: Chain, at_s: float) -> list[Any]:
+    return made(chain.deliver(0, [watermark(round(at_s * S))], 0, Services()))
+
+
+def test_event_timers_fire_when_the_watermark_reaches_them_in_their_order() -> None:
+    chain = alarm()
+    give(chain, [("a", 0, "set", 7, "late"), ("b", 0, "set", 3, "x"), ("a", 0, "set", 3, "y"), ("a", 0, "set", 1, "z")])
+    assert chain.next_timer_ns() is None, "the wall clock does not matter"
+    assert rung(chain, 0.5) == []
+    assert rung(chain, 3) == [("a", "z", 1, 3), ("b", "x", 3, 3), ("a", "y", 3, 3)]
+    give(chain, [("a", 0, "set", 9, "late"), ("b", 0, "set", 8, "gone"), ("b", 0, "clear", 0, "gone")])
+    parts = parts_of(chain, True)
+    chain = alarm()
+    chain.restore(parts)
+    assert rung(chain, 8.5) == []
+    assert rung(chain, 9) == [("a", "late", 9, 9)]
+
+
+def test_one_that_a_firing_sets_fires_at_once_when_it_is_due() -> None:
+    chain = alarm()
+    give(chain, [("a", 0, "set", 2, "again")])
+    assert rung(chain, 2.5) == [("a", "again", 2, 2.5)]
+    give(chain, [("b", 0, "set", 3, "again")])
+    assert rung(chain, 9) == [("a", "once", 3, 9), ("b", "again", 3, 9), ("b", "once", 4, 9)]
+
+
+def test_at_the_end_all_event_timers_fire_and_know_of_no_watermark() -> None:
+    chain = alarm()
+    give(chain, [("a", 0, "set", 5, "x"), ("a", 0, "set", 9, "again")])
+    assert made(chain.ended(0, Services())) == [("a", "x", 5, None), ("a", "again", 9, None), ("a", "once", 10, None)]
+    assert chain.finish(Services()) == []
+
+
+def test_timers_that_set_one_another_for_ever_stop_the_job() -> None:
+    chain = alarm(on_error="dead-letter")
+    give(chain, [("a", 0, "set", 5, "for ever")])
+    with pytest.raises(OperatorFailed, match="operator 'alarm', key 'a': its event-time timers set one another for"):
+        rung(chain, 5)
+
+
+def test_a_clock_that_is_none_is_refused() -> None:
+    class Wrong(Operator):
+        def process(self, record: Any, ctx: Any) -> None:
+            ctx.set_timer(1, "x", clock="sun")
+
+        def on_timer(self, name: str, ctx: Any) -> None:
+            return None
+
+    chain = chain_of(timed(lambda s: s.process("p", Wrong())), "p/0")
+    with pytest.raises(OperatorFailed, match='by the clock \'sun\'; give "processing" or "event"'):
+        give(chain, [("a", 1)])
+
+
+# Idleness.
+
+
+def idling(partitions: int = 2) -> Chain:
+    return chain_of(timed(lambda s: s, partitions, idle_after_s=5), "time/0")
+
+
+def test_an_input_on_which_nothing_came_between_two_firings_is_not_waited_for() -> None:
+    chain, services = idling(), Services()
+    assert chain.next_timer_ns() == 0, "it asks what time it is"
+    assert chain.fire(100 * S, services) == []
+    assert chain.next_timer_ns() == 105 * S
+    give(chain, [("a", 50)], 0, services)
+    assert marks_of(chain.fire(105 * S, services)) == [50 * S]
+    assert marks_of(give(chain, [("a", 60)], 0, services)) == [60 * S]
+    parts = parts_of(chain, True)
+    chain = idling()
+    chain.restore(parts)
+    assert give(chain, [("b", 55)], 1, services)[0][1].kind == RECORDS
+    assert marks_of(give(chain, [("a", 70)], 0, services)) == [], "it is waited for again"
+    assert marks_of(give(chain, [("b", 65)], 1, services)) == [65 * S]
+    assert services.log == [], "no clock is read"
+
+
+def test_all_idle_is_told_on_and_the_next_record_ends_it() -> None:
+    chain, services = idling(1), Services()
+    chain.fire(100 * S, services)
+    give(chain, [("a", 50)], 0, services)
+    assert marks_of(chain.fire(105 * S, services)) == []
+    assert marks_of(chain.fire(110 * S, services)) == [IDLE_NS]
+    assert marks_of(chain.fire(115 * S, services)) == []
+    assert marks_of(give(chain, [("a", 51)], 0, services)) == [51 * S]
+    assert marks_of(chain.fire(120 * S, services)) == []
+    assert marks_of(chain.fire(125 * S, services)) == [IDLE_NS]
+
+
+def test_a_task_that_hears_of_an_idle_channel_goes_on_without_it() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second, idle_after_s=1)
+    stream.key_by(second).process("late", Late()).sink("out", NoSink())
+    chain = chain_of(plan(pipeline, config()), "late/0")
+    told = [(0, 5), (1, IDLE_NS), (0, 7), (1, 6), (1, 8), (0, IDLE_NS), (1, IDLE_NS)]
+    found = [marks_of(chain.deliver(input, [watermark(mark)], 0, Services())) for input, mark in told]
+    assert found == [[], [5], [7], [], [], [8], [IDLE_NS]]
+
+
+# Generators.
+
+
+class EveryOther(WatermarkGenerator):
+    """The largest time so far, with every second batch; falls when it is told so."""
+
+    def on_batch(self, times_ns: Sequence[int]) -> int | None:
+        n = self.state["n"] = self.state.get("n", 0) + 1
+        if min(times_ns) < 0:
+            return -S
+        return max(times_ns) if n % 2 == 0 else None
+
+
+def generated() -> Chain:
+    return chain_of(timed(lambda s: s, generator=EveryOther), "time/0")
+
+
+def test_a_generator_decides_and_its_state_is_restored() -> None:
+    chain = generated()
+    assert marks_of(give(chain, [("a", 5)])) == []
+    parts = parts_of(chain, True)
+    chain = generated()
+    chain.restore(parts)
+    assert marks_of(give(chain, [("a", 6)])) == [6 * S]
+    assert marks_of(give(chain, [("a", -1)])) == []
+    assert chain.counts() == {"time": {"watermark_fell": 1}}
+    parts = parts_of(chain, True)
+    chain = generated()
+    chain.restore(parts)
+    assert chain.counts() == {"time": {"watermark_fell": 1}}, "counts are state"
+
+
+def test_a_generator_that_gives_no_time_stops_the_job() -> None:
+    class Wrong(WatermarkGenerator):
+        def on_batch(self, times_ns: Sequence[int]) -> Any:
+            return 0.5
+
+    chain = chain_of(timed(lambda s: s, generator=Wrong), "time/0")
+    with pytest.raises(OperatorFailed, match="'time'.*on_batch gave 0.5; give ns since 1970"):
+        give(chain, [("a", 1)])
+
+
+# Side outputs.
+
+
+def with_side(fused: bool) -> Pipeline:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).watermarks("time", second, out_of_order_s=1)
+    stream.process("late", Late()).sink("out", NoSink())
+    late = pipeline.stream("late").side("late")
+    if fused:
+        late.map("again", lambda r: (*r, "late")).sink("late-out", NoSink())
+    else:
+        late.key_by(second).count("n").sink("late-out", NoSink())
+    return pipeline
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_records_put_aside_go_their_own_way(fused: bool) -> None:
+    planned = plan(with_side(fused), config())
+    chain = chain_of(planned, "again/0" if fused else "late/0")
+    outputs = give(chain, [("a", 5), ("b", 1), ("c", 6)])
+    by_channel: dict[int, list[Any]] = {}
+    for ordinal, chunk in outputs:
+        if chunk.kind == RECORDS:
+            by_channel.setdefault(ordinal, []).extend(decode_records(chunk.body))
+    aside = [("b", 1, "late")] if fused else [("b", 1)]
+    assert list(by_channel.values()) == [[("a", 5), ("c", 6)], aside]
+
+
+def test_what_nobody_reads_is_forgotten() -> None:
+    chain = late_chain()
+    assert made(give(chain, [("a", 5), ("b", 1), ("c", 6)])) == [("a", 5), ("c", 6)]
+
+
+MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
+    (lambda p, s: s.watermarks("t", second, out_of_order_s=-1), "'t' has out_of_order_s -1; give seconds, at least 0"),
+    (lambda p, s: s.watermarks("t", second, idle_after_s=0), "'t' has idle_after_s 0; give seconds, at least 0.001"),
+    (lambda p, s: s.watermarks("t", "time"), "time of watermarks 't' is given a str; give a function"),
+    (
+        lambda p, s: s.watermarks("t", second, generator=list),
+        "is the class list; give a subclass of WatermarkGenerator",
+    ),
+    (
+        lambda p, s: s.watermarks("t", second, generator=EveryOther, out_of_order_s=1),
+        "'t' has out_of_order_s and a generator; give one",
+    ),
+    (lambda p, s: s.key_by(second).watermarks("t", second), "watermarks 't' follows key_by"),
+    (
+        lambda p, s: s.watermarks("t", second).map("m", len).watermarks("u", second).sink("o", NoSink()),
+        r"watermarks 'u' follows another \('t', .*test_time.py:\d+\); one per stream, use .timed",
+    ),
+    (lambda p, s: s.timed(3), "timed is given a int; give a function"),
+    (lambda p, s: s.map("m", len).side("late"), "as 'late' in operator 'm'; it has no side output"),
+    (lambda p, s: s.key_by(len).side("late"), r"side 'late' reads no operator; put .side\('late'\) right behind"),
+    (lambda p, s: s.process("p", Late()).side(""), "give a text that ctx.aside"),
+    (
+        lambda p, s: (s.process("p", Late()).sink("o", NoSink()), p.stream("p").side("late")),
+        "nothing reads what side gives; follow it with an operator or a sink",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
+def test_a_mistake_is_one_line_with_place_and_mend(mistake: Callable[[Pipeline, Any], object], message: str) -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source())
+    with pytest.raises(PipelineError, match=message) as caught:
+        mistake(pipeline, stream)
+        pipeline.check()
+    assert str(caught.value).startswith(f"{__file__}:")
+    assert "\n" not in str(caught.value)
+
+
+# In whole tasks, killed at every record.
+
+
+class PerFive(Operator):
+    """How many records of a key lie in each 5 s, told by an event-time timer at their end."""
+
+    def process(self, record: Any, ctx: Any) -> None:
+        end = int(ctx.event_time() // 5 + 1) * 5
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer(end, str(end), clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        yield (ctx.key, int(name), ctx.state.pop(int(name)), ctx.event_time())
+
+
+def test_event_timers_are_the_same_when_any_task_dies_at_any_record() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2)).watermarks("time", second, out_of_order_s=1)
+    stream.key_by(lambda r: r[0]).process("five", PerFive(), parallelism=2).sink("out", NoSink())
+    inputs = {"in": [[("a", 1), ("b", 2), ("a", 2), ("a", 9)], [("c", 1), ("b", 6), ("c", 5), ("b", 12)]]}
+    expected = [
+        ("a", 5, 2, 5.0), ("a", 10, 1, 10.0), ("b", 5, 1, 5.0), ("b", 10, 1, 10.0), ("b", 15, 1, 15.0),
+        ("c", 5, 1, 5.0), ("c", 10, 1, 10.0),
+    ]  # fmt: skip
+    for seed, crash in enumerate(every_crash(pipeline, inputs, checkpoint_every=3)):
+        told = run(pipeline, inputs, crash=crash, seed=seed, checkpoint_every=3)
+        assert sorted(told["out"]) == expected
+        assert told.recoveries == 1
+
+
+def test_idleness_is_logged_and_replayed() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2)).watermarks("time", second, idle_after_s=5)
+    stream.key_by(lambda r: r[0]).process("late", Late()).sink("out", NoSink())
+    inputs = {"in": [[At(2, ("a", 1)), At(30, ("a", 20)), At(40, ("a", 15))], [At(3, ("b", 2)), At(60, ("b", 3))]]}
+    for crash in every_crash(pipeline, inputs, checkpoint_every=2):
+        told = run(pipeline, inputs, crash=crash, checkpoint_every=2)
+        assert sorted(told["out"]) == [("a", 1), ("a", 20), ("b", 2)], "b was not waited for, so its 3 is late"
+        assert told.recoveries == 1
