@@ -67,8 +67,8 @@ class SnapshotJob(Protocol):
 
 
 Output = tuple[int, Chunk]
-"""(ordinal of the output channel in `Topology.outputs(task)`, chunk).  At most one chunk of records per
-ordinal and event.  For a sink's channel the chunk is ROWS, in the sink's own encoding."""
+"""(ordinal of the output channel in `Topology.outputs(task)`, chunk), in the order of the elements of a channel.
+For a sink's channel the chunk is ROWS, in the sink's own encoding."""
 
 
 @dataclass(frozen=True, slots=True)

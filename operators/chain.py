@@ -30,6 +30,9 @@ from operators.stages import Ended
 from operators.state import ChainSnapshot
 from operators.tracing import Tracing
 
+CHUNK_BYTES_TARGET = 4 << 20
+"""What an event has made for one channel is cut into chunks of up to this, so that a frame always has room."""
+
 
 class FusedChain(PlainChain):
     """The chain of every task but a sink's."""
@@ -328,9 +331,9 @@ class FusedChain(PlainChain):
                 self._encode(branch, ordinal, records)
 
     def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
-        """One chunk of these records; those that cannot travel fail one by one."""
+        """Chunks of these records; those that cannot travel fail one by one."""
         if isinstance(records, Vectors):
-            self._outputs.append((ordinal, Chunk(RECORDS, len(records), records.encode(), self._origin_ns)))
+            self._put(ordinal, records, records.encode())
             return
         try:
             body = encode_records(records)
@@ -343,7 +346,16 @@ class FusedChain(PlainChain):
             if not records:
                 return
             body = encode_records(records)
-        self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._origin_ns)))
+        self._put(ordinal, records, body)
+
+    def _put(self, ordinal: int, records: Records, body: bytes) -> None:
+        """As one chunk, or where that is large as several: where it is cut follows from the records alone."""
+        if len(body) <= CHUNK_BYTES_TARGET or len(records) == 1:
+            self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._origin_ns)))
+            return
+        whole, middle = listed(records), len(records) // 2
+        for piece in (whole[:middle], whole[middle:]):
+            self._put(ordinal, piece, encode_records(piece))
 
     # Snapshots.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from causal.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed
 from operators import Operator, Pipeline
+from operators.chain import CHUNK_BYTES_TARGET
 from operators.keys import key_group, task_of_group
 from operators.pipeline import Stream
 from operators.plan import plan
@@ -262,3 +263,35 @@ def test_a_sink_names_the_record_that_it_cannot_write() -> None:
     chain = chain_of(planned(lambda s: s), "out/0")
     with pytest.raises(OperatorFailed, match=r"'out', position 8 of the channel from in/0: .*record \{\('a',\)"):
         chain.deliver(0, [records_chunk([1, {("a",): 1}])], 7, Services())
+
+
+def test_what_is_too_much_for_a_chunk_is_cut_by_content_alone() -> None:
+    chain = keyed(lambda stream: stream.process("wide", Widened()), "wide/0")
+    outputs = give_outputs(chain, [(index % 3, index) for index in range(40)])
+    again = give_outputs(
+        keyed(lambda stream: stream.process("wide", Widened()), "wide/0"), [(i % 3, i) for i in range(40)]
+    )
+    assert len(outputs) > 3 and [chunk.body for _, chunk in outputs] == [chunk.body for _, chunk in again]
+    assert all(chunk.size <= CHUNK_BYTES_TARGET for _, chunk in outputs)
+    assert [number for number, _ in made(outputs)] == list(range(40))
+
+
+def test_one_record_that_is_large_travels_alone() -> None:
+    chain = keyed(lambda stream: stream.process("wide", Widened(6 << 20)), "wide/0")
+    outputs = give_outputs(chain, [(0, index) for index in range(3)])
+    assert [chunk.count for _, chunk in outputs] == [1, 1, 1]
+
+
+class Widened(Operator):
+    """Each record with so many bytes beside it."""
+
+    def __init__(self, size: int = 500_000) -> None:
+        self._size = size
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield (record[1], bytes(self._size))
+
+
+def give_outputs(chain: Any, records: list[Any]) -> list[Any]:
+    outputs: list[Any] = chain.deliver(0, [records_chunk(records)], 0, Services())
+    return outputs
