@@ -19,6 +19,7 @@ from causal.errors import CausalError, PipelineError
 from deploy import settings
 from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
+from deploy.querying import state
 from deploy.report import progress, report, summary, write_report
 from deploy.savepoints import savepoint
 from operators.loading import load
@@ -100,6 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
     _add_job(saving)
     saving.set_defaults(act=savepoint)
+
+    querying = commands.add_parser("state", help="show what an operator keeps for a key")
+    querying.add_argument("job", metavar="JOB", help=f"a job under {ROOT}, or its directory")
+    querying.add_argument("operator", metavar="OPERATOR")
+    querying.add_argument("key", metavar="KEY", help="as JSON; a list stands for a tuple")
+    querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
+    querying.add_argument("--json", action="store_true", help="as JSON")
+    querying.set_defaults(act=state)
     return parser
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
 from operators.declared import Clock, State
 from operators.graph import Node
+from operators.keyed.ttl import Expiry
 from operators.operator import Operator
 from operators.state import Table
 
@@ -124,6 +125,13 @@ class Binding:
             name: [state.word, state.table.codec.shape, state.table.expiry and state.table.expiry.header()]
             for name, state in self._states.items()
         }
+
+    def merge_headers(self, told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """One header out of those of several tasks, in which only the ages may differ."""
+        merged = dict(told[0])
+        for name, (word, shape, age) in told[0].items():
+            merged[name] = [word, shape, age and Expiry.merged([header[name][2] for header in told])]
+        return merged
 
     def load_header(self, told: Mapping[str, Any]) -> None:
         """Be ready for the fragments that follow.

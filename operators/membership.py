@@ -13,12 +13,19 @@ from typing import Any
 
 from causal.checkpointing import SnapshotFile
 from causal.errors import PipelineError, invariant
-from causal.events import CheckpointAsked, CheckpointCompleted, Event, Inquired, Kept, PeerAt, PeerDown
+from causal.events import CheckpointAsked, CheckpointCompleted, Event, Inquired, Inspect, Kept, PeerAt, PeerDown
 from causal.rollback import Rollback, read_rollback
 from causal.topology import Topology
+from causal.values import NotCarried, encode
 
 PEERS_AGAIN_NS = 400_000_000
 """How often a beat repeats whom the task was introduced to; among many neighbours that is most of a beat."""
+
+QUESTIONS_MAX = 64
+"""Questions about state that wait for an answer at the same time."""
+
+INSPECTED_BYTES_MAX = 1 << 20
+"""Largest answer to one; a control message holds four times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,8 @@ class Membership:
         self._acked: list[Any] | None = None
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
+        self._asking: dict[int, str] = {}
+        self._questions = 0
 
     @property
     def name(self) -> str | None:
@@ -202,10 +211,27 @@ class Membership:
 
     def _reported(self, event: Reported) -> list[Act]:
         invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)
+        if event.kind == "inspected":
+            return self._inspected(event.facts["request"], event.facts["facts"])
         if event.kind == "snapshot":
             self._acked = [event.facts["epoch"], event.facts["files"]]
         self.beat_due_ns = 0 if event.kind == "phase" else self.beat_due_ns
         return [Tell(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
+
+    def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
+        """What the task keeps for a key, for whoever has asked; unless it is more than a message may hold."""
+        to = self._asking.pop(request, None)
+        if to is None:
+            return []
+        try:
+            size = len(encode(dict(facts)))
+            problem = f"{size} bytes are too many for an answer" if size > INSPECTED_BYTES_MAX else ""
+        except NotCarried as cause:
+            problem = f"it cannot be told: {cause}"
+        if problem:
+            facts = {name: told for name, told in facts.items() if name != "tables"}
+            facts = {**facts, "error": f"{problem}; ask without --live, as of the last checkpoint"}
+        return [Tell("inspected", {"to": to, "facts": dict(facts)})]
 
     # -- in ------------------------------------------------------------------------------------------
 
@@ -254,6 +280,14 @@ class Membership:
     def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
         return self._feed(CheckpointAsked(told["epoch"], bool(told.get("final"))))
 
+    def _inspect(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            self._questions += 1
+            self._asking[self._questions] = told["to"]
+            while len(self._asking) > QUESTIONS_MAX:
+                del self._asking[next(iter(self._asking))]  # whoever waits for that one asks again
+        return self._feed(Inspect(self._questions, told["operator"], told["key"]))
+
     def _completed(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
         return self._feed(CheckpointCompleted(told["epoch"]))
 
@@ -288,6 +322,7 @@ _VERBS: dict[str, Callable[[Membership, Mapping[str, Any], int], list[Act]]] = {
     "peer_down": Membership._peer_down,
     "checkpoint": Membership._checkpoint,
     "completed": Membership._completed,
+    "inspect": Membership._inspect,
     "inquire": Membership._inquire,
     "keep": Membership._keep,
     "stop": Membership._stop,

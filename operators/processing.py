@@ -320,6 +320,14 @@ class ProcessStage(Stage):
             told["event-timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
         return told
 
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """As of every stage, but that ages are counted from where the furthest task is."""
+        told = [header["states"] for header in headers if "states" in header]
+        if not told:
+            return super().merge_headers(headers)
+        states = self._declared.merge_headers(told)
+        return super().merge_headers([{**header, "states": states} for header in headers])
+
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._declared.load_header(header.get("states", {}))

@@ -241,12 +241,25 @@ def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]
     Raises:
         CorruptData: it is not such a part.
     """
+    group, told = _opened(part)
+    return (told, {}) if group == _HEADER else (None, told)
+
+
+def group_of_part(part: bytes) -> int | None:
+    """The key group that a part is of; None for the header.
+
+    Raises:
+        CorruptData: it is not such a part.
+    """
+    group, _ = _opened(part)
+    return None if group == _HEADER else group
+
+
+def _opened(part: bytes) -> tuple[int, dict[str, Any]]:
     try:
         told = decode(part)
     except PeerViolation as problem:
         raise CorruptData(f"a part of a snapshot cannot be read: {problem}") from None
     if type(told) is not list or len(told) != 3 or told[0] != _FORMAT or type(told[2]) is not dict:
         raise CorruptData("a part of a snapshot has an unknown form; it was written by another version")
-    if told[1] == _HEADER:
-        return told[2], {}
-    return None, told[2]
+    return told[1], told[2]

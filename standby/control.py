@@ -177,6 +177,7 @@ FROM_WORKER: dict[str, _Spec] = {
         {"task": _TEXT, "incarnation": _NUMBER, "number": _NUMBER, "finding": _finding},
         {},
     ),
+    "inspected": (events.Replied, {"to": _TEXT, "facts": _any_map}, {}),
     "failed": (
         events.Failed,
         {"incarnation": _NUMBER, "error": _TEXT, "message": _TEXT, "definite": _FLAG},

@@ -156,11 +156,20 @@ class Admin:
 
 
 @dataclass(frozen=True, slots=True)
+class Replied:
+    """What a task keeps for a key, for the person that asked."""
+
+    slot: str
+    to: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
 
-FromProcess = Beat | Phase | Snapshot | Found | Failed | Started | Exited | AgentBeat | Admin
+FromProcess = Beat | Phase | Snapshot | Found | Failed | Started | Exited | AgentBeat | Admin | Replied
 """What arrives as a control message."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from standby import events
 from standby.checkpoints import Coordinator
-from standby.effects import Answer, Outbox
+from standby.effects import Outbox
 
 if TYPE_CHECKING:
     from standby.supervision import Supervision
@@ -18,18 +18,15 @@ STOPPED = "stopped at savepoint "
 """How the reason begins for which such a job has ended."""
 
 
-def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> Answer | None:
+def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
     """Begin a savepoint and say its epoch; None for another request."""
     if event.verb != "savepoint":
         return None
-    told: dict[str, Any]
     if supervision.stopping is not None or all(s.finished for s in supervision.roster.seats.values() if s.sink):
-        told = {"ok": False, "error": "the job is ending already"}
-    elif not supervision.coordinator.enabled:
-        told = {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
-    else:
-        told = {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
-    return Answer(event.sender, {"kind": "answer", **told})
+        return {"ok": False, "error": "the job is ending already"}
+    if not supervision.coordinator.enabled:
+        return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
+    return {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
 
 
 def reached(coordinator: Coordinator) -> tuple[int, str] | None:

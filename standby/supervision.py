@@ -316,8 +316,8 @@ class Supervision:
         self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
         self._attention.all()
 
-    def _admin(self, event: events.Admin) -> None:
-        self._outbox.add(savepoints.asked(self, event, self._outbox) or answer(self, event))
+    def _admin(self, event: events.Admin | events.Replied) -> None:
+        answer(self, event, self._outbox)
         self._attention.all()
 
     def inject(self, slot: Slot) -> None:
@@ -395,5 +395,6 @@ class Supervision:
         events.ManifestWritten: _manifest_written,
         events.ManifestFailed: _manifest_failed,
         events.Admin: _admin,
+        events.Replied: _admin,
         events.Tick: _tick,
     }

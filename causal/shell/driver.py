@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from causal.effects import (
     Effect,
     Found,
+    Inspected,
     OpenSink,
     Phase,
     ReadSegment,
@@ -257,6 +258,9 @@ class TaskDriver:
         self.checkpoint_ms = (monotonic_ns() - self._snapshot_began_ns) / 1e6
         self._report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
 
+    def _inspected(self, effect: Inspected) -> None:
+        self._report("inspected", {"request": effect.request, "facts": effect.facts})
+
     def _phase(self, effect: Phase) -> None:
         self._report("phase", {"phase": effect.name, "at_ns": monotonic_ns(), "detail": effect.detail})
 
@@ -278,4 +282,5 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     RemoveSegments: TaskDriver._ask_disk,
     SnapshotReady: TaskDriver._snapshot_ready,
     Phase: TaskDriver._phase,
+    Inspected: TaskDriver._inspected,
 }

@@ -7,7 +7,7 @@ read or written; the tick moves on by an event (a watermark, or one timer per ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 _TICKS = 8
@@ -94,6 +94,13 @@ class Expiry:
     def header(self) -> list[Any]:
         """What a snapshot must hold beside the ticks of the places."""
         return [self.tick_ns, self.current, self._first]
+
+    @staticmethod
+    def merged(told: Sequence[Sequence[Any]]) -> list[Any]:
+        """One header out of those of several tasks: time is where the furthest is."""
+        currents = [current for _, current, _ in told if current is not None]
+        firsts = [first for _, _, first in told if first is not None]
+        return [told[0][0], max(currents, default=None), min(firsts, default=None)]
 
     def load_header(self, told: Iterable[Any]) -> None:
         """Take over what `header` gave, perhaps with another time to live."""

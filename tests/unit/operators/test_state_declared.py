@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from causal.batch import watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
 from operators import ListState, MapState, Operator, ReducingState, ValueState
-from operators.chain import FusedChain
-from operators.processing import ProcessStage
 from operators.state import read_part
 from tests.unit.operators.scene import Services, give, keyed, made, parts_of
+
+SECOND = 1_000_000_000
 
 
 @dataclass
@@ -48,10 +49,7 @@ def chain(operator: Operator, **settings: Any) -> Chain:
 
 
 def held(chain: Chain, key: Any) -> dict[str, Any]:
-    assert isinstance(chain, FusedChain)
-    [stage] = chain._stages
-    assert isinstance(stage, ProcessStage)
-    return stage.inspect(key)
+    return chain.inspect("op", key)
 
 
 RECORDS = [("a", "p", "mon", 3), ("b", "q", "mon", 5), ("a", "r", "tue", 2)]
@@ -70,6 +68,36 @@ def test_each_key_has_its_own_and_a_restore_gives_it_back() -> None:
     assert held(restored, "a") == held(live, "a") == told
     assert held(restored, "nobody") == {}
     assert made(restored.finish(Services())) == [["a", 2], ["b", 1]]
+
+
+def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
+    class Short(Operator):
+        seen = ListState[int](ttl_s=8)
+        named = MapState[str, int](ttl_s=8)
+
+        def process(self, record: Any, ctx: Any) -> list[Any]:
+            self.seen.append(record[1])
+            self.named[str(record[1])] = record[1]
+            return [[list(self.seen), dict(self.named)]]
+
+    def mark(at_s: int) -> list[Any]:
+        return made(live.deliver(0, [watermark(at_s * SECOND)], 0, Services()))
+
+    live = chain(Short())
+    mark(100)
+    give(live, [("a", 1)])
+    mark(104)
+    assert give(live, [("a", 2)]) == [[[1, 2], {"1": 1, "2": 2}]]
+    mark(108)
+    assert held(live, "a") == {"seen": [1, 2], "named": {"1": 1, "2": 2}}
+    mark(109)
+    assert held(live, "a") == {"seen": [1, 2], "named": {"2": 2}}
+    assert live.counts() == {"op": {"expired": 1}}
+    restored = chain(Short())
+    restored.restore(parts_of(live, full=True))
+    live = restored
+    mark(113)
+    assert held(live, "a") == {} and live.counts() == {"op": {"expired": 3}}
 
 
 def test_two_tasks_of_one_pipeline_do_not_share() -> None:

@@ -82,3 +82,8 @@ def test_another_time_to_live_reads_the_ages_that_were_written() -> None:
     long.load("a", short.ticks["a"])
     assert long.advance(100_000 + 1_599) == []
     assert long.advance(100_000 + 1_800) == ["a"]
+
+
+def test_ages_of_several_tasks_are_counted_from_the_furthest() -> None:
+    assert Expiry.merged([[100, 7, 3], [100, None, None], [100, 9, 4]]) == [100, 9, 3]
+    assert Expiry.merged([[100, None, None]]) == [100, None, None]

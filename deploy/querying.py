@@ -1,0 +1,151 @@
+"""`causal state JOB OPERATOR KEY`: what an operator keeps for one key, as of the last complete checkpoint or live.
+
+Reads only.  As of a checkpoint all tasks are seen at one barrier, whether the job runs or has ended; live, the task is
+asked between two of its events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.topology import Task
+from deploy.jobdirectory import ROOT, find_job, running
+from operators.inspection import as_of, key_of, owners
+from operators.loading import load
+from operators.plan import Plan, plan
+from operators.sinks.base import encode_json
+from standby.control import ask
+from standby.manifests import newest_manifest
+
+WITHIN_S = 10.0
+"""How long a task that recovers is waited for."""
+ANSWER_S = 2.0
+AGAIN_S = 0.2
+TRIES_MAX = 10
+"""Checkpoints that may be superseded while their files are read."""
+
+
+def state(arguments: argparse.Namespace) -> int:
+    """The command; returns its exit status.
+
+    Raises:
+        PipelineError: there is no such job, operator or key.
+        Unavailable: no checkpoint is complete yet, or the task does not answer.
+    """
+    job = _job(arguments.job)
+    config = JobConfig.load(job)
+    key = key_of(arguments.key)
+    pipeline = load(config.pipeline, config.settings)
+    planned = plan(pipeline, config)
+    tasks = owners(pipeline, planned, arguments.operator, key, config.key_groups)
+    if arguments.live:
+        found = [_asked(job, task, arguments.operator, key) for task in tasks]
+    else:
+        found = _read(job, planned, tasks, arguments.operator, key, config.key_groups)
+    if arguments.json:
+        print(encode_json({"operator": arguments.operator, "key": key, "live": arguments.live, "tasks": found}))
+    else:
+        _show(found, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
+    return 0
+
+
+def _job(told: str) -> Path:
+    """A job's directory, or its name under `.causal`."""
+    if (Path(told) / "job.json").exists() or not (ROOT / told / "job.json").exists():
+        return find_job(None, told)
+    return find_job(told, None)
+
+
+def _depth(planned: Plan) -> int:
+    return len(planned.topology.tasks)
+
+
+# As of a checkpoint.
+
+
+def _read(
+    job: Path, planned: Plan, tasks: list[Task], operator: str, key: Any, key_groups: int
+) -> list[dict[str, Any]]:
+    epoch = 0
+    for _ in range(TRIES_MAX):
+        manifest = newest_manifest(job)
+        if manifest is None:
+            raise Unavailable(f"no checkpoint of the job in {job} is complete yet; try again, or ask it with --live")
+        before, (epoch, files) = epoch, manifest
+        try:
+            return [
+                {
+                    "task": task.name,
+                    "epoch": epoch,
+                    "state": _told(
+                        as_of(planned, task, files.get(task.name, ()), job, operator, key, key_groups), operator
+                    ),
+                }
+                for task in tasks
+            ]
+        except CorruptData:
+            if epoch == before:  # otherwise a newer checkpoint has taken the place of this one meanwhile
+                raise
+    raise Unavailable(f"checkpoints of the job in {job} follow each other faster than one can be read; use --live")
+
+
+# Live.
+
+
+def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
+    deadline, why = time.monotonic() + WITHIN_S, ""
+    while time.monotonic() < deadline:
+        if not running(job):
+            raise PipelineError(f"the job in {job} is not running; ask without --live, as of its last checkpoint")
+        sockets = (job / "runtime").read_text().strip()
+        told = ask(sockets, "inspect", {"task": task.name, "operator": operator, "key": key}, ANSWER_S)
+        if told is not None and "tables" in told:
+            return {
+                "task": task.name,
+                "epoch": told["epoch"],
+                "incarnation": told["incarnation"],
+                "state": _told(told["tables"], operator),
+            }
+        why = "no answer" if told is None else str(told.get("error") or f"{task.name} is {told.get('state')}")
+        if told is not None and "without --live" in why:
+            break
+        time.sleep(AGAIN_S)
+    raise Unavailable(f"{task.name} cannot be asked: {why}")
+
+
+def _told(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
+    """What is kept, by what it is within the operator."""
+    short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
+    return {short[name]: _plain(value) for name, value in tables.items()}
+
+
+def _plain(value: Any) -> Any:
+    """With the keys of dicts as JSON has them: text; other keys as the JSON of them."""
+    if isinstance(value, Mapping):
+        return {key if type(key) is str else encode_json(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _show(found: list[dict[str, Any]], key: Any, below_full: bool) -> None:
+    for told in found:
+        when = (
+            f"in epoch {told['epoch']}, incarnation {told['incarnation']}"
+            if "incarnation" in told
+            else (f"as of checkpoint {told['epoch']}")
+        )
+        print(f"{told['task']}, key {encode_json(key)}, {when}")
+        width = max(map(len, told["state"]), default=0)
+        for table, value in told["state"].items():
+            print(f"  {table:<{width}}  {encode_json(value)}")
+        if not told["state"]:
+            print("  nothing is kept for it")
+    if below_full:
+        print("this may still be rolled back: the job's sharing depth is below full")

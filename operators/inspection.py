@@ -1,0 +1,85 @@
+"""What an operator keeps for one key, out of the files of a checkpoint: for `causal state`.
+
+The chain of the task that owns the key is made afresh and loaded with the parts of the key's group alone; then it is
+asked what a running one is asked.  Nothing is run but what a standby runs to be ready: the pipeline's file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from causal.checkpointing import SnapshotFile
+from causal.errors import CorruptData, PipelineError
+from causal.shell.files import read_parts
+from causal.topology import Task
+from operators.graph import Node
+from operators.keys import Unroutable, key_group, task_of_group
+from operators.pipeline import Pipeline
+from operators.plan import Plan
+from operators.state import group_of_part
+
+
+def key_of(text: str) -> Any:
+    """The key that a JSON text means: a list stands for a tuple.
+
+    Raises:
+        PipelineError: it is not JSON, or no key.
+    """
+    try:
+        key = _tuples(json.loads(text))
+        key_group(key, 1)
+    except (ValueError, RecursionError) as problem:
+        mend = "it is JSON: a text in double quotes, a number, or a list for a tuple"
+        raise PipelineError(f"the key {text:.80} cannot be used ({problem}); {mend}") from None
+    return key
+
+
+def _tuples(value: Any) -> Any:
+    if type(value) is list:
+        return tuple(map(_tuples, value))
+    if type(value) is dict:
+        raise Unroutable("a key is an object")
+    return value
+
+
+def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:
+    """The tasks that may keep something for the key: one behind key_by, otherwise all of the operator's.
+
+    Raises:
+        PipelineError: there is no such operator.
+    """
+    node = _node(pipeline, operator)
+    tasks = [task for task in plan.topology.tasks if operator in task.operators]
+    if not node.keyed:
+        return tasks
+    return [tasks[task_of_group(key_group(key, key_groups), len(tasks), key_groups)]]
+
+
+def _node(pipeline: Pipeline, operator: str) -> Node:
+    for node in pipeline.nodes:
+        if node.name == operator:
+            return node
+    known = ", ".join(node.name for node in pipeline.nodes if node.kind not in ("source", "sink"))
+    raise PipelineError(f"there is no operator {operator!r}; operators are {known or 'none'}")
+
+
+def as_of(
+    plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key: Any, key_groups: int
+) -> Mapping[str, Any]:
+    """What the operator kept for the key, by table, when the checkpoint that names the files was made.
+
+    Raises:
+        CorruptData: a file is missing, or is not the one that the checkpoint names.
+        PipelineError: the pipeline's file is not the one that the job runs with.
+    """
+    group = key_group(key, key_groups)
+    chain = plan.chain(task.index)
+    for path, _, digest in files:
+        parts = read_parts(job / path, digest)
+        if not parts:
+            raise CorruptData(f"{path} holds no parts")
+        chain.restore([part for part in parts[1:] if group_of_part(part) in (None, group)])
+    return chain.inspect(operator, key)

@@ -1,0 +1,62 @@
+"""Numbers by key, kept in state of every kind, so that each kind tells of the same elements; ends when a file is there.
+
+The row of an element says how many its key has had, so nothing can go missing or come twice unseen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
+from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
+from operators.sinks import JsonLinesSink
+from tests.faults.pipelines.held_source import HeldSource
+
+KEYS = 5
+
+
+@dataclass
+class Totals:
+    n: int = 0
+    sum: int = 0
+
+
+class Keep(Operator):
+    """Everything twice and thrice."""
+
+    numbers = ListState[int]()
+    recent = ListState[int](ttl_s=3600, clock="processing")
+    total = ValueState(Totals)
+    by_digit = MapState[int, int]()
+    most = ReducingState[int](max)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        number = record["i"]
+        self.numbers.append(number)
+        self.recent.append(number)
+        self.total.value.n += 1
+        self.total.value.sum += number
+        self.by_digit[number % 10] = self.by_digit.get(number % 10, 0) + 1
+        self.most.add(number)
+        ctx.state["last"] = number
+        yield {"k": ctx.key, "i": number, "n": len(self.numbers)}
+
+
+def number(partition: int, i: int) -> Any:
+    return {"i": i}
+
+
+pipeline = Pipeline("kept")
+settings = pipeline.settings
+source = HeldSource(number, int(settings["count"]), float(settings["rate"]), Path(settings["gate"]))
+(
+    pipeline.source("numbers", source)
+    .key_by(lambda record: f"k{record['i'] % KEYS}")
+    .process("keep", Keep(), parallelism=2)
+    .sink("out", JsonLinesSink(settings["out"]))
+)

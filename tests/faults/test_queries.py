@@ -1,0 +1,113 @@
+"""`causal state` of a job whose tasks are killed: what it tells is of one moment, and right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, WAIT_S, Job, command, environment, wait_for
+
+COUNT, RATE, KEYS = 3000, 600, 5
+
+
+def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]:
+    """Exit status, the JSON that was printed, and what was said on standard error."""
+    ended = subprocess.run(
+        command("state", str(job.state), operator, key, "--json", *more),
+        cwd=job.directory,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    return ended.returncode, json.loads(ended.stdout or "null"), ended.stderr.strip()
+
+
+def told(job: Job, key: int, *more: str) -> dict[str, Any]:
+    """What the one task that owns the key says."""
+    status, found, said = state(job, "keep", f'"k{key}"', *more)
+    assert status == 0, said
+    [task] = found["tasks"]
+    assert found["key"] == f"k{key}" and task["task"] in ("keep/0", "keep/1")
+    return dict(task)
+
+
+def model(key: int, count: int) -> dict[str, Any]:
+    """What is kept after the first `count` elements of that key."""
+    numbers = list(range(key, count * KEYS, KEYS))
+    digits = {str(digit): sum(n % 10 == digit for n in numbers) for digit in dict.fromkeys(n % 10 for n in numbers)}
+    return {
+        "state": {"last": numbers[-1]},
+        "numbers": numbers,
+        "recent": numbers,
+        "total": {"n": count, "sum": sum(numbers)},
+        "by_digit": digits,
+        "most": numbers[-1],
+    }
+
+
+def assert_of_one_moment(found: dict[str, Any], key: int) -> int:
+    """All states of the key have seen the same elements; how many."""
+    if not found["state"]:
+        return 0
+    count = len(found["state"]["numbers"])
+    assert found["state"] == model(key, count)
+    assert list(found["state"]["by_digit"]) == list(model(key, count)["by_digit"]), "entries are in their order"
+    return count
+
+
+@pytest.fixture
+def job(start: Start, tmp_path: Path) -> Job:
+    given = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
+    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    return start(PIPELINES / "kept.py", *settings, "--checkpoint-interval", "0.3")
+
+
+def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> None:
+    job.until_warm(records=100)
+    for task in ("keep/0", "keep/1", "numbers/0", "keep/0"):
+        dying = job.pid_of(task)
+        kill(dying)
+        for key in (0, 1):
+            assert_of_one_moment(told(job, key), key)
+        job.until_replaced(dying)
+        live = told(job, 1, "--live")
+        assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
+    job.until_written(COUNT - 1)  # the last one waits for the gate, so nothing changes any more
+    for key in (0, KEYS - 1):
+        whole = model(key, COUNT // KEYS - (key == KEYS - 1))
+        assert told(job, key, "--live")["state"] == whole
+        wait_for("a checkpoint holds all of it", lambda key=key, whole=whole: told(job, key)["state"] == whole)
+    (tmp_path / "gate").touch()
+    report = job.finish_well()
+    assert len(report["recoveries"]) >= 4
+    rows = [json.loads(line) for path in (tmp_path / "rows").glob("*.jsonl") for line in path.read_text().splitlines()]
+    expected = [(i, f"k{i % KEYS}", i // KEYS + 1) for i in range(COUNT)]
+    assert sorted((row["i"], row["k"], row["n"]) for row in rows) == expected
+    assert_of_one_moment(told(job, 0), 0)
+    status, _, said = state(job, "keep", '"k0"', "--live")
+    assert status == 2 and "is not running; ask without --live" in said and "\n" not in said
+
+
+def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
+    job.until_warm(records=100)
+    for operator, key, line in [
+        ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
+        ("keep", "k0", "the key k0 cannot be used"),
+        ("keep", '{"a": 1}', "a key is an object"),
+    ]:
+        status, found, said = state(job, operator, key)
+        assert (status, found) == (2, None)
+        assert line in said and "\n" not in said
+    assert state(job, "keep", '"nobody"')[1]["tasks"][0]["state"] == {}
+    assert state(job, "keep", '["k0", 1]', "--live")[1]["tasks"][0]["state"] == {}
+    job.interrupt()
+    job.finish()
