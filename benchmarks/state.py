@@ -86,7 +86,9 @@ def _undisturbed(options: argparse.Namespace) -> dict[str, Any]:
         after = job.until("enough checkpoints", lambda v: v["checkpoint"]["complete"] >= wanted, FILL_WITHIN_S)
         serving, standby = processes(after, TASK)
         memory = {"task_mib": serving, "standby_mib": standby}
-        held = {name: pss_mib(pid) for name, pid in memory.items() if pid is not None}
+        held = {name: None if pid is None else pss_mib(pid) for name, pid in memory.items()}
+        if None in held.values():
+            raise runs.RunFailed("the job ended before its memory was looked at; give more --seconds")
         _exact(job, settings, job.report(END_WITHIN_S))
     latencies = _difference(before, after)
     count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ LOCK = "supervisor.lock"
 """Beside the journal and not the journal itself, because SQLite has locks of its own on that file."""
 
 BUSY_S = 5.0
+RETRY_S = 0.1
 
 CHECKPOINTS_KEPT = 2
 """A completed checkpoint makes those before the last one needless: they name files that are gone, and would grow with
@@ -52,13 +54,12 @@ class Journal:
             os.close(self._lock)
             raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
         try:
-            self._store = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
-            self._store.execute("PRAGMA journal_mode=WAL")
-            self._store.execute("PRAGMA synchronous=NORMAL")
-            self._store.execute("CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+            self._store = _opened(self._path)
         except sqlite3.Error as problem:
             os.close(self._lock)
-            raise Unavailable(f"{self._path}: {problem}; mend the disk or give another --state-dir") from None
+            raise Unavailable(
+                f"{self._path}: {problem}; make room, mend the disk or give another --state-dir"
+            ) from None
 
     def append(self, records: Iterable[Record]) -> None:
         """Write decisions, all or nothing.
@@ -103,3 +104,27 @@ class Journal:
     def close(self) -> None:
         self._store.close()
         os.close(self._lock)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """The store, with its table.  A disk that has just been given room, or a file that a process which is being ended
+    still has, is no reason to refuse: tried again for `BUSY_S`.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        store = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            store.execute("PRAGMA journal_mode=WAL")
+            store.execute("PRAGMA synchronous=NORMAL")
+            store.execute("CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+            return store
+        except sqlite3.OperationalError as problem:
+            store.close()
+            passing = problem.sqlite_errorcode & 0xFF in (
+                sqlite3.SQLITE_IOERR,
+                sqlite3.SQLITE_FULL,
+                sqlite3.SQLITE_BUSY,
+            )
+            if not passing or time.monotonic() >= deadline:
+                raise
+        time.sleep(RETRY_S)

@@ -11,6 +11,9 @@ import pytest
 
 from benchmarks.torture_disk import SmallDisk, permitted
 from benchmarks.torture_processes import kill
+from causal.errors import Unavailable
+from standby import journal
+from standby.journal import Journal
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, wait_for
 
@@ -84,3 +87,23 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
         rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
     assert [row["i"] for row in rows] == list(range(count))
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
+
+
+def test_a_journal_on_a_full_disk_is_refused_in_one_line_and_waits_a_moment_for_room(
+    mount: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    disk = mount(place)
+    kept = Journal(place)
+    kept.append([{"kind": "x"}])
+    kept.close()
+    disk.fill()
+    monkeypatch.setattr(journal, "BUSY_S", 0.3)
+    with pytest.raises(Unavailable, match="journal.sqlite: .*; make room, mend the disk"):
+        Journal(place)
+    monkeypatch.setattr(journal, "BUSY_S", 30.0)
+    monkeypatch.setattr(journal.time, "sleep", lambda seconds: disk.make_room())
+    again = Journal(place)
+    assert [record["kind"] for record in again.records()] == ["x"]
+    again.close()
