@@ -22,6 +22,7 @@ from benchmarks import (
     isolation,
     latency_back,
     matrix,
+    nexmark,
     overhead,
     recovery,
     scale,
@@ -50,6 +51,7 @@ BENCHMARKS = {
     "budget": budget,
     "torture": torture,
     "isolation": isolation,
+    "nexmark": nexmark,
     "bad_input": bad_input,
     "latency_back": latency_back,
 }
