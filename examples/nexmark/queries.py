@@ -105,4 +105,4 @@ def _q9(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 _BY_EVENT_TIME = frozenset(QUERIES) - {0, 1, 2, 12}
-BUILT: dict[int, Query] = {0: _q0, 1: _q1, 2: _q2}
+BUILT: dict[int, Query] = {0: _q0, 1: _q1, 2: _q2, 3: _q3, 9: _q9}

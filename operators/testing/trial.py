@@ -1,16 +1,19 @@
-"""`OperatorTrial`: one operator by itself, step by step, with time and crashes by hand."""
+"""`OperatorTrial`: one operator by itself, step by step, with time, watermarks and crashes by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from causal.errors import invariant
+from causal.errors import PipelineError, invariant
 from operators.operator import Operator
-from operators.pipeline import Pipeline
+from operators.pipeline import Pipeline, Stream
 from operators.sinks.jsonlines import JsonLinesSink
 from operators.sources.generated import GeneratedSource
 from operators.testing.running import Told, told_of, world_of
+
+_BOUND_S = 1e9
+"""How far the watermarks of a trial lie behind the times of records, which thus never move them."""
 
 NAME = "operator"
 """What the operator is called in errors and counts; its task is `operator/0`."""
@@ -27,6 +30,7 @@ class OperatorTrial:
     Args:
         operator: an instance; the trial works on a copy, as every task does.
         key: of a record, as in `key_by`; without it the operator keeps one state.
+        time: of a record, as in `watermarks`; for operators that ask for event time.
         clock_s: where the wall clock starts.
         seed: of random numbers.
         config: other fields of `causal.config.JobConfig`.
@@ -40,12 +44,15 @@ class OperatorTrial:
         operator: Operator,
         key: Callable[[Any], Any] | None = None,
         *,
+        time: Callable[[Any], Any] | None = None,
         clock_s: float = 0.0,
         seed: int = 0,
         **config: Any,
     ) -> None:
         pipeline = Pipeline("trial")
-        given = pipeline.source("given", GeneratedSource(_never, count=0))
+        given: Stream[Any] = pipeline.source("given", GeneratedSource(_never, count=0))
+        if time is not None:
+            given = given.watermarks("time", _time_or_mark(time), out_of_order_s=_BOUND_S).filter("records", _is_record)
         keyed = given if key is None else given.key_by(key)
         keyed.process(NAME, operator, parallelism=1).sink("out", JsonLinesSink("."))
         self._world = world_of(pipeline, {"given": []}, {}, seed, clock_s, 0, {}, 1, config)
@@ -54,6 +61,7 @@ class OperatorTrial:
         task = self._world.topology.named(f"{NAME}/0")
         invariant(task is not None, "the operator has a task")
         self._task = int(task.index)  # type: ignore[union-attr]
+        self._timed = time is not None
         self._seen = 0
         self._world.begin()
         self._world.settle()
@@ -77,6 +85,16 @@ class OperatorTrial:
         """The operator is given these records, one event each; returns the rows that are new."""
         self._given.add(records)
         return self._settled()
+
+    def watermark(self, seconds: float) -> list[Any]:
+        """No record with an earlier time will come; timers of event time fire; returns the rows that are new.
+
+        Raises:
+            PipelineError: the trial was not told where the time of a record is.
+        """
+        if not self._timed:
+            raise PipelineError("the trial knows no event time; give OperatorTrial(…, time=fn)")
+        return self.give({_MARK: seconds + _BOUND_S})
 
     def advance(self, seconds: float) -> list[Any]:
         """Time passes, and timers fire in it; returns the rows that are new."""
@@ -112,6 +130,20 @@ class OperatorTrial:
         out = self.out
         new, self._seen = out[self._seen :], len(out)
         return new
+
+
+_MARK = "operators.testing: a watermark"
+
+
+def _is_record(record: Any) -> bool:
+    return not (type(record) is dict and _MARK in record)
+
+
+def _time_or_mark(time: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def time_of(record: Any) -> Any:
+        return time(record) if _is_record(record) else record[_MARK]
+
+    return time_of
 
 
 def _never(partition: int, i: int) -> Any:

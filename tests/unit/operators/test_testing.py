@@ -205,3 +205,25 @@ def test_the_trial_finds_what_a_job_would_fail_on() -> None:
     trial.give(1, 2)
     with pytest.raises(ReplayDivergence, match="operator/0"):
         trial.crash()
+
+
+class Closes(Operator):
+    """Gives the sum of what came, when event time has passed a record's end."""
+
+    def process(self, record: Any, ctx: Any) -> None:
+        ctx.state["sum"] = ctx.state.get("sum", 0) + record["v"]
+        ctx.set_timer(record["at"] + 10, "end", clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        yield (ctx.key, ctx.state["sum"], ctx.watermark())
+
+
+def test_watermarks_by_hand() -> None:
+    trial = OperatorTrial(Closes(), key=lambda r: r["k"], time=lambda r: r["at"])
+    assert trial.give({"k": "a", "v": 1, "at": 5}, {"k": "a", "v": 2, "at": 7}, {"k": "b", "v": 4, "at": 100}) == []
+    assert trial.watermark(16.9) == []
+    trial.crash()
+    assert trial.watermark(17) == [("a", 3, 17.0)]
+    assert trial.finish()[0][:2] == ("b", 4)
+    with pytest.raises(PipelineError, match="knows no event time; give OperatorTrial"):
+        OperatorTrial(Closes()).watermark(1)
