@@ -38,7 +38,7 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    "throughput": Part("throughput --records 6000000 --profile", "throughput --records 1000000 --rounds 1"),
+    "throughput": Part("throughput --records 12000000 --profile", "throughput --records 1000000 --rounds 1"),
     "overhead": Part("overhead --records 2000000 --seconds 5", "overhead --records 300000 --seconds 2 --rounds 1"),
     "determinants": Part(
         "determinants --records 1000000 --single 5000 --payments 4000",
