@@ -12,7 +12,7 @@ from operators.graph import Node, time_of_inputs
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
 from operators.stages import FilterStage, FlatMapStage, MapStage, Stage
-from operators.windows import WindowStage
+from operators.windowing import kinds as windowing
 
 
 def _source(node: Node, scope: Scope) -> Stage:
@@ -94,15 +94,6 @@ def _fold(node: Node, scope: Scope) -> Stage:
     return FoldStage(name, scope.ordinal, scope.failures, node.kind, node.subject, key, groups)
 
 
-def _window(node: Node, scope: Scope) -> Stage:
-    name, size_ns, groups = node.name, node.options["size_ns"], scope.config.key_groups
-    if node.vectors:
-        from operators.vectors.windows import VectorWindowStage
-
-        return VectorWindowStage(name, scope.ordinal, scope.failures, node.subject, size_ns, node.column, groups)
-    return WindowStage(name, scope.ordinal, scope.failures, node.subject, size_ns, node.keyed, groups)
-
-
 KINDS: dict[str, Kind] = {
     "source": Kind(_source, begins=True, takes="either"),
     "sink": Kind(_sink, begins=True, takes="either"),
@@ -118,6 +109,6 @@ KINDS: dict[str, Kind] = {
     "sum": Kind(_fold, keyed="needed", takes="vectors"),
     "min": Kind(_fold, keyed="needed", takes="vectors"),
     "max": Kind(_fold, keyed="needed", takes="vectors"),
-    "window": Kind(_window, keyed="allowed", takes="either"),
     **eventtime.KINDS,
+    **windowing.KINDS,
 }

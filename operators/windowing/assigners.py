@@ -1,0 +1,154 @@
+"""Which windows a record belongs to, told by its time alone.
+
+Times are ns inside, whole microseconds; a window is named by its start, and its end is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from causal.errors import PipelineError
+from operators import graph
+
+Clock = Literal["event", "processing"]
+_SECONDS_MAX = 1e9
+_COUNT_MAX = 1_000_000
+
+
+class Assigner(Protocol):
+    """What windows by time are assigned by."""
+
+    clock: Clock
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """For each time the starts of its windows, ascending; never none."""
+        ...
+
+    def end_ns(self, start_ns: int) -> int:
+        """The end of the window that starts there."""
+        ...
+
+
+class Tumbling:
+    """Windows of `size_s`, one behind the other; they start at `offset_s` and multiples of the size from there."""
+
+    def __init__(self, size_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Tumbling", clock)
+        self.size_ns = duration_ns(where, "Tumbling", "size_s", size_s)
+        self.offset_ns = _offset_ns(where, "Tumbling", offset_s)
+
+    def starts(self, times_ns: Sequence[int]) -> list[int]:
+        """For each time the start of its window."""
+        size_ns, offset_ns = self.size_ns, self.offset_ns
+        return [time_ns - (time_ns - offset_ns) % size_ns for time_ns in times_ns]
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        return [(start_ns,) for start_ns in self.starts(times_ns)]
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return start_ns + self.size_ns
+
+
+class Sliding:
+    """Windows of `size_s`, one beginning every `every_s`: a record belongs to about `size_s / every_s` of them."""
+
+    def __init__(self, size_s: float, every_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Sliding", clock)
+        self.size_ns = duration_ns(where, "Sliding", "size_s", size_s)
+        self.every_ns = duration_ns(where, "Sliding", "every_s", every_s)
+        self.offset_ns = _offset_ns(where, "Sliding", offset_s)
+        if self.every_ns > self.size_ns:
+            raise PipelineError(
+                f"{where}: every_s {every_s} of a Sliding window is larger than its size_s {size_s}; "
+                "records would be left out"
+            )
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        every_ns, size_ns = self.every_ns, self.size_ns
+        # The smallest start above time - size, and all from there up to the time.
+        back_ns = size_ns - every_ns
+        reach_ns = size_ns + self.offset_ns
+        return [
+            range(time_ns - back_ns - (time_ns - reach_ns) % every_ns, time_ns + 1, every_ns) for time_ns in times_ns
+        ]
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return start_ns + self.size_ns
+
+
+class Session:
+    """A window per stretch of activity: it ends `gap_s` behind its last record, and what comes at its end begins
+    another."""
+
+    def __init__(self, gap_s: float, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Session", clock)
+        self.gap_ns = duration_ns(where, "Session", "gap_s", gap_s)
+
+
+class CountWindow:
+    """The last `n` records of a key, each time that `every` more have come (by default `n`: each record once)."""
+
+    def __init__(self, n: int, every: int | None = None) -> None:
+        where = graph.caller()
+        self.n = count_of(where, "CountWindow", "n", n)
+        self.every = self.n if every is None else count_of(where, "CountWindow", "every", every)
+        if self.every > self.n:
+            raise PipelineError(
+                f"{where}: every {every} of a CountWindow is larger than its n {n}; records would be left out"
+            )
+
+
+class Global:
+    """One window per key, for ever; it is told when its trigger says so, and at the end of the input."""
+
+
+Assigned = Tumbling | Sliding | Session | CountWindow | Global
+
+
+def clock_of(where: str, what: str, clock: object) -> Clock:
+    """`clock`, when it is one.
+
+    Raises:
+        PipelineError: it is not.
+    """
+    if clock == "event":
+        return "event"
+    if clock == "processing":
+        return "processing"
+    raise PipelineError(f"{where}: {what} has clock {clock!r}; give 'event' or 'processing'")
+
+
+def duration_ns(where: str, what: str, name: str, value: object) -> int:
+    """A length of time in seconds as ns, to the microsecond.
+
+    Raises:
+        PipelineError: it is shorter than a millisecond, or no length of time.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= _SECONDS_MAX:
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; give seconds, at least 0.001")
+    return round(value * 1e6) * 1000
+
+
+def count_of(where: str, what: str, name: str, value: object) -> int:
+    """A number of records.
+
+    Raises:
+        PipelineError: it is none, or more than a window holds.
+    """
+    if type(value) is not int or not 1 <= value <= _COUNT_MAX:
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; give a whole number from 1 to {_COUNT_MAX}")
+    return value
+
+
+def _offset_ns(where: str, what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_SECONDS_MAX <= value <= _SECONDS_MAX:
+        raise PipelineError(f"{where}: {what} has offset_s {value!r}; give seconds")
+    return round(value * 1e6) * 1000

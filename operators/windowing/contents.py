@@ -1,0 +1,193 @@
+"""What windows hold, by (key, slot): accumulators, or all records for a function.
+
+Both are tables: of accumulators a checkpoint writes those that changed, of records those that came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import itemgetter, length_hint
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.failures import NO_KEY, Failures
+from operators.keyed.lists import ListTable
+from operators.ownership import SCALARS, own
+from operators.slots import Pair
+from operators.stages import check_records
+from operators.state import Table
+from operators.windowing.aggregates import Aggregate, Count
+from operators.windows import Window, WindowFunction
+
+Failed = Callable[[int, Pair, Exception], None]
+"""(place among the rows, the window's pair, what the user's code raised)"""
+_ABSENT: Any = object()
+
+
+class Contents:
+    """What the windows of one operator hold.
+
+    Attributes:
+        table: all of it.
+        values: (key, slot) -> what is held; a pair without records is not there.
+    """
+
+    def __init__(self, table: Table, operator: str, keyed: bool, failures: Failures) -> None:
+        self.table = table
+        self.values: dict[Pair, Any] = table.values
+        self._operator = operator
+        self._keyed = keyed
+        self._failures = failures
+
+    def add(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> list[Pair]:
+        """Put each row into its window, in order; returns the pairs that had none before."""
+        distinct = dict.fromkeys(pairs)
+        fresh = [pair for pair in distinct if pair not in self.values]
+        self._add(distinct, pairs, rows, failed)
+        return [pair for pair in fresh if pair in self.values]
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        raise NotImplementedError
+
+    def merge(self, into: Pair, other: Pair) -> None:
+        """What `other` holds goes behind what `into` holds, and `other` is gone."""
+        if other in self.values:
+            self.table.touch((into, other))
+            held = self.values.pop(other)
+            self.values[into] = self._merged(self.values[into], held, into) if into in self.values else held
+
+    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+        raise NotImplementedError
+
+    def drop(self, pairs: Iterable[Pair]) -> None:
+        """These windows hold nothing any more."""
+        held = [pair for pair in pairs if pair in self.values]
+        self.table.touch(held)
+        for pair in held:
+            del self.values[pair]
+
+    def tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+        """Put into `out` what the window amounts to; with `keeps` it goes on holding what it holds."""
+        try:
+            self._tell(pair, window, out, keeps)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.refused(pair, window, problem)
+
+    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+        raise NotImplementedError
+
+    def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
+        """The user's code raised on the whole window: stop, or a dead letter."""
+        letter = {"window": [window.start, window.end]}
+        self._failures.failed(self._operator, pair[0] if self._keyed else NO_KEY, None, letter, problem)
+
+
+class Accumulated(Contents):
+    """One accumulator per window."""
+
+    def __init__(self, table: Table, operator: str, keyed: bool, failures: Failures, aggregate: Aggregate[Any, Any]):
+        super().__init__(table, operator, keyed, failures)
+        self._aggregate = aggregate
+        self._counts = type(aggregate) is Count
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        self.table.touch(distinct)
+        values = self.values
+        if self._counts:
+            for pair, count in Counter(pairs).items():
+                values[pair] = values.get(pair, 0) + count
+            return
+        add, initial, get, rest = self._aggregate.add, self._aggregate.initial, values.get, iter(rows)
+        feed = zip(pairs, rest, strict=True)
+        while True:
+            try:
+                for pair, record in feed:
+                    held = get(pair, _ABSENT)
+                    values[pair] = add(initial() if held is _ABSENT else held, record)
+                return
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(len(rows) - length_hint(rest) - 1, pair, problem)
+
+    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+        merge = self._aggregate.merge
+        invariant(merge is not None, "what is merged has a function for it", operator=self._operator)
+        return merge(first, second) if merge is not None else first
+
+    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+        held, result = self.values[pair], self._aggregate.result
+        value = held if result is None else result(held)
+        if type(value) not in SCALARS:
+            value = own(value)
+        out.append((pair[0], value, window.start, window.end))
+
+
+class Listed(Contents):
+    """All records of each window, for a function of them."""
+
+    def __init__(self, table: ListTable, operator: str, keyed: bool, failures: Failures, fn: WindowFunction) -> None:
+        super().__init__(table, operator, keyed, failures)
+        self._lists = table
+        self._fn = fn
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        more: defaultdict[Pair, list[Any]] = defaultdict(list)
+        for pair, record in zip(pairs, rows, strict=True):
+            more[pair].append(record)
+        for pair, records in more.items():
+            self._lists.extend(pair, records)
+
+    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+        return first + second
+
+    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+        self.table.touch((pair,))  # the function may change the records that a snapshot is still to hold
+        held = self.values[pair]
+        result = self._fn(pair[0], own(held) if keeps else held, window)
+        if result is not None:
+            check_records(result, self._operator)
+            out.extend(map(own, result))
+
+
+class _ByWindow(ListTable):
+    """Lists by (key, slot), in the key group of the key."""
+
+    __slots__ = ()
+
+    def inspect(self, key: Any) -> Any:
+        """[slot, records] of each window of the key, ascending."""
+        return _inspected(self.values, key)
+
+
+class _AccumulatorTable(Table):
+    """Accumulators by (key, slot), in the key group of the key."""
+
+    __slots__ = ()
+
+    def inspect(self, key: Any) -> Any:
+        """[slot, accumulator] of each window of the key, ascending."""
+        return _inspected(self.values, key)
+
+
+def _inspected(values: dict[Pair, Any], key: Any) -> Any:
+    found = [[slot, value] for (other, slot), value in values.items() if other == key]
+    return sorted(found, key=itemgetter(0)) or None
+
+
+def pair_table(name: str, operator: str, key_groups: int) -> Table:
+    """A table by (key, slot), in the key group of the key."""
+    return _AccumulatorTable(name, operator, key_groups, {}, drop_empty=False, group_of=itemgetter(0))
+
+
+def contents_of(
+    told: Aggregate[Any, Any] | WindowFunction, operator: str, keyed: bool, key_groups: int, failures: Failures
+) -> Contents:
+    """What windows that were given `told` hold: an aggregate, or a function of (key, records, window)."""
+    if isinstance(told, Aggregate):
+        return Accumulated(pair_table(f"{operator}:panes", operator, key_groups), operator, keyed, failures, told)
+    table = _ByWindow(f"{operator}:contents", operator, key_groups, group_of=itemgetter(0))
+    return Listed(table, operator, keyed, failures, told)

@@ -1,0 +1,102 @@
+"""Tumbling and sliding windows: one pane per key and window, told when the mark reaches its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from operators.failures import Failures
+from operators.slots import Pair
+from operators.windowing.assigners import Assigner, Tumbling
+from operators.windowing.contents import Contents
+from operators.windowing.stage import WindowedStage, window_of
+
+
+class PaneStage(WindowedStage):
+    """`window(name, Tumbling | Sliding, contents)`: slot = start of the window in ns.
+
+    A pane is told when the mark reaches its end, and kept until the mark is its lateness beyond.  What comes in
+    between has it told again, once per batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Contents,
+        keyed: bool,
+        time_of: Callable[[Any], Any] | None,
+        lateness_ns: int,
+        tags: frozenset[str],
+        assigner: Assigner,
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
+        self._assigner = assigner
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        out: list[Any] = []
+        rows, named, times = self._timed(records, keys)
+        if rows:
+            places: Sequence[int]
+            if isinstance(self._assigner, Tumbling):
+                starts = self._assigner.starts(times)
+                places = range(len(rows))
+                pairs = list(zip(named, starts, strict=True))
+                earliest = min(starts)
+            else:
+                panes = self._assigner.panes(times)
+                places = [place for place, starts_of in enumerate(panes) for _ in starts_of]
+                pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
+                earliest = min([starts_of[0] for starts_of in panes])
+            if self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns:
+                pairs, places = self._open_ones(rows, pairs, places)
+            given = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
+            self._absorb(pairs, given, places, out)
+        return out
+
+    def _open_ones(
+        self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
+    ) -> tuple[list[Pair], list[int]]:
+        """Those of the pairs, and of their places, whose window is not closed; records without one are late."""
+        closed_ns = (self.mark_ns or 0) - self._lateness_ns
+        end_ns = self._assigner.end_ns
+        kept = [(pair, place) for pair, place in zip(pairs, places, strict=True) if end_ns(pair[1]) > closed_ns]
+        taken = frozenset([place for _, place in kept])
+        self._late([row for place, row in enumerate(rows) if place not in taken])
+        return [pair for pair, _ in kept], [place for _, place in kept]
+
+    def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
+        """Put rows into their panes; those that have been told, and change, are told again."""
+        contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
+        for pair in contents.add(pairs, rows, self._failed_in(places, rows)):
+            self._wakes.set(pair, self._due_ns(pair))
+        if mark_ns is not None and self._lateness_ns:
+            told = [pair for pair in dict.fromkeys(pairs) if end_ns(pair[1]) <= mark_ns and pair in contents.values]
+            for pair in told:
+                contents.tell(pair, self._window_of(pair), out, keeps=True)
+
+    def _due_ns(self, pair: Pair) -> int:
+        """When something is to be done about a pane."""
+        end_ns = self._assigner.end_ns(pair[1])
+        return end_ns if self.mark_ns is None or end_ns > self.mark_ns else end_ns + self._lateness_ns
+
+    def _window_of(self, pair: Pair) -> Any:
+        return window_of(pair[1], self._assigner.end_ns(pair[1]))
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        contents, gone = self._contents, list[Pair]()
+        for pair in due:
+            end_ns = self._assigner.end_ns(pair[1])
+            over = end_ns + self._lateness_ns <= mark_ns
+            if before_ns is None or end_ns > before_ns:
+                contents.tell(pair, self._window_of(pair), out, keeps=not over)
+            if over:
+                gone.append(pair)
+            else:
+                self._wakes.set(pair, end_ns + self._lateness_ns)
+        contents.drop(gone)
+
+    def _rebuild(self) -> None:
+        for pair in self._contents.values:
+            self._wakes.set(pair, self._due_ns(pair))
