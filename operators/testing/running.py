@@ -15,6 +15,7 @@ from operators.graph import DEAD_LETTERS, Edge
 from operators.loading import load
 from operators.pipeline import Pipeline
 from operators.plan import Plan, plan
+from operators.testing.capturing import capture
 from operators.testing.inputs import partitions_of
 from operators.testing.outside import RecordsSink, documents_in, records_in
 from operators.testing.world import World
@@ -132,6 +133,7 @@ def world_of(
     told = JobConfig.from_mapping(
         {**config, "run": "trial", "name": built.name, "pipeline": "trial", "batch_elements_max": batch}, "run()"
     )
+    capture(told.hidden_nondeterminism)
     planned = plan(_with_kept_rows(built), told)
     return World(
         planned, told, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,

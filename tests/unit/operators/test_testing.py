@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,11 +40,21 @@ class Reminds(Operator):
         yield (name, ctx.key, ctx.now())
 
 
+COUNTER = itertools.count()
+
+
 class Hidden(Operator):
-    """Goes round the services."""
+    """Goes round the services: what it says depends on the process."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        yield random.random()
+        yield next(COUNTER)
+
+
+class Habitual(Operator):
+    """Asks clock and chance as everybody does."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield (time.time(), random.random(), str(uuid.uuid4()))
 
 
 def built(operator: Operator, parallelism: int = 2) -> Pipeline:
@@ -89,10 +101,20 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 
 
 def test_an_operator_behind_whose_back_there_is_chance_fails() -> None:
-    hidden: dict[str, Any] = {"hidden_nondeterminism": "allow"}
-    assert len(run(built(Hidden()), **hidden)["out"]) == 8
+    assert len(run(built(Hidden()))["out"]) == 8
     with pytest.raises(ReplayDivergence, match=r"op/0"):
-        run(built(Hidden()), crash={"op/0": 2}, checkpoint_every=0, **hidden)
+        run(built(Hidden()), crash={"op/0": 2}, checkpoint_every=0)
+
+
+def test_hidden_nondeterminism_is_captured_or_refused_as_in_a_job() -> None:
+    for crash in every_crash(built(Habitual()), {"numbers": [1, 2, 4]}):
+        told = run(built(Habitual()), {"numbers": [1, 2, 4]}, crash=crash, clock_s=77)
+        assert [at for at, _, _ in told["out"]] == [77.0] * 3
+    with pytest.raises(OperatorFailed, match=r"operator 'op' calls time.time\(\): use ctx.now\(\)"):
+        run(built(Habitual()), hidden_nondeterminism="refuse")
+    assert time.time() > 1e9 and len(run(built(Habitual()))["out"]) == 8
+    with pytest.raises(PipelineError, match="comes too late"):
+        run(built(Habitual()), hidden_nondeterminism="allow")
 
 
 def test_time_is_virtual() -> None:
@@ -201,7 +223,7 @@ def test_what_nobody_had_seen_may_go_another_way_after_a_crash() -> None:
 
 
 def test_the_trial_finds_what_a_job_would_fail_on() -> None:
-    trial = OperatorTrial(Hidden(), hidden_nondeterminism="allow")
+    trial = OperatorTrial(Hidden())
     trial.give(1, 2)
     with pytest.raises(ReplayDivergence, match="operator/0"):
         trial.crash()
