@@ -51,11 +51,12 @@ class SideStage(Stage):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input channel: what messages call it, the key function of its edge, and which side of the operator it is."""
+    """One input channel: what messages call it, and of its edge: keys, side of the operator, event time."""
 
     label: str
     key_of: Callable[[Any], Any] | None = None
     side: int = 0
+    time_of: Callable[[Any], Any] | None = None
 
 
 class Numbers:

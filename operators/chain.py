@@ -129,9 +129,12 @@ class FusedChain(PlainChain):
         else:
             records = records if stage.takes_rows else listed(records)
             keys = self._tracing.keys = self._keys_of(key_of, records)
+        self._run(self._root, channel.side, records, keys)
+
+    def _run(self, branch: Branch, side: int, records: Any, keys: list[Any] | None) -> None:
+        stage = branch.stage
         self._active.operator = stage.name
-        made = stage.run_side(channel.side, records, keys) if stage.sides else stage.run(records, keys)
-        self._given(self._root, made)
+        self._given(branch, stage.run_side(side, records, keys) if stage.sides else stage.run(records, keys))
 
     def _keys_of(self, key_of: Callable[[Any], Any], records: Any) -> list[Any]:
         active = self._active
@@ -239,12 +242,17 @@ class FusedChain(PlainChain):
         return any(branch.stage.full for branch in self._asking)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        return {stage.name: dict(stage.counts) for stage in self._stages if stage.counts}
+        found: dict[str, dict[str, int]] = {}
+        for stage in self._stages:
+            if stage.counts:
+                told = found.setdefault(stage.told_as, {})
+                told.update({reason: told.get(reason, 0) + count for reason, count in stage.counts.items()})
+        return found
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for stage in self._stages:
-            if stage.name == operator or stage.name.startswith(f"{operator}."):
+            if stage.told_as == operator:
                 found.update(stage.inspect(key))
         return found
 
@@ -254,7 +262,7 @@ class FusedChain(PlainChain):
         """Tell a stage of a watermark, then those behind it; at END_NS it gives its last records as well."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
-            if not stage.makes_marks:
+            if stage.passes(IDLE_NS) == IDLE_NS:
                 self._pass(branch, IDLE_NS)
             return
         if branch.told is not None and mark_ns <= branch.told:
@@ -321,8 +329,7 @@ class FusedChain(PlainChain):
             # A stream that is used more than once: no branch sees what another does to its records.
             last = readers == 0 and not branch.routes
             given = records if last or isinstance(records, Vectors) else list(map(own, records))
-            active.operator = child.stage.name
-            self._given(child, child.stage.run(given, None))
+            self._run(child, branch.stage.side, given, branch.stage.keys)
 
     def _drain(self, branch: Branch) -> None:
         """Encode what waits in the routes of a branch."""

@@ -20,6 +20,9 @@ _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
 """Name of the hidden sink that failing records go to."""
 
+ARRIVAL, ORDERED, SPECULATIVE = DELIVERIES = ("arrival", "ordered", "speculative")
+"""`delivery=`: as records come; by event time; as they come, and corrected."""
+
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:

@@ -82,6 +82,9 @@ class Pipeline:
         graph.check(self.name, self._where, self.nodes)
         for node in self.nodes:
             KINDS[node.kind].check(node)
+            if node.options.get("delivery") == graph.ORDERED:
+                what = f'delivery="ordered" of {node.name!r} needs event time on all its inputs'
+                graph.check_event_time(node, what)
         for stream in self._loose:
             mend = ".process, .reduce, .count or .window" if stream.made_by == "key_by" else "an operator or a sink"
             raise PipelineError(f"{stream.where}: nothing reads what {stream.made_by} gives; follow it with {mend}")
@@ -127,6 +130,8 @@ def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
         raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
     source = edges[0].source
     tags = KINDS[source.kind].asides
+    if tags is not None and source.options.get("delivery") == graph.ORDERED:
+        tags = tuple(dict.fromkeys([*tags, "late"]))
     if not isinstance(tag, str) or not tag or (tags is not None and tag not in tags):
         has = f"it has {', '.join(map(repr, tags))}" if tags else "it has no side output"
         mend = has if tags is not None else "give a text that ctx.aside(tag, record) is given"
@@ -140,6 +145,8 @@ def _check_kind(node: Node) -> None:
     if kind.takes == "rows" and node.reads_vectors:
         mend = "use map_batches, or put .to_rows(name) before it"
         raise PipelineError(f"{told} works on rows, {node.edges[0].source.name!r} gives vectors; {mend}")
+    if node.reads_vectors and node.options.get("delivery"):
+        raise PipelineError(f"{told} reads vectors, which have no order of their own; put .to_rows(name) before it")
     if kind.takes == "vectors" and not node.reads_vectors:
         mend = "put .to_vectors(name, schema) before it"
         raise PipelineError(f"{told} works on vectors, {node.edges[0].source.name!r} gives rows; {mend}")

@@ -11,20 +11,17 @@ from causal.errors import PipelineError, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore
 from causal.topology import Channel, Task, Topology
-from operators.arrival import Arrival
-from operators.branch import Branch, Input, Numbers, SideStage
-from operators.capture.scope import Active
+from operators.branch import Input
 from operators.chain import FusedChain
 from operators.failures import Failures
 from operators.fusion import Group, fuse
-from operators.graph import DEAD_LETTERS, ByColumn, Edge, Node
-from operators.kinds import KINDS
+from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node
 from operators.pipeline import Pipeline
 from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, TurnRoute
-from operators.scope import Scope
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
 from operators.sources.base import Companion, PartitionReader, SourceContext
+from operators.tree import Tree
 
 CHANNELS_MAX = 1 << 16
 
@@ -58,7 +55,8 @@ class Plan:
             group.first = len(tasks)
             names = tuple(node.name for node in group.nodes)
             for index in range(group.parallelism):
-                tasks.append(Task(TaskIndex(len(tasks)), TaskName(f"{group.name}/{index}"), names))
+                ordered = group.root.options.get("delivery") == ORDERED
+                tasks.append(Task(TaskIndex(len(tasks)), TaskName(f"{group.name}/{index}"), names, ordered))
                 self._group_of.append(group)
         self._letter_task: TaskIndex | None = None
         if config.on_error == "dead-letter":
@@ -131,36 +129,16 @@ class Plan:
         letters = self._letters.get(task)
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit)
-        numbers, arrival, name = Numbers(), Arrival(), self.topology.tasks[task].name
-        active = Active(name, self._config.run)
-        branches: dict[int, Branch] = {}
-        for ordinal, node in enumerate(group.nodes):
-            scope = Scope(
-                ordinal, failures, name, numbers, self._config, arrival, active, len(inputs), self._tags(node)
-            )
-            stage = KINDS[node.kind].stage(node, scope)
-            branch = branches[node.ordinal] = Branch(stage)
-            if ordinal:
-                parent = _reader(branches, node.edges[0], group, failures)
-                parent.children.append(branch)
-                stage.parent, parent.stage.traced = parent.stage, True
+        tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
         ordinals = self._ordinals[task]
         for link in self._links:
             if link.source is group:
-                branch = _reader(branches, link.edge, group, failures)
+                branch = tree.reader(link.edge)
                 branch.stage.traced = True
                 branch.routes.append(self._route(link, task))
                 branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
-        return FusedChain(
-            branches[group.root.ordinal],
-            inputs,
-            failures,
-            numbers,
-            limit,
-            arrival,
-            active,
-            None if letters is None else ordinals[letters.id],
-        )
+        to_letters = None if letters is None else ordinals[letters.id]
+        return FusedChain(tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters)
 
     def _tags(self, node: Node) -> frozenset[str]:
         """Side outputs of an operator that somebody reads."""
@@ -190,7 +168,7 @@ class Plan:
         label = f"the channel from {self.topology.tasks[channel.source].name}"
         for link in self._links:
             if channel in link.channels:
-                return Input(label, link.edge.key_of, link.edge.side)
+                return Input(label, link.edge.key_of, link.edge.side, link.edge.time_of)
         return Input(label)
 
     def _label(self, channel: Channel) -> str:
@@ -260,19 +238,6 @@ class Plan:
             for channel in self.topology.outputs(task.index)
         ]
         return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
-
-
-def _reader(branches: dict[int, Branch], edge: Edge, group: Group, failures: Failures) -> Branch:
-    """What the reader of an edge is attached to: the branch of its source, or that of a side output."""
-    branch = branches[edge.source.ordinal]
-    if not edge.tag:
-        return branch
-    side = branch.side(edge.tag)
-    if side is None:
-        ordinal = len(group.nodes) + sum(len(each.sides) for each in branches.values())
-        side = Branch(SideStage(f"{edge.source.name}.{edge.tag}", ordinal, failures))
-        branch.sides.append((edge.tag, side))
-    return side
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

@@ -80,6 +80,9 @@ class Stage:
         asks: whether it asks the outside world.
         counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
         aside: tag -> records for that side output; the chain takes them away.
+        keys: of the records that it gave last, where it stands before an operator that works by key.
+        side: the input, of the operator behind it, that they are for.
+        told_as: the operator under whose name it is counted and shown.
     """
 
     traces = True
@@ -96,6 +99,9 @@ class Stage:
         self.traced = False
         self.counts: dict[str, int] = {}
         self.aside: dict[str, list[Any]] = {}
+        self.keys: list[Any] | None = None
+        self.side = 0
+        self.told_as = name
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         """What the operator makes of a batch: a list or `Rows`.  `keys` are the records', None without key_by."""

@@ -19,21 +19,33 @@ if TYPE_CHECKING:
     class KeyedStream(Stream[T], Generic[K, T]):
         """A stream whose operators keep state per key."""
 
-        def count(self, name: str, parallelism: int | None = None) -> Stream[tuple[K, int]]: ...
+        def count(
+            self, name: str, parallelism: int | None = None, delivery: str = "arrival"
+        ) -> Stream[tuple[K, int]]: ...
 
         @overload  # type: ignore[override]
         def reduce(
-            self, name: str, fn: Callable[[T, T], T], *, parallelism: int | None = None
+            self, name: str, fn: Callable[[T, T], T], *, parallelism: int | None = None, delivery: str = "arrival"
         ) -> Stream[tuple[K, T]]: ...
 
         @overload
         def reduce(
-            self, name: str, fn: Callable[[A, T], A], initial: Callable[[], A], parallelism: int | None = None
+            self,
+            name: str,
+            fn: Callable[[A, T], A],
+            initial: Callable[[], A],
+            parallelism: int | None = None,
+            delivery: str = "arrival",
         ) -> Stream[tuple[K, A]]: ...
 
         @overload
         def reduce(
-            self, name: str, fn: Callable[[A, T], A], initial: A, parallelism: int | None = None
+            self,
+            name: str,
+            fn: Callable[[A, T], A],
+            initial: A,
+            parallelism: int | None = None,
+            delivery: str = "arrival",
         ) -> Stream[tuple[K, A]]: ...
 
         def reduce(self, *arguments: Any, **options: Any) -> Stream[Any]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from causal.errors import PipelineError
-from operators.graph import Edge
+from operators.graph import ARRIVAL, ORDERED, Edge
 
 if TYPE_CHECKING:
     from operators.pipeline import Pipeline, Stream
@@ -65,6 +65,16 @@ class StreamBase(Generic[T]):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
             raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
         return round(value * 1e9)
+
+    def _delivery(self, where: str, what: str, delivery: str) -> dict[str, str]:
+        """The option of an operator that sees its records in an order of its own; none where it sees them as they come.
+
+        Args:
+            what: for example "process 'p'".
+        """
+        if delivery not in (ARRIVAL, ORDERED):
+            raise PipelineError(f'{where}: {what} has delivery {delivery!r}; give "arrival" or "ordered"')
+        return {} if delivery == ARRIVAL else {"delivery": delivery}
 
 
 def kind_of(value: object) -> str:

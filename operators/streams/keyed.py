@@ -54,8 +54,15 @@ class Keyed(StreamBase[T]):
         keyed = self._stream([replace(edge, key_of=by) for edge in self._use()], where, "key_by")
         return cast("KeyedStream[K, T]", keyed)
 
-    def process(self, name: str, operator: Processes[T, U], parallelism: int | None = None) -> Stream[U]:
-        """An operator with state: per key after key_by, otherwise one state per task."""
+    def process(
+        self, name: str, operator: Processes[T, U], parallelism: int | None = None, delivery: str = "arrival"
+    ) -> Stream[U]:
+        """An operator with state: per key after key_by, otherwise one state per task.
+
+        Args:
+            delivery: "arrival": in the order in which records come; "ordered": in that of their event times, whatever
+                came when, in every run; what came too late for that goes to `.side("late")`.
+        """
         where = graph.caller()
         if isinstance(operator, type):
             raise PipelineError(f"{where}: process {name!r} is given {kind_of(operator)}; give {operator.__name__}()")
@@ -65,15 +72,21 @@ class Keyed(StreamBase[T]):
             )
         if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
             raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
-        return self._node(where, name, "process", operator, parallelism)
+        options = self._delivery(where, f"process {name!r}", delivery)
+        return self._node(where, name, "process", operator, parallelism, **options)
 
     def reduce(
-        self, name: str, fn: Callable[[Any, T], Any], initial: Any = NO_INITIAL, parallelism: int | None = None
+        self,
+        name: str,
+        fn: Callable[[Any, T], Any],
+        initial: Any = NO_INITIAL,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
     ) -> Stream[Any]:
         """After key_by: emits `(key, accumulated)` for each record, accumulated being `fn(accumulated, record)`.
 
         A key begins with a copy of `initial`, or with `initial()` if it can be called (`initial=list`).  Without
-        `initial`, the first record of a key is accumulated as it is.
+        `initial`, the first record of a key is accumulated as it is.  `delivery` as for `process`.
         """
         where = graph.caller()
         self._callable(where, f"reduce {name!r}", fn)
@@ -82,11 +95,16 @@ class Keyed(StreamBase[T]):
                 encode(initial)
             except NotCarried as problem:
                 raise PipelineError(f"{where}: initial of reduce {name!r}: {problem}") from None
-        return self._node(where, name, "reduce", fn, parallelism, initial=initial)
+        options = self._delivery(where, f"reduce {name!r}", delivery)
+        return self._node(where, name, "reduce", fn, parallelism, initial=initial, **options)
 
-    def count(self, name: str, parallelism: int | None = None) -> Stream[Any]:
-        """After key_by: emits `(key, n)` for each record, n being how many records of its key have come."""
-        return self._node(graph.caller(), name, "count", None, parallelism)
+    def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[Any]:
+        """After key_by: emits `(key, n)` for each record, n being how many records of its key have come.
+
+        `delivery` as for `process`.
+        """
+        where = graph.caller()
+        return self._node(where, name, "count", None, parallelism, **self._delivery(where, f"count {name!r}", delivery))
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
         """On vectors, after key_by: for each row its key and the `sum` of the column in the rows of its key so far."""

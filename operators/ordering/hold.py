@@ -1,0 +1,137 @@
+"""The chain's half of `delivery="ordered"`: records are held until the watermark has passed them, then go on in order.
+
+The order is total: event time, then input channel, then position there.  A record below its own channel's watermark is
+late, which is a matter of that channel alone; after idleness also one below what has been released already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any
+
+from operators.arrival import Arrival
+from operators.eventtime.times import times_of
+from operators.failures import Failures
+from operators.slots import Slots
+from operators.stages import Stage, without
+from operators.state import FragmentJob, Table
+
+LATE = "late"
+HOLD = "hold"
+
+
+class HoldStage(Stage):
+    """Stands before the ordered operator `operator`, in the same task; its name is `<operator>.hold`.
+
+    Attributes:
+        keys: of the records that were released last, where the operator works by key.
+        side: which of the operator's inputs they came from.
+    """
+
+    makes_marks = True
+    traces = False
+
+    def __init__(
+        self,
+        operator: str,
+        ordinal: int,
+        failures: Failures,
+        times_of_inputs: Sequence[Callable[[Any], Any]],
+        sides: Sequence[int],
+        keyed: bool,
+        key_groups: int,
+        arrival: Arrival,
+        aside: bool,
+    ) -> None:
+        """
+        Args:
+            times_of_inputs: per input channel, where the event time is in its records.
+            sides: per input channel, which input of the operator it is.
+            keyed: whether the operator works by key: a record is then held in the key's group.
+            aside: whether somebody reads what is late.
+        """
+        super().__init__(f"{operator}.{HOLD}", ordinal, failures)
+        self.told_as = operator
+        self._times_of = times_of_inputs
+        self._sides = sides
+        self._keyed = keyed
+        self._arrival = arrival
+        self._aside = aside
+        self._held = Slots(f"{operator}:held", operator, key_groups, _due_ns)
+        self._released_ns: int | None = None
+        self._ready: list[tuple[int, list[Any], list[Any] | None]] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        arrival = self._arrival
+        times, lost = times_of(
+            self._times_of[arrival.input],
+            records,
+            lambda index, problem: self.failed(index, records[index], problem),
+        )
+        if lost:
+            records, keys = without(records, lost), None if keys is None else without(keys, lost)
+        places: Sequence[int] = range(arrival.first, arrival.first + len(records) + len(lost))
+        places = without(places, lost) if lost else places
+        late = self._late(times)
+        if late:
+            self.count(LATE, len(late))
+            if self._aside:
+                self.aside.setdefault(LATE, []).extend([records[index] for index in late])
+            records, times, places = without(records, late), without(times, late), without(places, late)
+            keys = None if keys is None else without(keys, late)
+        self._hold(records, keys, list(zip(times, repeat(arrival.input), places)))
+        return []
+
+    def _late(self, times: Sequence[int]) -> list[int]:
+        """Indices of those below the channel's watermark, or below what has been released."""
+        marks = [mark_ns for mark_ns in (self._arrival.mark_ns, self._released_ns) if mark_ns is not None]
+        if not marks or not times or min(times) >= max(marks):
+            return []
+        floor = max(marks)
+        return [index for index, time_ns in enumerate(times) if time_ns < floor]
+
+    def _hold(self, records: Sequence[Any], keys: Sequence[Any] | None, slots: Sequence[Any]) -> None:
+        pairs = list(zip(repeat(None) if keys is None else keys, slots))
+        held, side = self._held, self._sides[self._arrival.input]
+        held.touch(pairs)
+        held.values.update(zip(pairs, map(list, zip(repeat(side), records))))
+        held.added(pairs)
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """All that is older becomes ready, in order."""
+        self._released_ns = mark_ns
+        pairs = self._held.due(mark_ns)
+        pairs.sort(key=itemgetter(1))
+        values = self._held.values
+        released = [(*values[pair], pair[0]) for pair in pairs]
+        self._held.drop(pairs)
+        for side, entries in groupby(released, key=itemgetter(0)):
+            listed = list(entries)
+            keys = [key for _, _, key in listed] if self._keyed else None
+            self._ready.append((side, [record for _, record, _ in listed], keys))
+        return []
+
+    def pieces(self) -> Iterator[tuple[Any, int | None]]:
+        """Runs of records of one side; while one is worked on, `side` and `keys` are its."""
+        ready, self._ready = self._ready, []
+        for side, records, keys in ready:
+            self.side, self.keys = side, keys
+            yield records, None
+
+    def tables(self) -> list[Table]:
+        return [self._held.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        _, jobs = super().freeze(full)
+        return {"released": self._released_ns}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._released_ns = header["released"]
+
+
+def _due_ns(slot: tuple[int, int, int]) -> int:
+    """A record is released by the first watermark above its time."""
+    return slot[0] + 1
