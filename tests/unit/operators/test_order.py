@@ -81,7 +81,7 @@ def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, b
         at, queue = 0, []
         for position, step in enumerate(more):
             at += step
-            queue.append((f"{'abc'[at % 3]}", at, input, position))
+            queue.append(("abc"[(at + position - input) % 3], at, input, position))
             given_.append((at, input, position))
         queues.append(queue)
     places = [0, 0]
