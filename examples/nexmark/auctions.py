@@ -1,6 +1,6 @@
-"""Nexmark's own operators: a join without a window (query 3) and the closing of auctions (query 9).
+"""Nexmark's own operators: a join without a window (query 3), the closing of auctions (9), a mean of the last (6).
 
-Both keep what waits in the state of a key, and forget it by timers of event time, so nothing is kept for ever.
+The first two keep what waits in the state of a key, and forget it by timers of event time: nothing is kept for ever.
 """
 
 from __future__ import annotations
@@ -97,6 +97,18 @@ class Winning(Operator):
     def _fits(self, bid: tuple[int, int, int], auction: list[int]) -> bool:
         _, _, _, reserve, time_ms, expires_ms = auction
         return -bid[0] >= reserve and time_ms - self._waiting_ms <= bid[1] < expires_ms
+
+
+class LastSales(Operator):
+    """Per seller: the mean price of the last auctions that were sold, told at each sale."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._auctions = terms.auctions_mean
+
+    def process(self, record: Row, ctx: Any) -> Iterator[Row]:
+        """Sales come in the order in which the auctions expired."""
+        prices = ctx.state["prices"] = [*ctx.state.get("prices", ()), record["price"]][-self._auctions :]
+        yield {"seller": record["seller"], "auction": record["auction"], "mean": sum(prices) / len(prices)}
 
 
 def _best(bids: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:

@@ -6,14 +6,14 @@ watermarks that `pipeline` puts behind the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
 from examples.nexmark.auctions import Row, Sellers, Winning
 from examples.nexmark.events import Event
 from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros
-from operators import Pipeline
+from operators import Aggregate, Count, Mean, Pipeline, Sliding, Tumbling, Window
 from operators.pipeline import Stream
 from operators.sinks.base import Sink
 from operators.sources.base import Source
@@ -104,5 +104,64 @@ def _q9(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     return keyed.process("q9", Winning(terms), parallelism)
 
 
+def _winners(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    """Query 9, each row at the moment when its auction expires; of the same moment, in the order of the auctions."""
+    return _q9(events, terms, parallelism).timed(lambda won: won["expires_ms"] / 1000 + won["auction"] % 1000 * 1e-6)
+
+
+def _q4(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_category = _winners(events, terms, parallelism).key_by(lambda won: won["category"])
+    means = by_category.window("q4", Sliding(terms.window_s, terms.every_s), Mean(_price), parallelism)
+    return means.map("rows", lambda told: {"category": told[0], "mean": told[1], "start_ms": _ms(told[2])})
+
+
+def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_auction = events.filter("bids", _of("bid")).key_by(_auction)
+    counts = by_auction.window("counts", Sliding(terms.window_s, terms.every_s), Count(), parallelism)
+    return counts.key_by(_start).window("q5", Tumbling(terms.every_s), _most, parallelism)
+
+
+def _most(start: float, counts: Sequence[Any], window: Window) -> list[Row]:
+    """Of the counts of one sliding window, each (auction, bids, start, end), the highest."""
+    most = max([told[1] for told in counts])
+    return [{"auction": told[0], "bids": most, "start_ms": _ms(start)} for told in counts if told[1] == most]
+
+
+def _q7(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    parts = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % _PARTS)
+    highest = parts.window("parts", Tumbling(terms.window_s), Aggregate(list, _keep_highest), parallelism)
+    return highest.key_by(_start).window("q7", Tumbling(terms.window_s), _highest_of_all, parallelism)
+
+
+def _keep_highest(kept: list[Row], bid: Event) -> list[Row]:
+    price = kept[0]["price"] if kept else -1
+    if bid["price"] < price:
+        return kept
+    told = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
+    return [*kept, told] if bid["price"] == price else [told]
+
+
+def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[Row]:
+    """Of the highest bids of each part, each (part, bids, start, end), those that are highest of all."""
+    bids = [bid for part in parts for bid in part[1]]
+    highest = max([bid["price"] for bid in bids])
+    return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
+
+
+def _price(won: Row) -> int:
+    return int(won["price"])
+
+
+def _start(told: Any) -> float:
+    """Of a window's result, (key, value, start, end)."""
+    return float(told[2])
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+_PARTS = 8
+"""Among the bids of each of so many keys query 7 looks for the highest first, then among these."""
 _BY_EVENT_TIME = frozenset(QUERIES) - {0, 1, 2, 12}
-BUILT: dict[int, Query] = {0: _q0, 1: _q1, 2: _q2, 3: _q3, 9: _q9}
+BUILT: dict[int, Query] = {0: _q0, 1: _q1, 2: _q2, 3: _q3, 4: _q4, 5: _q5, 7: _q7, 9: _q9}
