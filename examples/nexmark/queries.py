@@ -148,8 +148,18 @@ def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[
     return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
 
 
+def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
+    counts = by_bidder.window("q12", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
+    return counts.map("rows", lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2])})
+
+
 def _price(won: Row) -> int:
     return int(won["price"])
+
+
+def _bidder(bid: Event) -> int:
+    return int(bid["bidder"])
 
 
 def _start(told: Any) -> float:
@@ -164,4 +174,14 @@ def _ms(seconds: float) -> int:
 _PARTS = 8
 """Among the bids of each of so many keys query 7 looks for the highest first, then among these."""
 _BY_EVENT_TIME = frozenset(QUERIES) - {0, 1, 2, 12}
-BUILT: dict[int, Query] = {0: _q0, 1: _q1, 2: _q2, 3: _q3, 4: _q4, 5: _q5, 7: _q7, 9: _q9}
+BUILT: dict[int, Query] = {
+    0: _q0,
+    1: _q1,
+    2: _q2,
+    3: _q3,
+    4: _q4,
+    5: _q5,
+    7: _q7,
+    9: _q9,
+    12: _q12,
+}
