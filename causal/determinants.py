@@ -4,9 +4,9 @@ The set of kinds is open: a kind is a name, a tag that is never reused, an encod
 `Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are answers asked for during such an
 event and stand behind it, in the order asked.
 
-Encodings, in bytes: Order 2–3 (channel below 127), Clock and Timer 1 + zigzag difference to the last
-reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Answer the same with operator and number,
-Barrier 1 + epoch, Run 1 + count.
+Encodings, in bytes: Order 1 for one element (channel below 32), else 2–3 (channel below 127), Clock and Timer 1 +
+zigzag difference to the last reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Answer the same
+with operator and number, Barrier 1 + epoch, Run 1 + count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from causal.errors import PeerViolation, invariant
 from causal.varints import read_varint, unzigzag, varint, zigzag
 
 CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, RUN, CALL_LZ4, ANSWER, ANSWER_LZ4 = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-# 0x80–0xff are Order with the channel in the low seven bits.
+# 0x80–0xff are Order with the channel in the low seven bits, 0x20–0x3f Order of one element of the channels 0 to 31.
+ORDER_ONE_FIRST, ORDER_ONE_LAST = 32, 63
 USER_FIRST, USER_LAST = 64, 127
 _ORDER, _ORDER_WIDE = 0x80, 0xFF
 _COMPRESS_FROM_BYTES = 512
@@ -145,6 +146,8 @@ def register_kind(name: str, tag: int) -> None:
 
 def encode_order(input: int, count: int) -> bytes:
     """The hot one: no object is made."""
+    if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
+        return bytes((ORDER_ONE_FIRST + input,))
     if input < 127:
         return bytes((_ORDER | input, count)) if count < 0x80 else bytes((_ORDER | input,)) + varint(count)
     return bytes((_ORDER_WIDE,)) + varint(input) + varint(count)
@@ -185,6 +188,8 @@ class DeterminantCodec:
             if not count:
                 raise PeerViolation(f"an order before {place} delivers nothing")
             return Order(input, count), place
+        if ORDER_ONE_FIRST <= tag <= ORDER_ONE_LAST:
+            return Order(tag - ORDER_ONE_FIRST, 1), place
         if USER_FIRST <= tag:
             name = _user_names.get(tag)
             if name is None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from causal.batch import FINAL
 from causal.determinants import (
     ANSWER_BYTES_MAX,
     Answer,
@@ -43,7 +44,7 @@ determinants = st.one_of(
     st.builds(Window, st.integers(0, 300), times, intervals),
     st.builds(Timer, times),
     st.builds(Call, st.one_of(st.binary(max_size=40), st.binary(min_size=1, max_size=4).map(lambda b: b * 500))),
-    st.builds(Barrier, counts),
+    st.builds(Barrier, st.integers(0, FINAL - 1), st.booleans()),
     st.builds(User, st.just("test-kind"), st.binary(max_size=40)),
 )
 
@@ -106,7 +107,10 @@ def test_a_varint_of_more_than_64_bits_is_refused() -> None:
 @pytest.mark.parametrize(
     ("told", "size"),
     [
-        (Order(0, 1), 2),
+        (Order(0, 1), 1),
+        (Order(31, 1), 1),
+        (Order(32, 1), 2),
+        (Order(0, 2), 2),
         (Order(126, 127), 2),
         (Order(126, 128), 3),
         (Order(127, 1), 3),
@@ -129,7 +133,8 @@ def test_a_second_reading_of_the_clock_costs_the_difference() -> None:
 def test_orders_at_the_boundaries_of_their_encoding(input: int, count: int) -> None:
     entry = DeterminantCodec().encode(Order(input, count))
     assert DeterminantCodec().decode(entry, 0) == (Order(input, count), len(entry))
-    assert len(entry) == (1 if input < 127 else 1 + len(varint(input))) + len(varint(count))
+    wide = (1 if input < 127 else 1 + len(varint(input))) + len(varint(count))
+    assert len(entry) == (1 if count == 1 and input < 32 else wide)
 
 
 @pytest.mark.parametrize("time_ns", [-(2**63), -1, 0, 1, 2**63 - 1])
@@ -189,7 +194,7 @@ def test_an_order_that_delivers_nothing_cannot_be(entry: bytes) -> None:
         DeterminantCodec().decode(entry, 0)
 
 
-@pytest.mark.parametrize("tag", [0, 11, 63, 64, 127])
+@pytest.mark.parametrize("tag", [0, 11, 31, 64, 127])
 def test_a_tag_that_nobody_registered_is_refused(tag: int) -> None:
     with pytest.raises(PeerViolation, match=f"tag {tag}"):
         DeterminantCodec().decode(bytes((tag, 0)), 0)

@@ -83,6 +83,8 @@ def test_control_bodies_are_those_of_the_page() -> None:
 
 EXAMPLES: list[Determinant] = [
     Order(0, 1),
+    Order(31, 1),
+    Order(32, 1),
     Order(126, 300),
     Order(127, 1),
     Order(65_536, 128),
@@ -127,7 +129,7 @@ def test_kinds_and_tags_are_those_of_the_page() -> None:
     assert {row[0] for row in rows} == set(determinants.KINDS)
     told = {(kind, int(tag.split("–")[0], 16)) for kind, tag, *_ in rows}
     wanted = set(TAGS.items()) | ANSWERS
-    assert told == wanted | {("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
+    assert told == wanted | {("order", 0x20), ("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
     assert f"{determinants.USER_FIRST} to {determinants.USER_LAST}" in DETERMINANTS
     assert f"at most {determinants.ANSWER_BYTES_MAX >> 20} MiB" in DETERMINANTS
 

@@ -95,7 +95,7 @@ def test_nothing_is_recorded_while_there_is_something_to_replay() -> None:
 
 def test_a_task_whose_own_log_is_damaged_stops() -> None:
     log = DeterminantLog(0)
-    log.merge(LogDelta(0, 0, 0, b"\x30"))
+    log.merge(LogDelta(0, 0, 0, b"\x1f"))
     with pytest.raises(ReplayDivergence, match="cannot be read"):
         Schedule(log, 0, "count/0").peek()
 
