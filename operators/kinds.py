@@ -9,6 +9,7 @@ from operators import binding
 from operators.accumulating import CountStage, ReduceStage
 from operators.eventtime import kinds as eventtime
 from operators.graph import Node, time_of_inputs
+from operators.joins import kinds as joins
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
 from operators.stages import FilterStage, FlatMapStage, MapStage, Stage
@@ -111,4 +112,5 @@ KINDS: dict[str, Kind] = {
     "max": Kind(_fold, keyed="needed", takes="vectors"),
     **eventtime.KINDS,
     **windowing.KINDS,
+    **joins.KINDS,
 }

@@ -2,8 +2,136 @@
 
 from __future__ import annotations
 
-from operators.streams.base import StreamBase, T
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.eventtime.times import ns_of
+from operators.graph import Edge
+from operators.joins.sides import HOW, LEFT, RIGHT, pair
+from operators.streams.base import StreamBase, T, U, kind_of
+
+if TYPE_CHECKING:
+    from operators.pipeline import Stream
+
+_FARTHEST_S = 1e9
 
 
 class Joining(StreamBase[T]):
-    """Joins of streams, with tables, and rules that all tasks are told."""
+    """`join`."""
+
+    def join(
+        self,
+        name: str,
+        other: Stream[U],
+        within: tuple[float, float] | None = None,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Pairs of this stream (left) and another (right) with equal keys that are near one another in event time.
+
+        Each pair comes once, when the later of its records is delivered.  Late records go to `.side("late")`.
+
+        Args:
+            within: (before_s, after_s): the right record's time is from `before_s` to `after_s` seconds behind the
+                left one's; (-5, 60): from 5 s before it to 60 s after it.
+            how: "left": a left record without partner gives `fn(left, None)` once the watermark says that none will
+                come; "right" and "outer" likewise; "inner": it gives nothing.
+            fn: `fn(left, right)` gives a record, and must not change either; without it `(left, right)`, whose event
+                time is the later of the two.
+        """
+        where = graph.caller()
+        told = f"join {name!r}"
+        edges = self._sides(where, told, other)
+        if within is None:
+            raise PipelineError(
+                f"{where}: {told} needs within=(before_s, after_s): without it records would be kept for ever; "
+                "for a table use join_table"
+            )
+        within_ns = _within(where, told, within)
+        times = (_one_time(edges, LEFT), _one_time(edges, RIGHT))
+        return self._joined(
+            where,
+            name,
+            "join",
+            fn,
+            parallelism,
+            edges,
+            how,
+            within_ns=within_ns,
+            time_of=None if fn else _later(*times),
+        )
+
+    def _sides(self, where: str, told: str, other: object) -> list[Edge]:
+        """The edges of both sides, each of which says which it is."""
+        if not isinstance(other, StreamBase):
+            raise PipelineError(f"{where}: {told} is given {kind_of(other)}; give a stream, or use join_table")
+        if other.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {told} is given a stream of another pipeline")
+        left = [replace(edge, side=LEFT) for edge in self._use()]
+        right = [replace(edge, side=RIGHT) for edge in other._use()]
+        keyed = [all(edge.key_of is not None for edge in edges) for edges in (left, right)]
+        if not all(keyed):
+            names = [
+                f"its {side} side is {'' if by else 'not '}keyed" for side, by in zip(HOW[1:], keyed, strict=False)
+            ]
+            raise PipelineError(f"{where}: {told}: {', '.join(names)}; put .key_by(fn) before both")
+        return left + right
+
+    def _joined(
+        self,
+        where: str,
+        name: str,
+        kind: str,
+        fn: Callable[[Any, Any], Any] | None,
+        parallelism: int | None,
+        edges: list[Edge],
+        how: str,
+        **options: Any,
+    ) -> Stream[Any]:
+        """The output of an operator that reads two sides."""
+        if fn is not None:
+            self._callable(where, f"{kind} {name!r}", fn)
+        if how not in HOW:
+            raise PipelineError(f"{where}: {kind} {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in edges)
+        return self.pipeline._add(where, name, kind, fn or pair, parallelism, edges, how=how, **options)
+
+
+def _within(where: str, told: str, within: object) -> tuple[int, int]:
+    """The interval in ns, to the microsecond."""
+    bounds = within if isinstance(within, (tuple, list)) else ()
+    if len(bounds) != 2 or not all(_is_seconds(bound) for bound in bounds):
+        raise PipelineError(f"{where}: {told} has within {within!r}; give (before_s, after_s) in seconds")
+    if bounds[0] > bounds[1]:
+        raise PipelineError(
+            f"{where}: {told}: within {tuple(bounds)!r} holds nothing; give (before_s, after_s), before ≤ after"
+        )
+    return round(bounds[0] * 1e6) * 1000, round(bounds[1] * 1e6) * 1000
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_FARTHEST_S <= value <= _FARTHEST_S
+
+
+def _one_time(edges: list[Edge], side: int) -> Callable[[Any], Any] | None:
+    told = [edge.time_of for edge in edges if edge.side == side]
+    return told[0] if all(time_of is told[0] for time_of in told) else None
+
+
+def _later(
+    left: Callable[[Any], Any] | None, right: Callable[[Any], Any] | None
+) -> Callable[[tuple[Any, Any]], float] | None:
+    """Where the event time is in pairs: the later of the two, in seconds."""
+    if left is None or right is None:
+        return None
+
+    def later(made: tuple[Any, Any]) -> float:
+        sides = zip((left, right), made, strict=True)
+        return max(ns_of(time_of(record)) for time_of, record in sides if record is not None) / 1e9
+
+    return later

@@ -1,0 +1,53 @@
+"""The joins as the builder knows them."""
+
+from __future__ import annotations
+
+from causal.errors import PipelineError, invariant
+from operators.graph import Node, watermarked
+from operators.joins.interval import IntervalJoinStage
+from operators.joins.sides import LEFT, RIGHT, time_of_side
+from operators.scope import Kind, Scope
+from operators.stages import Stage
+
+
+def _interval(node: Node, scope: Scope) -> Stage:
+    left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
+    invariant(left is not None and right is not None, "a join is checked before it is built", operator=node.name)
+    return IntervalJoinStage(
+        node.name,
+        scope.ordinal,
+        scope.failures,
+        node.subject,
+        node.options["how"],
+        node.options["within_ns"],
+        (left, right),  # type: ignore[arg-type]
+        scope.config.key_groups,
+        scope.numbers,
+        scope.tags,
+    )
+
+
+def check_time(node: Node, what: str) -> None:
+    """Refuse a join that keeps records by event time where one side has none.
+
+    Raises:
+        PipelineError: the side, and the mend.
+    """
+    for edge in node.edges:
+        name = edge.source.name
+        if not watermarked(edge.source):
+            raise PipelineError(f"{node.where}: {what}, but {name!r} has none; put .watermarks(name, time) before it")
+        if edge.time_of is None or time_of_side(node, edge.side) is None:
+            raise PipelineError(
+                f"{node.where}: {what}, but it is not known where the time is in what {name!r} gives; put .timed(fn) "
+                "behind it"
+            )
+
+
+def _check_interval(node: Node) -> None:
+    check_time(node, f"join {node.name!r} keeps records by event time")
+
+
+KINDS = {
+    "join": Kind(_interval, keyed="needed", begins=True, check=_check_interval, asides=("late",)),
+}

@@ -1,0 +1,48 @@
+"""Orders and payments joined within an interval, and counts per window as a table; every answer follows from i.
+
+An order has number i and time i / 10; each third one is never paid.  A payment comes 1 to 3 s behind its order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("joined")
+count = int(pipeline.settings.get("count", "2000"))
+rate = float(pipeline.settings.get("rate", "500"))
+
+
+def order(partition: int, i: int) -> dict[str, Any]:
+    return {"order": i * 2 + partition, "at_s": i / 10}
+
+
+def payment(partition: int, i: int) -> dict[str, Any]:
+    number = i * 2 + partition
+    return {"order": number if number % 3 else -1 - number, "at_s": i / 10 + 1 + number % 3}
+
+
+def time_of(record: dict[str, Any]) -> float:
+    return float(record["at_s"])
+
+
+def key_of(record: dict[str, Any]) -> int:
+    return int(record["order"])
+
+
+def told(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str, Any]:
+    return {"order": left and left["order"], "paid": right and right["order"]}
+
+
+orders = pipeline.source("orders", GeneratedSource(order, count, partitions=2, rate=rate), parallelism=2)
+payments = pipeline.source("payments", GeneratedSource(payment, count, partitions=2, rate=rate))
+left = orders.watermarks("order-time", time_of).key_by(key_of)
+right = payments.watermarks("payment-time", time_of, out_of_order_s=2).key_by(key_of)
+(
+    left.join("pay", right, within=(0, 5), how="left", fn=told, parallelism=2).sink(
+        "pairs", JsonLinesSink(pipeline.settings.get("out", "pairs"))
+    )
+)

@@ -1,0 +1,103 @@
+"""A task given its inputs by hand: in steps, with watermarks and restores among them; and what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from operators import Pipeline
+from operators.eventtime.merge import END_NS
+from operators.pipeline import Stream
+from operators.plan import Plan, plan
+from operators.stages import Stage
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, source
+
+SECOND_NS = 1_000_000_000
+
+
+def time_of(record: Any) -> float:
+    """Records of these tests are (key, seconds, name)."""
+    return float(record[1])
+
+
+def key_of(record: Any) -> Any:
+    return record[0]
+
+
+def timed_source(pipeline: Pipeline, name: str) -> Stream[Any]:
+    """Records with event time, by key."""
+    return pipeline.source(name, source()).watermarks(f"{name}-time", time_of).key_by(key_of)
+
+
+def planned_join(build: Callable[[Stream[Any], Stream[Any]], Stream[Any]], **settings: Any) -> Plan:
+    """The plan of sources `a` and `b`, what `build` makes of them by key, and sink `out`."""
+    pipeline = Pipeline("test")
+    build(timed_source(pipeline, "a"), timed_source(pipeline, "b")).sink("out", NoSink())
+    return plan(pipeline, config(**settings))
+
+
+class Task:
+    """One task, given its inputs by hand.
+
+    Attributes:
+        out: all records that it has made, in order.
+        marks: all watermarks that it has passed on, in ns.
+    """
+
+    def __init__(self, found: Plan, name: str) -> None:
+        self._plan = found
+        self._name = name
+        self.chain = chain_of(found, name)
+        self.services = Services()
+        self.out: list[Any] = []
+        self.marks: list[int] = []
+        self._loaded: list[bytes] = []
+
+    def _took(self, outputs: Sequence[Any]) -> list[Any]:
+        made = []
+        for _, chunk in outputs:
+            if chunk.kind == RECORDS:
+                made += decode_records(chunk.body)
+            elif chunk.kind == WATERMARK:
+                self.marks.append(stamp_of(chunk))
+        self.out += made
+        return made
+
+    def give(self, input: int, *records: Any) -> list[Any]:
+        """Records on one input, as one batch; what they bring."""
+        return self._took(self.chain.deliver(input, listed(list(records)), 0, self.services))
+
+    def mark(self, seconds: float, inputs: Iterable[int] = (0, 1)) -> list[Any]:
+        """A watermark on these inputs."""
+        made = []
+        for input in inputs:
+            mark = watermark(round(seconds * SECOND_NS))
+            made += self._took(self.chain.deliver(input, [mark], 0, self.services))
+        return made
+
+    def end(self, *inputs: int) -> list[Any]:
+        """These inputs have ended."""
+        made = []
+        for input in inputs:
+            made += self._took(self.chain.ended(input, self.services))
+        return made
+
+    def finish(self) -> list[Any]:
+        """All has ended."""
+        return self._took(self.chain.finish(self.services))
+
+    def restore(self, full: bool = False) -> None:
+        """A snapshot, and another process that goes on from it and those before."""
+        parts = parts_of(self.chain, full)
+        self._loaded = parts if full else [*self._loaded, *parts]
+        self.chain = chain_of(self._plan, self._name)
+        self.chain.restore(self._loaded)
+
+    def held(self) -> int:
+        """How many entries all its tables have."""
+        stages: list[Stage] = self.chain._stages  # type: ignore[attr-defined]
+        return sum([len(table.values) for stage in stages for table in stage.tables()])
+
+
+__all__ = ["END_NS", "SECOND_NS", "Task", "key_of", "planned_join", "time_of", "timed_source"]

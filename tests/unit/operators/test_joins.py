@@ -1,0 +1,192 @@
+"""The interval join against the nested loop: each pair once, no partner told as missing that comes, nothing kept."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.errors import PipelineError
+from operators import Operator, Pipeline
+from operators.plan import plan
+from operators.streams.base import StreamBase
+from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, time_of, timed_source
+from tests.unit.operators.scene import NoSink, config, source
+
+BEFORE, AFTER = -2, 3
+HOWS = ("inner", "left", "right", "outer")
+
+record = st.tuples(st.sampled_from(["x", "y", 3]), st.integers(0, 20))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([0, 1]), st.lists(record, min_size=1, max_size=5)),
+        st.tuples(st.just("mark"), st.integers(0, 25)),
+        st.tuples(st.just("restore"), st.booleans()),
+    ),
+    max_size=25,
+)
+
+
+def joined(how: str, within: tuple[float, float] = (BEFORE, AFTER), **options: Any) -> Task:
+    return Task(planned_join(lambda a, b: a.join("j", b, within=within, how=how, **options)), "j/0")
+
+
+def nested_loop(left: list[Any], right: list[Any], how: str, within: tuple[float, float]) -> list[Any]:
+    pairs = [(a, b) for a in left for b in right if a[0] == b[0] and within[0] <= b[1] - a[1] <= within[1]]
+    if how in ("left", "outer"):
+        pairs += [(a, None) for a in left if not any(pair[0] is a for pair in pairs)]
+    if how in ("right", "outer"):
+        pairs += [(None, b) for b in right if not any(pair[1] is b for pair in pairs)]
+    return pairs
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from(HOWS), st.sampled_from([(-2, 3), (0, 0), (2, 4), (-4, -2), (-3, 0)]))
+def test_it_is_the_nested_loop_over_what_is_not_late(
+    told: list[tuple[Any, Any]], how: str, within: tuple[float, float]
+) -> None:
+    task, given_, late, mark, number = joined(how, within), ([], []), 0, -1, 0  # type: ignore[var-annotated]
+    for what, more in told:
+        if what == "mark":
+            mark = max(mark, more)
+            task.mark(more)
+        elif what == "restore":
+            task.restore(more)
+        else:
+            batch = []
+            for key, at_s in more:
+                batch.append((key, at_s, number))
+                number += 1
+            task.give(what, *batch)
+            given_[what].extend(each for each in batch if each[1] >= mark)
+            late += sum(each[1] < mark for each in batch)
+        for at_ns in task.marks:
+            assert at_ns <= mark * SECOND_NS
+    task.finish()
+    assert sorted(task.out, key=repr) == sorted(nested_loop(*given_, how, within), key=repr)
+    assert task.held() == 0
+    assert task.chain.counts().get("j", {}).get("late", 0) == late
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps, st.sampled_from(HOWS))
+def test_what_it_gives_is_never_late_for_those_behind_it(told: list[tuple[Any, Any]], how: str) -> None:
+    task = joined(how)
+    for what, more in told:
+        passed = max(task.marks, default=None)
+        made = []
+        if what == "mark":
+            made = task.mark(more)
+        elif what != "restore":
+            made = task.give(what, *[(key, at_s, "") for key, at_s in more])
+        for pair in made:
+            latest = max(each[1] for each in pair if each is not None)
+            assert passed is None or latest * SECOND_NS >= passed
+
+
+def test_a_missing_partner_is_told_when_none_can_come_and_not_before() -> None:
+    task = joined("left", (0, 60))
+    order = ("o", 100, "order")
+    assert task.give(0, order) == []
+    assert task.mark(160) == []
+    payment = ("o", 160, "payment")
+    assert task.give(1, payment) == [(order, payment)]
+    lonely = ("p", 160, "order")
+    task.give(0, lonely)
+    assert task.mark(220) == []
+    assert task.mark(220.001) == [(lonely, None)]
+    assert task.held() == 0
+
+
+def test_nothing_is_kept_behind_the_watermark() -> None:
+    task = joined("inner", (0, 10))
+    for at_s in range(1000):
+        task.give(at_s % 2, ("k", at_s, ""))
+        task.mark(at_s)
+        assert task.held() <= 12
+
+
+def test_late_records_are_counted_and_put_aside() -> None:
+    pipeline = Pipeline("test")
+    a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
+    made = a.join("j", b, within=(0, 5))
+    made.side("late").sink("late", NoSink())
+    made.sink("out", NoSink())
+    task = Task(plan(pipeline, config()), "j/0")
+    task.mark(50)
+    assert task.give(0, ("k", 49, "late"), ("k", 50, "in time")) == [("k", 49, "late")]
+    assert task.chain.counts() == {"j": {"late": 1}}
+
+
+def test_a_function_makes_the_record_and_its_failure_is_a_dead_letter() -> None:
+    def ratio(left: Any, right: Any) -> float:
+        return float(left[2] / right[2])
+
+    found = planned_join(lambda a, b: a.join("j", b, within=(0, 0), fn=ratio), on_error="dead-letter")
+    task = Task(found, "j/0")
+    task.give(1, ("k", 1, 0), ("k", 1, 2))
+    made = task.give(0, ("k", 1, 8))
+    assert made[0] == 4.0
+    assert made[1]["operator"] == "j" and "ZeroDivisionError" in made[1]["error"] and made[1]["position"] == 0
+
+
+def test_what_it_gives_shares_nothing_with_what_it_keeps() -> None:
+    found = planned_join(lambda a, b: a.join("j", b, within=(0, 0)).map("spoil", spoil))
+    task = Task(found, "spoil/0")
+    task.give(0, ["k", 1, "left"])
+    assert [task.give(1, ["k", 1, name]) for name in ("one", "two")] == [["left spoilt one"], ["left spoilt two"]]
+
+
+def spoil(pair: Any) -> str:
+    pair[0][2] += " spoilt"
+    return f"{pair[0][2]} {pair[1][2]}"
+
+
+def test_the_time_of_a_pair_is_that_of_the_later_record() -> None:
+    made = planned_join(lambda a, b: a.join("j", b, within=(0, 5), how="outer").filter("f", lambda r: True))
+    node = next(node for node in made._groups[-1].root.edges if True).source
+    assert node.time_of is not None
+    assert node.time_of((("k", 3, ""), ("k", 5, ""))) == 5.0
+    assert node.time_of((("k", 3, ""), None)) == 3.0
+
+
+class Nothing(Operator):
+    def process(self, record: Any, ctx: Any) -> None:
+        return None
+
+
+def unkeyed(pipeline: Pipeline) -> StreamBase[Any]:
+    return pipeline.source("u", source()).watermarks("u-time", time_of)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda p, a, b: a.join("j", b), "join 'j' needs within="),
+        (lambda p, a, b: a.join("j", b, within=(60, 0)), "within (60, 0) holds nothing"),
+        (lambda p, a, b: a.join("j", b, within=5), "give (before_s, after_s) in seconds"),
+        (lambda p, a, b: a.join("j", b, within=(0, 1), how="full"), "give one of 'inner'"),
+        (lambda p, a, b: a.join("j", b, within=(0, 1), fn=3), "give a function"),
+        (lambda p, a, b: a.join("j", 7, within=(0, 1)), "give a stream"),
+        (lambda p, a, b: a.join("j", unkeyed(p), within=(0, 1)), "its left side is keyed, its right side is not keyed"),
+        (lambda p, a, b: a.join("j", timed_source(Pipeline("other"), "c"), within=(0, 1)), "another pipeline"),
+        (
+            lambda p, a, b: (
+                a.join("i", b, within=(0, 1))
+                .key_by(key_of)
+                .join("j", p.source("c", source()).key_by(key_of), within=(0, 1))
+            ),
+            "keeps records by event time, but 'c' has none; put .watermarks(name, time) before it",
+        ),
+        (lambda p, a, b: a.join("j", b.process("p", Nothing()).key_by(key_of), within=(0, 1)), "put .timed(fn)"),
+    ],
+)
+def test_a_join_that_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+    pipeline = Pipeline("test")
+    a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
+    with pytest.raises(PipelineError, match=f"(?s)^[^\n]*{re.escape(told)}[^\n]*$"):
+        build(pipeline, a, b).sink("out", NoSink())
+        plan(pipeline, config())
