@@ -21,7 +21,7 @@ from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
 from deploy.querying import state
 from deploy.report import progress, report, summary, write_report
-from deploy.savepoints import savepoint
+from deploy.savepoints import change, savepoint
 from operators.loading import load
 from operators.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
@@ -85,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--check", action="store_true", help="perform every epoch twice and compare (development)")
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
+    running.add_argument(
+        "--allow-dropped-state",
+        action="store_true",
+        help="with --resume: leave behind state of operators that are gone",
+    )
     running.set_defaults(act=_run)
 
     showing = commands.add_parser("status", help="show a job")
@@ -175,7 +180,7 @@ def _run(arguments: argparse.Namespace) -> int:
         planned = plan(pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
         if arguments.resume:
-            _same_graph(directory.path, blueprint)
+            change(directory, config, planned, blueprint, arguments.allow_dropped_state)
             if directory.finished():
                 return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
         planned.check(directory.path)
@@ -200,14 +205,6 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
             )
     companions = [CompanionCall(c.name, tuple(c.argv), dict(c.environment)) for c in planned.companions(job)]
     return Blueprint(topology, tuple(companions), kills)
-
-
-def _same_graph(job: Path, blueprint: Blueprint) -> None:
-    if Blueprint.load(job).topology != blueprint.topology:
-        raise PipelineError(
-            f"the pipeline is not the one that the state in {job} was made with: its tasks or channels differ;"
-            " start without --resume"
-        )
 
 
 def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:

@@ -16,10 +16,14 @@ from standby.children import kill_listed
 from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
 from standby.journal import Journal
+from standby.manifests import DIRECTORY as MANIFESTS
 from standby.processes import kill_marked
 
 ROOT = Path(".causal")
 """Where jobs are kept unless `--state-dir` says otherwise."""
+
+CHANGE = "change"
+"""A change of the job's graph that is being prepared, and from the moment that `ready` is in it, is decided."""
 
 OWNED = (
     "job.json",
@@ -38,6 +42,7 @@ OWNED = (
     "ingest",
     "logs",
     "dead-letters",
+    CHANGE,
 )
 """What a job makes in its directory; nothing else in there is ever touched."""
 
@@ -94,11 +99,32 @@ class JobDirectory:
         Raises:
             PipelineError: there is no job to go on with.
         """
+        self._carry_out_change()
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} holds no job to go on with; start one without --resume")
         config = JobConfig.load(self.path)
         self._end_leftovers()
         return config
+
+    def _carry_out_change(self) -> None:
+        """Put in place what `deploy.savepoints.change` has prepared; may be interrupted and done again."""
+        prepared = self.path / CHANGE
+        if (prepared / "ready").exists():
+            for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
+                if (prepared / JOURNAL).exists():
+                    (self.path / left).unlink(missing_ok=True)
+            for name in ("topology.json", "job.json", JOURNAL):
+                if (prepared / name).exists():
+                    os.replace(prepared / name, self.path / name)
+            for manifest in (prepared / MANIFESTS).glob("*.json"):
+                os.replace(manifest, self.path / MANIFESTS / manifest.name)
+            (prepared / "ready").unlink()
+        shutil.rmtree(prepared, ignore_errors=True)
+
+    def change(self) -> None:
+        """A change is prepared: decide on it, and carry it out."""
+        (self.path / CHANGE / "ready").touch()
+        self._carry_out_change()
 
     def note_resumption(self) -> None:
         """Journal that every process of the life before has died, so that the supervisor starts all tasks again."""

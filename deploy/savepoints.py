@@ -1,20 +1,152 @@
-"""`causal savepoint`: end a running job at a checkpoint that another pipeline, or the same one, can go on from."""
+"""`causal savepoint`: end a running job at a checkpoint that another pipeline can go on from; and how that one begins.
+
+It begins offline: first snapshots of its tasks, a manifest and a journal that begin with them.  They are prepared
+beside the old ones and put in their place at once, so an interrupted change has happened or has not.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from causal.checkpointing import Cut
+from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
-from deploy.jobdirectory import find_job, running
+from causal.ids import OUTSIDE
+from causal.shell.disk import SNAPSHOT_SUFFIX
+from causal.shell.files import read_parts, write_parts
+from causal.topology import Task, Topology
+from deploy.jobdirectory import CHANGE, JobDirectory, find_job, running
+from operators.plan import Plan
+from operators.rescaling import Rescaling, Saved
+from standby.blueprint import Blueprint
+from standby.checkpoints import as_files
 from standby.control import ask
+from standby.effects import Files
+from standby.journal import Journal
+from standby.manifests import DIRECTORY, write_manifest
+from standby.roster import Roster
 from standby.savepoints import STOPPED
 
 ANSWER_S = 5.0
 LOOK_S = 0.1
+
+
+def change(
+    directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, allow_dropped: bool
+) -> None:
+    """Have the job in `directory` go on as another graph, if it is another one than before.
+
+    Raises:
+        PipelineError: it did not stop at a savepoint, or cannot go on as this graph.
+    """
+    job = directory.path
+    before = Blueprint.load(job).topology
+    if before == blueprint.topology:
+        return
+    epoch, files, incarnation = _stopped_at(job, before)
+    saved = [_read(job, task, files[task.name]) for task in before.tasks]
+    stood = {name: where for each in saved for name, where in _stood(before, each)}
+    stores = _open_stores(job, config, planned, stood, incarnation, epoch)
+    parts = Rescaling(before, saved, planned, config.key_groups, allow_dropped, stores).snapshots()
+    fresh: dict[str, Files] = {}
+    for task, told in parts.items():
+        path = f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
+        size, digest = write_parts(job / path, told, durable=True)
+        fresh[task] = ((path, size, digest),)
+    _prepare(job, config, blueprint, epoch, fresh, incarnation)
+    directory.change()
+
+
+def _stopped_at(job: Path, before: Topology) -> tuple[int, dict[str, Files], int]:
+    """(epoch of the savepoint, files by task, an incarnation above all that there were)."""
+    journal = Journal(job)
+    try:
+        records = journal.records()
+    finally:
+        journal.close()
+    roster = Roster(before)
+    epoch, stopped, files = 0, False, dict[str, Files]()
+    final = 0
+    for record in records:
+        roster.apply(record)
+        if record["kind"] == "savepoint" and record["final"]:
+            final = record["epoch"]
+        elif record["kind"] == "checkpoint":
+            epoch, files = record["epoch"], as_files(record["files"])
+            stopped = epoch == final
+        elif record["kind"] in ("promoted", "rolled_back"):
+            stopped = False
+    if not stopped:
+        raise PipelineError(
+            f"the pipeline is not the one that the state in {job} was made with, and that job did not stop at a "
+            "savepoint; end it with `causal savepoint --stop`, or resume with the pipeline that it had"
+        )
+    return epoch, files, 1 + max(seat.incarnation for seat in roster.seats.values())
+
+
+def _read(job: Path, task: Task, files: Files) -> Saved:
+    told = [read_parts(job / path, digest) for path, _, digest in files]
+    return Saved(task, Cut.unpack(told[-1][0]), tuple(tuple(parts[1:]) for parts in told))
+
+
+def _stood(before: Topology, saved: Saved) -> list[tuple[str, tuple[int, int]]]:
+    """Where the task stood in its store, if it is a sink's."""
+    stores = [channel.id for channel in before.outputs(saved.task.index) if channel.target == OUTSIDE]
+    return [(saved.task.name, saved.cut.outputs[channel]) for channel in stores]
+
+
+def _open_stores(
+    job: Path, config: JobConfig, planned: Plan, stood: Mapping[str, tuple[int, int]], incarnation: int, epoch: int
+) -> dict[str, tuple[int, int]]:
+    """Where sink tasks begin that the savepoint does not know: behind what an earlier task of that name wrote.
+
+    The stores hear that the savepoint is complete, so they hold nothing any more of the graph that was.
+    """
+    begins: dict[str, tuple[int, int]] = {}
+    for channel in planned.topology.channels:
+        if channel.target != OUTSIDE:
+            continue
+        name = planned.topology.tasks[channel.source].name
+        store = planned.store(channel, job)
+        try:
+            held = store.open(name, config.run, incarnation)
+            if name in stood and held.next != stood[name][0]:
+                raise PipelineError(
+                    f"the store of {name} holds {held.next} rows, at the savepoint it held {stood[name][0]}; "
+                    "restore it, or begin a new job"
+                )
+            store.truncate(epoch)
+            begins[name] = (held.next, held.digest)
+        finally:
+            store.close()
+    return begins
+
+
+def _prepare(
+    job: Path, config: JobConfig, blueprint: Blueprint, epoch: int, files: Mapping[str, Files], incarnation: int
+) -> None:
+    prepared = job / CHANGE
+    shutil.rmtree(prepared, ignore_errors=True)
+    prepared.mkdir()
+    config.save(prepared)
+    blueprint.save(prepared)
+    write_manifest(prepared, epoch, files)
+    journal = Journal(prepared)
+    told = {task: [list(file) for file in each] for task, each in files.items()}
+    journal.append(
+        [
+            {"kind": "changed", "incarnation": incarnation},
+            {"kind": "savepoint", "epoch": epoch, "final": True},
+            {"kind": "checkpoint", "count": 0, "epoch": epoch, "files": told, "took_ms": 0.0},
+        ]
+    )
+    journal.close()
 
 
 def savepoint(arguments: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from operators.delivery import unite
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
 from operators.failures import Failures
 from operators.ownership import own
-from operators.stages import Ended
+from operators.stages import Ended, Stage
 from operators.state import ChainSnapshot
 from operators.tracing import Tracing
 
@@ -70,6 +70,7 @@ class FusedChain(PlainChain):
         self._dead_letters = dead_letters
         self._tracing = Tracing(failures, record_bytes_max)
         self._merge = Merge(len(inputs))
+        self._numbers = numbers
         self._state = ChainState(self._branches, self._merge, len(inputs), numbers)
         self._outputs: list[Output] = []
         self._origin_ns = 0
@@ -365,6 +366,17 @@ class FusedChain(PlainChain):
             self._put(ordinal, piece, encode_records(piece))
 
     # Snapshots.
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """In the order of their ordinals."""
+        return self._stages
+
+    def renumber(self) -> None:
+        """State of several tasks has been put together: what holds numbers of their orders takes new ones."""
+        for stage in self._stages:
+            for table in stage.tables():
+                table.renumber(self._numbers)
 
     def snapshot(self, full: bool) -> ChainSnapshot:
         return self._state.snapshot(full)

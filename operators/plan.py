@@ -174,6 +174,10 @@ class Plan:
     def _label(self, channel: Channel) -> str:
         return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
 
+    def keyed(self, operator: str) -> bool:
+        """Whether the operator of that name keeps its state by the key of its records."""
+        return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
+
     def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
         """A reader of the partition that `channel` (from OUTSIDE) stands for.
 

@@ -24,7 +24,7 @@ from operators.operator import Operator
 from operators.ownership import SCALARS, own
 from operators.stages import Due, Stage, check_records
 from operators.state import FragmentJob, States, Table
-from operators.timers import Timers
+from operators.timers import Timers, TimerTable
 
 _IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
 _TICK = -1
@@ -65,8 +65,8 @@ class ProcessStage(Stage):
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
-        self._timers = Timers(Table(f"{name}:timers", name, key_groups, {}), sequence, refusal)
-        self._event_timers = Timers(Table(f"{name}:event-timers", name, key_groups, {}), sequence, refusal)
+        self._timers = Timers(TimerTable(f"{name}:timers", name, key_groups, {}), sequence, refusal)
+        self._event_timers = Timers(TimerTable(f"{name}:event-timers", name, key_groups, {}), sequence, refusal)
         self._ctx = Context(name, task, self._states, self._timers, self._event_timers, self)
         self._time_of = time_of
         self._tags = tags

@@ -211,7 +211,7 @@ class ChainSnapshot:
 
     def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob]) -> None:
         self.full = full
-        self._header = encode([_FORMAT, _HEADER, {**header, "full": full}])
+        self._header = header_part({**header, "full": full})
         self._jobs = list(jobs)
         self._left = list(jobs)
 
@@ -232,7 +232,17 @@ class ChainSnapshot:
         for job in self._jobs:
             for group, fragments in job.fragments.items():
                 groups.setdefault(group, {})[job.name] = fragments
-        return [self._header, *(encode([_FORMAT, group, groups[group]]) for group in sorted(groups))]
+        return [self._header, *(table_part(group, groups[group]) for group in sorted(groups))]
+
+
+def header_part(header: dict[str, Any]) -> bytes:
+    """The part of a snapshot that `read_part` gives as that header."""
+    return encode([_FORMAT, _HEADER, header])
+
+
+def table_part(group: int, fragments: dict[str, list[bytes]]) -> bytes:
+    """The part of a snapshot that holds these fragments, by table, of one key group."""
+    return encode([_FORMAT, group, fragments])
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:

@@ -6,9 +6,27 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from operators.keys import ordered
 from operators.state import Table
 
 _SLACK = 64
+
+
+class TimerTable(Table):
+    """key -> {name: [at_ns, number]}."""
+
+    __slots__ = ()
+
+    def renumber(self, next: Callable[[], int]) -> None:
+        """In the order in which they fire, those of one old number, set in different tasks, in key order."""
+        rank = {key: place for place, key in enumerate(ordered(self.values))}
+        told = [
+            (at_ns, number, rank[key], name, names[name])
+            for key, names in self.values.items()
+            for name, (at_ns, number) in names.items()
+        ]
+        for *_, timer in sorted(told, key=lambda entry: entry[:4]):
+            timer[1] = next()
 
 
 class Timers:

@@ -195,6 +195,7 @@ class Roster:
             "checkpoint": self._checkpoint,
             "phase": self._phase,
             "resumed": self._resumed,
+            "changed": self._changed,
         }.get(record["kind"])
         if act is not None:
             act(record)
@@ -254,6 +255,11 @@ class Roster:
     def _phase(self, record: Record) -> None:
         if record["phase"] == "finished":
             self.seats[record["task"]].finished = True
+
+    def _changed(self, record: Record) -> None:
+        # The job began anew from a savepoint: its incarnations are above all that there were.
+        for name in self.seats:
+            self.seats[name].incarnation = record["incarnation"]
 
     def _resumed(self, record: Record) -> None:
         # Every process of the job has died, and with the last of them all that a slot stood for.

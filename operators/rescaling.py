@@ -1,0 +1,325 @@
+"""One pipeline's state at a savepoint as the state of another: other parallelism, operators added or gone.
+
+At a final barrier no element is in flight, so the new graph begins there: channels between tasks at position 0, sources
+and sinks where they stood, keyed tables by key group.  All of it offline, task by task: a fresh chain of the new plan
+takes the parts that are its own and writes them as its first snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.checkpointing import Cut
+from causal.errors import PipelineError
+from causal.ids import OUTSIDE
+from causal.ports import Chain
+from causal.topology import Task, Topology
+from causal.values import decode
+from operators.chain import FusedChain
+from operators.keys import key_group, task_of_group
+from operators.plan import Plan
+from operators.stages import Stage
+from operators.state import header_part, read_part, table_part
+
+KEYS_PER_STEP = 10_000
+ALLOW = "--allow-dropped-state"
+
+Fragments = dict[int, dict[str, list[bytes]]]
+"""By key group, then by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What one task wrote at the savepoint: its cut, and the parts behind it of each file, oldest first."""
+
+    task: Task
+    cut: Cut
+    files: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one old task has for one new one, as a single full snapshot."""
+
+    saved: Saved
+    header: dict[str, Any]
+    fragments: Fragments
+
+
+class Rescaling:
+    """From the tasks of a savepoint to those of `plan`.
+
+    Args:
+        before: the graph of the job that wrote the savepoint.
+        stores: by name of sink task, (rows, digest) of a store whose task the savepoint does not know.
+    """
+
+    def __init__(
+        self,
+        before: Topology,
+        saved: Sequence[Saved],
+        plan: Plan,
+        key_groups: int,
+        allow_dropped: bool,
+        stores: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self._before = before
+        self._saved = list(saved)
+        self._plan = plan
+        self._key_groups = key_groups
+        self._stores = stores
+        self._had = _tasks_of_operators(before)
+        self._has = _tasks_of_operators(plan.topology)
+        self._finished: dict[int, bool] = {}
+        self._check_sources()
+        if not allow_dropped:
+            self._check_dropped()
+
+    def snapshots(self) -> dict[str, list[bytes]]:
+        """By task of the new plan: the parts of its first snapshot.
+
+        Raises:
+            PipelineError: the savepoint cannot go on as this plan.
+        """
+        return {task.name: self._snapshot(task) for task in self._plan.topology.tasks}
+
+    def _snapshot(self, task: Task) -> list[bytes]:
+        chain = self._plan.chain(task.index)
+        olds = [self._saved[index] for index in self._contributors(task)]
+        if isinstance(chain, FusedChain) and olds:
+            self._fill(chain, task, olds)
+        return [self._cut(task, olds).pack(), *_whole(chain)]
+
+    def _contributors(self, task: Task) -> list[int]:
+        found = {index for name in task.operators for index in self._had.get(name, ())}
+        return sorted(found)
+
+    # Chains.
+
+    def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
+        fresh, _ = _read(_whole(self._plan.chain(task.index)))
+        shares = [self._share(task, saved, fresh) for saved in olds]
+        header = {**fresh, "stages": {}, "counts": {}, "numbers": max(share.header["numbers"] for share in shares)}
+        fragments: Fragments = {}
+        for stage in chain.stages:
+            name = _operator_of(stage.name, task)
+            own = [share for share in shares if name in share.saved.task.operators]
+            same = self._same_parallelism(name)
+            place = self._has[name].index(task.index)
+            if same:
+                own = [share for share in own if share.saved.task.index == self._had[name][place]]
+            if own:
+                header["stages"][stage.name] = stage.merge_headers(
+                    [s.header["stages"].get(stage.name, {}) for s in own]
+                )
+            if own and place == 0 or same:
+                header["counts"][stage.name] = _sum(share.header["counts"].get(stage.name, {}) for share in own)
+            self._gather(stage, name, place, own, same, fragments)
+        self._set_marks(header, task, shares)
+        header["stages"] = {name: told for name, told in header["stages"].items() if told}
+        parts = [table_part(group, fragments[group]) for group in sorted(fragments)]
+        chain.restore([header_part(header), *parts])
+        chain.renumber()
+
+    def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
+        """What an old task has of the new one's operators: restored in a chain of its own, file by file, and whole."""
+        scratch = self._plan.chain(task.index)
+        known = (
+            {name for stage in scratch.stages for name in stage.loaders()} if isinstance(scratch, FusedChain) else ()
+        )
+        for file in saved.files:
+            header, fragments = _read(file)
+            told = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
+            told["stages"] = header["stages"]
+            parts = [
+                table_part(group, kept)
+                for group, tables in fragments.items()
+                if (kept := {name: held for name, held in tables.items() if name in known})
+            ]
+            scratch.restore([header_part(told), *parts])
+        last, _ = _read(saved.files[-1])
+        header, fragments = _read(_whole(scratch))
+        return _Share(saved, {**header, "merge": last["merge"], "marks": last["marks"]}, fragments)
+
+    def _gather(
+        self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
+    ) -> None:
+        """Add the fragments of a stage's tables that belong to its task number `place`."""
+        tables = set(stage.loaders())
+        parallelism = len(self._has[name])
+        nobody = key_group(None, self._key_groups)
+        for share in own:
+            for group, held in share.fragments.items():
+                kept = {table: parts for table, parts in held.items() if table in tables}
+                if not kept:
+                    continue
+                if not (same or self._plan.keyed(name)):
+                    if not stage.moves:
+                        raise PipelineError(
+                            f"operator {name!r} keeps state per task; it cannot go from {len(self._had[name])} "
+                            f"tasks to {parallelism}; add key_by before it, or keep its parallelism"
+                        )
+                    group = nobody
+                if same or task_of_group(group, parallelism, self._key_groups) == place:
+                    into = fragments.setdefault(group, {})
+                    for table, parts in kept.items():
+                        into.setdefault(table, []).extend(parts)
+
+    def _same_parallelism(self, name: str) -> bool:
+        return len(self._had.get(name, ())) == len(self._has[name])
+
+    def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
+        """Event time goes on from the least that any of the old tasks had reached."""
+        inputs = self._plan.topology.inputs(task.index)
+        if len(shares) == 1 and shares[0].saved.task.operators == task.operators:
+            if len(shares[0].header["merge"]["marks"]) == len(inputs):
+                header["merge"] = shares[0].header["merge"]
+            header["marks"] = shares[0].header["marks"]
+        elif all(share.saved.task.operators == task.operators for share in shares):
+            header["marks"] = [
+                [_least(told for told, _ in branch), _least(passed for _, passed in branch)]
+                for branch in zip(*(share.header["marks"] for share in shares), strict=True)
+            ]
+        if header["merge"]["merged"] is None:
+            merged = _least(share.header["merge"]["merged"] for share in shares)
+            header["merge"] = {**header["merge"], "merged": merged, "marks": [merged] * len(inputs)}
+        ended = [self._has_ended(channel.source) for channel in inputs]
+        header["merge"] = {**header["merge"], "ended": ended}
+
+    # Cuts.
+
+    def _cut(self, task: Task, olds: Sequence[Saved]) -> Cut:
+        topology = self._plan.topology
+        epoch = self._saved[0].cut.epoch
+        finished = self._finished[task.index] = bool(olds) and all(saved.cut.finished for saved in olds)
+        inputs: dict[int, tuple[int, int, bool]] = {}
+        for channel in topology.inputs(task.index):
+            if channel.source == OUTSIDE:
+                position, digest, ended = self._partition(task.operators[0], channel.partition)
+                # A partition that had ended says so again, unless its task is done with it.
+                inputs[channel.id] = (position - (ended and not finished), digest, finished)
+            else:
+                inputs[channel.id] = (0, 0, self._has_ended(channel.source))
+        outputs: dict[int, tuple[int, int]] = {
+            channel.id: self._stood(task) for channel in topology.outputs(task.index) if channel.target == OUTSIDE
+        }
+        last_ns = max(saved.cut.last_ns for saved in self._saved)
+        return Cut(epoch, inputs, outputs, last_ns, finished)
+
+    def _has_ended(self, source: int) -> bool:
+        return source != OUTSIDE and self._finished[source]
+
+    def _stood(self, task: Task) -> tuple[int, int]:
+        """(position, digest) of a sink task's channel to its store."""
+        old = self._before.named(task.name)
+        if old is None:
+            return self._stores.get(task.name, (0, 0))
+        [(position, digest)] = [
+            self._saved[old.index].cut.outputs[c.id] for c in self._before.outputs(old.index) if c.target == OUTSIDE
+        ]
+        return position, digest
+
+    def _partition(self, source: str, partition: int) -> tuple[int, int, bool]:
+        for index in self._had.get(source, ()):
+            for channel in self._before.inputs(self._before.tasks[index].index):
+                if channel.source == OUTSIDE and channel.partition == partition:
+                    return self._saved[index].cut.inputs[channel.id]
+        return 0, 0, False
+
+    # Refusals.
+
+    def _check_sources(self) -> None:
+        before, now = _partitions(self._before), _partitions(self._plan.topology)
+        for source, count in before.items():
+            if source in now and now[source] != count:
+                raise PipelineError(
+                    f"source {source!r} had {count} partitions at the savepoint, now {now[source]}; "
+                    "their number may not change"
+                )
+
+    def _check_dropped(self) -> None:
+        for source in _partitions(self._before):
+            if source not in self._has:
+                raise PipelineError(_dropped(f"positions of source {source!r}"))
+        known: set[str] = set()
+        for task in self._plan.topology.tasks:
+            chain = self._plan.chain(task.index)
+            if isinstance(chain, FusedChain):
+                known |= {name for stage in chain.stages for name in stage.loaders()}
+        for saved in self._saved:
+            for file in saved.files:
+                for tables in _read(file)[1].values():
+                    for table, parts in tables.items():
+                        if table not in known and any(map(_says_something, parts)):
+                            raise PipelineError(_dropped(f"state {table!r} of operator {table.partition(':')[0]!r}"))
+
+
+def _operator_of(stage: str, task: Task) -> str:
+    """The operator that a stage is, or is a part of ("op.hold")."""
+    return stage if stage in task.operators else stage.rpartition(".")[0]
+
+
+def _dropped(what: str) -> str:
+    return f"the savepoint holds {what}, which this pipeline has not; run with {ALLOW} to leave it behind"
+
+
+def _says_something(fragment: bytes) -> bool:
+    """Whether a fragment of a table is more than a list of keys that are gone."""
+    told = decode(fragment)
+    return not (type(told) is list and not any(told[:-1]))
+
+
+def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
+    """By operator: the indices of its tasks, ascending."""
+    found: dict[str, list[int]] = {}
+    for task in topology.tasks:
+        for name in task.operators:
+            found.setdefault(name, []).append(task.index)
+    return found
+
+
+def _partitions(topology: Topology) -> dict[str, int]:
+    """By source: how many partitions it has."""
+    found: dict[str, int] = {}
+    for channel in topology.channels:
+        if channel.source == OUTSIDE:
+            name = topology.tasks[channel.target].operators[0]
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
+    """Header and fragments of one snapshot."""
+    header: dict[str, Any] = {}
+    fragments: Fragments = {}
+    for part in parts:
+        told, tables = read_part(part)
+        if told is not None:
+            header = told
+        else:
+            fragments[decode(part)[1]] = tables
+    return header, fragments
+
+
+def _whole(chain: Chain) -> list[bytes]:
+    job = chain.snapshot(True)
+    while not job.step(KEYS_PER_STEP):
+        continue
+    return job.parts()
+
+
+def _least(marks: Iterable[int | None]) -> int | None:
+    """The lowest of them; None if one is not known."""
+    told = list(marks)
+    known = [mark for mark in told if mark is not None]
+    return min(known) if known and len(known) == len(told) else None
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            total[reason] = total.get(reason, 0) + count
+    return total

@@ -1,0 +1,151 @@
+"""Jobs that stop at a savepoint and go on as another graph: nothing lost, nothing doubled, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job, causal
+from tests.faults.test_bad_input import one_line
+
+
+def changing(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
+    return start(PIPELINES / "changing.py", *sets(out=directory / "rows.db", **settings), *arguments)
+
+
+def sets(**settings: object) -> list[str]:
+    return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+
+
+def stop(job: Job) -> None:
+    status, said = causal(job.directory, "savepoint", "--stop", "--state-dir", str(job.state))
+    assert status == 0, said
+    job.finish_well()
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    with sqlite3.connect(directory / "rows.db") as store:
+        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output ORDER BY task, position")]
+
+
+def further(directory: Path) -> int:
+    """A number of records per partition that no life of the job has reached."""
+    return max(record["i"] for record in rows(directory) if "i" in record) + 1000
+
+
+def check(told: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
+    """Every record once, every number of a key once."""
+    counted, rang = defaultdict(list), defaultdict(list)
+    for record in told:
+        (counted[record["key"]] if "n" in record else rang[record["key"]]).append(record)
+    seen = sorted((record["p"], record["i"]) for each in counted.values() for record in each)
+    assert seen == [(p, i) for p in range(partitions) for i in range(count)]
+    for each in counted.values():
+        assert sorted(record["n"] for record in each) == list(range(1, len(each) + 1))
+    for each in rang.values():
+        assert sorted(record["rang"] for record in each) == list(range(1, len(each) + 1))
+    assert rang
+
+
+def test_from_two_tasks_to_four_to_three_with_kills(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
+    job.until_warm(records=400)
+    pid = job.pid_of("tally/1")
+    kill(pid)
+    job.until_replaced(pid)
+    stop(job)
+    for parallelism, sources in ((4, 1), (3, 4)):
+        before = len(rows(tmp_path))
+        job.start("--resume", *sets(parallelism=parallelism, sources=sources))
+        job.until_warm(records=before + 300, checkpoints=1)
+        for task in (f"tally/{parallelism - 1}", "out/0", "same/0"):
+            pid = job.pid_of(task)
+            kill(pid)
+            job.until_replaced(pid)
+        stop(job)
+    done = further(tmp_path)
+    job.start("--resume", *sets(parallelism=3, sources=4, count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+def test_killed_altogether_after_a_change(start: Start, tmp_path: Path) -> None:
+    """What the stores held of the graph before is no determinant of the graph that is."""
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--sharing-depth", "1")
+    job.until_warm(records=400)
+    stop(job)
+    job.start("--resume", *sets(parallelism=3))
+    job.until_warm(records=900)
+    job.kill_everything()
+    done = further(tmp_path)
+    job.start("--resume", *sets(parallelism=3, count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
+    job.until_warm(records=300)
+    stop(job)
+    plain = len(rows(tmp_path))
+    job.start("--resume", *sets(shape="more"))
+    job.until_warm(records=plain + 300)
+    stop(job)
+    added = [record for record in rows(tmp_path) if "seen" in record]
+    assert added and len(rows(tmp_path)) == plain + len(added)
+    job.start("--resume", *sets(shape="plain"))
+    status, said = job.finish()
+    assert status == 2 and "state 'ordinal' of operator 'ordinal'" in one_line(said)
+    assert "--allow-dropped-state" in said
+    done = further(tmp_path)
+    job.start("--resume", "--allow-dropped-state", *sets(shape="plain", count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5"),
+        ({"sources": 4}, "operator 'alone' keeps state per task; it cannot go from 2 tasks to 4"),
+        ({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
+    ],
+)
+def test_what_cannot_go_on_is_refused_and_nothing_is_lost(
+    start: Start, tmp_path: Path, settings: dict[str, object], line: str
+) -> None:
+    shape = "plain" if "shape" in settings else "alone"
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", shape=shape)
+    job.until_warm(records=300)
+    stop(job)
+    job.start("--resume", *sets(**settings))
+    status, said = job.finish()
+    assert status == 2 and line in one_line(said), said
+    done = further(tmp_path)
+    job.start("--resume", *sets(count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_graph(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
+    job.until_warm(records=300)
+    job.interrupt()
+    assert job.finish()[0] == 130
+    job.start("--resume", *sets(parallelism=4))
+    status, said = job.finish()
+    assert status == 2 and "did not stop at a savepoint" in one_line(said)
+
+
+def test_a_savepoint_of_what_does_not_run_is_refused(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, count=50, rate=100_000)
+    job.finish_well()
+    status, said = causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
+    assert status == 2 and "is not running" in one_line(said)
