@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
+from deploy.report import counts
 
 COUNTERS = {
     "records_in": "Records that entered at this source task",
@@ -22,6 +23,7 @@ COUNTERS = {
     "replayed_elements": "Elements replayed in recoveries",
 }
 GAUGES = {"inflight_bytes": "Bytes kept for replay", "checkpoint_ms": "Duration of the task's last snapshot in ms"}
+COUNTED = ("operator", "reason")
 
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 
@@ -46,12 +48,19 @@ class ViewCollector(Collector):
         for name, text in GAUGES.items():
             yield self._family(GaugeMetricFamily(f"causal_{name}", text, labels=labels), view, name)
         kinds = CounterMetricFamily("causal_determinant_bytes", "Determinants logged", labels=[*labels, "kind"])
+        operators = CounterMetricFamily(
+            "causal_operator", "Elements that an operator dropped, held back or revised", labels=["job", *COUNTED]
+        )
         incarnation = GaugeMetricFamily("causal_incarnation", "Incarnation that runs the task", labels=labels)
         for task in view["tasks"]:
             incarnation.add_metric([view["job"], task["task"]], task["incarnation"])
             for kind, count in task["figures"].get("determinant_bytes", {}).items():
                 kinds.add_metric([view["job"], task["task"], kind], count)
+        for operator, reasons in counts(view).items():
+            for reason, count in reasons.items():
+                operators.add_metric([view["job"], operator, reason], count)
         yield kinds
+        yield operators
         yield incarnation
         yield from self._recoveries(view)
         yield from self._checkpoints(view)

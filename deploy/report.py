@@ -69,6 +69,17 @@ def determinant_bytes(view: Mapping[str, Any]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
+def counts(view: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """operator → reason → elements that its tasks dropped, held back or revised (late, expired …)."""
+    found: dict[str, dict[str, int]] = {}
+    for task in view["tasks"]:
+        for operator, reasons in task["figures"].get("counts", {}).items():
+            told = found.setdefault(operator, {})
+            for reason, count in reasons.items():
+                told[reason] = told.get(reason, 0) + count
+    return {operator: dict(sorted(found[operator].items())) for operator in sorted(found)}
+
+
 def throughput_rps(view: Mapping[str, Any]) -> float | None:
     """Records per second between the first record that entered and the last output."""
     first, last = view["first_record_ns"], view["last_output_ns"]
@@ -92,6 +103,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "sharing_depth": "full" if depth >= FULL_DEPTH else depth,
         "checkpoints": view["checkpoint"]["count"],
         "determinant_bytes": determinant_bytes(view),
+        "counts": counts(view),
         "recoveries": view["recoveries"],
         "withdrawn": total(view, "withdrawn_rows"),
         "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
@@ -147,6 +159,8 @@ def summary(told: Mapping[str, Any]) -> str:
             f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
             f" replayed {_number(replayed)} elements" + (f"; {recovery['why']}" if recovery["why"] else "")
         )
+    for operator, reasons in told["counts"].items():
+        lines.append(f"{operator}: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
     if told["checked_epochs"]:
         epochs = told["checked_epochs"].values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"

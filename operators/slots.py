@@ -76,6 +76,7 @@ class Slots:
 
     def touch(self, pairs: Collection[Pair]) -> None:
         """These pairs are about to change, be it in place."""
+        self._settle()
         self.table.touch(pairs)
 
     def added(self, pairs: Iterable[Pair]) -> None:

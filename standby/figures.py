@@ -2,7 +2,8 @@
 
 Each worker counts from its own start and tells the totals in its beats.  A task's figure is what its
 dead incarnations had last told plus what the living one tells, except positions, which are absolute
-(the highest counts), and levels, which only the living one has.
+(the highest counts), and levels, which only the living one has.  What operators count is part of their
+state, so it is absolute too, and goes back with them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from standby.effects import Record
 POSITIONS = frozenset(("records_in", "records_out", "delivered_elements"))
 TOTALS = frozenset(("withdrawn_rows",))
 """Kept by stores, over all incarnations: the highest counts, also after a rollback."""
+COUNTS = "counts"
+"""operator → reason → elements that were dropped, held back or revised."""
 LEVELS = frozenset(("inflight_bytes", "inflight_disk_bytes", "log_bytes", "checkpoint_ms"))
 PEAKS = frozenset(("latency_ms_max",))
 
@@ -24,7 +27,9 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(one)
     for name, value in other.items():
         held = result.get(name)
-        if isinstance(value, dict):
+        if name == COUNTS:
+            result[name] = highest(held or {}, value)
+        elif isinstance(value, dict):
             before = held if isinstance(held, dict) else {}
             result[name] = {key: before.get(key, 0) + value.get(key, 0) for key in {**before, **value}}
         elif name in LEVELS or not isinstance(held, (int, float)):
@@ -34,15 +39,36 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Of each operator and reason the higher count."""
+    found: dict[str, dict[str, int]] = {}
+    for counts in (one, other):
+        for operator, reasons in counts.items():
+            told = found.setdefault(operator, {})
+            told.update({reason: max(count, told.get(reason, 0)) for reason, count in reasons.items()})
+    return found
+
+
 def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
     """Why these cannot be counters; None if they can."""
     for name, value in counters.items():
         if not isinstance(name, str):
             return f"the counter {name!r} has no name"
-        values = value.values() if isinstance(value, dict) else (value,)
-        if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+        if not (_counts(value) if name == COUNTS else _numbers(value if isinstance(value, dict) else {"": value})):
             return f"the counter {name} is no number"
     return None
+
+
+def _numbers(told: Any) -> bool:
+    return isinstance(told, dict) and all(isinstance(v, (int, float)) and type(v) is not bool for v in told.values())
+
+
+def _counts(told: Any) -> bool:
+    """Whether these are numbers by operator and reason, each with a name."""
+    return isinstance(told, dict) and all(
+        isinstance(operator, str) and _numbers(reasons) and all(isinstance(reason, str) for reason in reasons)
+        for operator, reasons in told.items()
+    )
 
 
 class Figures:
@@ -68,8 +94,8 @@ class Figures:
             for task in record["tasks"]:
                 if task in self._living:
                     self._retire(task, *self._living[task])
-                for name in sorted(POSITIONS & set(self._retired.get(task, {}))):
-                    del self._retired[task][name]  # positions go back with the task
+                for name in sorted((POSITIONS | {COUNTS}) & set(self._retired.get(task, {}))):
+                    del self._retired[task][name]  # positions and state go back with the task
         elif kind == "first_record":
             if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:
                 self.first_record_ns = record["at_ns"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from deploy.metrics import ViewCollector
 from deploy.report import merged_buckets, percentile_ms, progress, report, summary
-from standby.figures import merged
+from standby.figures import merged, reason_invalid
 
 RECOVERY = {
     "task": "count/0", "mode": "standby", "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
@@ -111,3 +111,36 @@ def test_metrics_show_the_view() -> None:
     assert samples == {("read/0", 60.0), ("read/1", 40.0), ("out/0", 0.0)}
     assert {s.labels["phase"] for s in families["causal_recovery_ms"].samples} == {"detected", "promoted"}
     assert list(ViewCollector(lambda: None).collect()) == []
+
+
+def counted() -> dict[str, Any]:
+    shown = view()
+    shown["tasks"][0]["figures"]["counts"] = {"w": {"late": 3, "expired": 1}}
+    shown["tasks"][1]["figures"]["counts"] = {"w": {"late": 4}, "a": {"watermark_fell": 2}}
+    return shown
+
+
+def test_what_operators_counted_is_summed_over_their_tasks() -> None:
+    told = report(counted(), 2.5)
+    assert told["counts"] == {"a": {"watermark_fell": 2}, "w": {"expired": 1, "late": 7}}
+    assert "\nw: 1 expired, 7 late" in summary(told)
+    assert report(view(), 2.5)["counts"] == {}
+
+
+def test_what_operators_counted_is_a_metric() -> None:
+    families = {family.name: family for family in ViewCollector(counted).collect()}
+    samples = {tuple(sample.labels.values()): sample.value for sample in families["causal_operator"].samples}
+    assert samples == {("j", "a", "watermark_fell"): 2, ("j", "w", "expired"): 1, ("j", "w", "late"): 7}
+
+
+def test_counts_are_state_so_a_replay_does_not_count_twice() -> None:
+    dead, living = {"counts": {"w": {"late": 5}}, "sent_bytes": 7}, {"counts": {"w": {"late": 3, "expired": 1}}}
+    assert merged(dead, living) == {"counts": {"w": {"late": 5, "expired": 1}}, "sent_bytes": 7}
+    assert merged({}, living) == living
+
+
+def test_only_numbers_by_operator_and_reason_are_counts() -> None:
+    assert reason_invalid({"counts": {"w": {"late": 3}}, "determinant_bytes": {"order": 3}}) is None
+    for wrong in ({"w": 3}, {"w": {"late": "3"}}, {"w": {3: 3}}, 3, {3: {"late": 3}}):
+        assert reason_invalid({"counts": wrong}) == "the counter counts is no number"
+    assert reason_invalid({"determinant_bytes": {"w": {"late": 3}}}) == "the counter determinant_bytes is no number"
