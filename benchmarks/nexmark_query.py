@@ -1,6 +1,6 @@
 """The pipeline of `nexmark`: one query over events that were made beforehand, which costs the job nothing.
 
-`write` makes a file per partition; the source reads it once per process.
+`write` makes the files; the source reads them as it goes.
 """
 
 from __future__ import annotations
@@ -21,24 +21,38 @@ from operators.sources import SequenceSource
 PARTITIONS = 2
 
 
+_BLOCK = 4096
+
+
 def write(shape: Events, count: int, directory: Path) -> None:
-    """`count` events, dealt to the partitions in turn."""
-    events = shape.listed(count)
-    for partition in range(PARTITIONS):
-        (directory / f"{partition}.events").write_bytes(encode(events[partition::PARTITIONS]))
+    """`count` events, dealt to the partitions in turn, in blocks."""
+    for first in range(0, count, _BLOCK * PARTITIONS):
+        events = [shape.event(n) for n in range(first, min(first + _BLOCK * PARTITIONS, count))]
+        for partition in range(PARTITIONS):
+            path = directory / f"{partition}-{first // (_BLOCK * PARTITIONS)}.events"
+            path.write_bytes(encode(events[partition::PARTITIONS]))
 
 
 class _Made:
-    """Reads the files of `write`, each when it is first asked for."""
+    """Reads what `write` has written, a block at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._events: dict[int, list[Any]] = {}
+        self._block: tuple[tuple[int, int], list[Any]] = ((-1, -1), [])
 
     def __call__(self, partition: int, start: int, stop: int) -> list[Any]:
-        if partition not in self._events:
-            self._events[partition] = decode((self._directory / f"{partition}.events").read_bytes())
-        return self._events[partition][start:stop]
+        found: list[Any] = []
+        while start < stop:
+            block, place = divmod(start, _BLOCK)
+            found += self._read(partition, block)[place : place + stop - start]
+            start = (block + 1) * _BLOCK
+        return found
+
+    def _read(self, partition: int, block: int) -> list[Any]:
+        if self._block[0] != (partition, block):
+            told = (self._directory / f"{partition}-{block}.events").read_bytes()
+            self._block = ((partition, block), decode(told))
+        return self._block[1]
 
 
 settings = Pipeline("settings").settings
