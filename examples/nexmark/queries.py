@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
-from examples.nexmark.auctions import Row, Sellers, Winning
+from examples.nexmark.auctions import LastSales, Row, Sellers, Winning
 from examples.nexmark.events import Event
 from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros
 from operators import Aggregate, Count, Mean, Pipeline, Sliding, Tumbling, Window
@@ -127,6 +127,11 @@ def _most(start: float, counts: Sequence[Any], window: Window) -> list[Row]:
     return [{"auction": told[0], "bids": most, "start_ms": _ms(start)} for told in counts if told[1] == most]
 
 
+def _q6(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_seller = _winners(events, terms, parallelism).key_by(lambda won: won["seller"])
+    return by_seller.process("q6", LastSales(terms), parallelism, delivery="ordered")
+
+
 def _q7(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     parts = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % _PARTS)
     highest = parts.window("parts", Tumbling(terms.window_s), Aggregate(list, _keep_highest), parallelism)
@@ -181,6 +186,7 @@ BUILT: dict[int, Query] = {
     3: _q3,
     4: _q4,
     5: _q5,
+    6: _q6,
     7: _q7,
     9: _q9,
     12: _q12,
