@@ -9,10 +9,13 @@ from causal.errors import PipelineError
 from operators import graph
 from operators.streams.base import StreamBase, T, kind_of
 from operators.windowing.aggregates import Aggregate
-from operators.windowing.assigners import Assigned, Sliding, Tumbling
+from operators.windowing.assigners import Assigned, CountWindow, Global, Session, Sliding, Tumbling, clock_of
+from operators.windowing.triggers import Trigger
 
 if TYPE_CHECKING:
     from operators.pipeline import Stream
+
+_KINDS = {Tumbling: "tumbling", Sliding: "sliding", Session: "session", CountWindow: "count", Global: "global"}
 
 
 def end_of(result: Any) -> Any:
@@ -30,16 +33,20 @@ class Windowing(StreamBase[T]):
         contents: Aggregate[T, Any] | Callable[..., Any],
         parallelism: int | None = None,
         *,
+        trigger: Trigger | None = None,
         lateness_s: float = 0.0,
     ) -> Stream[Any]:
-        """What the records of each window amount to, per key after key_by.
+        """What the records of each window amount to, per key after key_by, otherwise per task.
 
-        An aggregate gives `(key, value, start, end)`, a function is given `(key, records, window)` and gives records;
-        `start` and `end` are seconds, the end is not part of the window.
+        An aggregate gives `(key, value, start, end)`, a function is given `(key, records, window)` and gives records.
+        `start` and `end` are seconds, the end is not part of the window; of count and global windows they are numbers
+        of records of the key.
 
         Args:
-            assigner: Tumbling, Sliding; or a number of seconds: tumbling windows of wall-clock time.
-                On vectors such a number only, and `contents(batch, window)` gives a batch, once for all keys of a task.
+            assigner: Tumbling, Sliding, Session, CountWindow or Global; or a number of seconds: tumbling windows of
+                wall-clock time.  On vectors such a number only; `contents(batch, window)` gives a batch, once for
+                all keys of a task.
+            trigger: when a window is told beside its end; Tumbling and Sliding in event time, and Global.
             lateness_s: how long behind its end a window is kept; a record that comes meanwhile has it told again, a
                 later one goes to `.side("late")`.
         """
@@ -47,22 +54,52 @@ class Windowing(StreamBase[T]):
         assigned = self._assigner(where, name, assigner)
         if not isinstance(contents, Aggregate):
             self._callable(where, f"window {name!r}", contents)
-        if self._vectors and (isinstance(contents, Aggregate) or isinstance(assigner, (Tumbling, Sliding))):
+        if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
             raise PipelineError(
                 f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
                 "put .to_rows(name) before it for any other"
             )
+        if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
+            raise PipelineError(
+                f"{where}: session window {name!r} aggregates without merge; give Aggregate(..., merge=fn)"
+            )
+        _check_trigger(where, name, assigned, trigger)
         lateness_ns = self._seconds(where, f"window {name!r} has lateness_s", lateness_s, 0) // 1000 * 1000
-        if lateness_ns and assigned.clock == "processing":
+        by_time = isinstance(assigned, (Tumbling, Sliding, Session))
+        if lateness_ns and not by_time:
+            raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} has no lateness; leave it out")
+        clock = "" if isinstance(assigned, (CountWindow, Global)) else assigned.clock
+        if lateness_ns and clock == "processing":
             raise PipelineError(f"{where}: lateness_s counts event time, window {name!r} uses the wall clock")
-        time_of = end_of if assigned.clock == "event" and isinstance(contents, Aggregate) else None
-        options = {"assigner": assigned, "lateness_ns": lateness_ns}
+        time_of = end_of if clock == "event" and isinstance(contents, Aggregate) else None
+        options = {"assigner": assigned, "lateness_ns": lateness_ns, "trigger": trigger}
         return self._node(where, name, "window", contents, parallelism, time_of=time_of, **options)
 
-    def _assigner(self, where: str, name: str, given: object) -> Tumbling | Sliding:
-        if isinstance(given, (Tumbling, Sliding)):
+    def _assigner(self, where: str, name: str, given: object) -> Assigned:
+        if isinstance(given, (Tumbling, Sliding, Session, CountWindow, Global)):
             return given
         if isinstance(given, (int, float)):
             self._seconds(where, f"window {name!r} has size_s", given, 0.001)
             return Tumbling(given, clock="processing")
-        raise PipelineError(f"{where}: window {name!r} is given {kind_of(given)}; give Tumbling(size_s)")
+        raise PipelineError(
+            f"{where}: window {name!r} is given {kind_of(given)}; give Tumbling(size_s), Sliding(size_s, every_s), "
+            "Session(gap_s), CountWindow(n) or Global()"
+        )
+
+
+def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -> None:
+    if trigger is None:
+        return
+    if not isinstance(trigger, Trigger):
+        raise PipelineError(
+            f"{where}: trigger of window {name!r} is {kind_of(trigger)}; give every(n), every_s(seconds), "
+            "after_each(), at_end() or an instance of a subclass of Trigger"
+        )
+    clock_of(where, f"trigger of window {name!r}", trigger.clock)
+    if not isinstance(assigned, (Tumbling, Sliding, Global)):
+        raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
+    if assigned.clock == "processing":
+        raise PipelineError(
+            f"{where}: window {name!r} uses the wall clock and takes no trigger; use Global() with "
+            'every_s(seconds, clock="processing")'
+        )

@@ -10,10 +10,13 @@ from typing import Literal, Protocol
 
 from causal.errors import PipelineError
 from operators import graph
+from operators.eventtime.merge import END_NS
 
 Clock = Literal["event", "processing"]
 _SECONDS_MAX = 1e9
 _COUNT_MAX = 1_000_000
+_PANES_MAX = 1000
+_ALWAYS = (0,)
 
 
 class Assigner(Protocol):
@@ -67,6 +70,16 @@ class Sliding:
                 f"{where}: every_s {every_s} of a Sliding window is larger than its size_s {size_s}; "
                 "records would be left out"
             )
+        if self.size_ns > _PANES_MAX * self.every_ns:
+            raise PipelineError(
+                f"{where}: a Sliding window of size_s {size_s} and every_s {every_s} has each record in "
+                f"{self.size_ns // self.every_ns} windows, {_PANES_MAX} are possible; give a larger every_s"
+            )
+        if self.clock == "processing" and self.size_ns % self.every_ns:
+            raise PipelineError(
+                f"{where}: size_s {size_s} of a Sliding window by the wall clock is no multiple of its "
+                f"every_s {every_s}"
+            )
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
         """See `Assigner`."""
@@ -108,6 +121,16 @@ class CountWindow:
 
 class Global:
     """One window per key, for ever; it is told when its trigger says so, and at the end of the input."""
+
+    clock: Clock = "event"
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        return [_ALWAYS] * len(times_ns)
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return END_NS
 
 
 Assigned = Tumbling | Sliding | Session | CountWindow | Global

@@ -50,6 +50,13 @@ class Contents:
     def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
         raise NotImplementedError
 
+    def opening(self, pairs: Collection[Pair]) -> None:
+        """Records will be `put` into these windows."""
+
+    def put(self, pair: Pair, record: Any) -> None:
+        """Put one record into a window that is open; raises what the user's code raises."""
+        raise NotImplementedError
+
     def merge(self, into: Pair, other: Pair) -> None:
         """What `other` holds goes behind what `into` holds, and `other` is gone."""
         if other in self.values:
@@ -113,6 +120,13 @@ class Accumulated(Contents):
             except Exception as problem:
                 failed(len(rows) - length_hint(rest) - 1, pair, problem)
 
+    def opening(self, pairs: Collection[Pair]) -> None:
+        self.table.touch(pairs)
+
+    def put(self, pair: Pair, record: Any) -> None:
+        held = self.values.get(pair, _ABSENT)
+        self.values[pair] = self._aggregate.add(self._aggregate.initial() if held is _ABSENT else held, record)
+
     def _merged(self, first: Any, second: Any, into: Pair) -> Any:
         merge = self._aggregate.merge
         invariant(merge is not None, "what is merged has a function for it", operator=self._operator)
@@ -140,6 +154,9 @@ class Listed(Contents):
             more[pair].append(record)
         for pair, records in more.items():
             self._lists.extend(pair, records)
+
+    def put(self, pair: Pair, record: Any) -> None:
+        self._lists.append(pair, record)
 
     def _merged(self, first: Any, second: Any, into: Pair) -> Any:
         return first + second

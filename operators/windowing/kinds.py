@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from causal.errors import PipelineError
-from operators.graph import Edge, Node, time_of_inputs, watermarked
+from operators.graph import Node, time_of_inputs, watermarked
 from operators.scope import Kind, Scope
 from operators.stages import Stage
 from operators.windowing.aggregates import Aggregate
-from operators.windowing.assigners import Tumbling
+from operators.windowing.assigners import CountWindow, Global, Session, Tumbling
 from operators.windowing.contents import contents_of
+from operators.windowing.counting import CountWindowStage
 from operators.windowing.panes import PaneStage
+from operators.windowing.processing import ClockPaneStage
+from operators.windowing.sessions import ClockSessionStage, SessionStage
 from operators.windowing.stage import LATE
+from operators.windowing.triggered import TriggeredStage
+from operators.windowing.triggers import AtEnd, Trigger
 from operators.windows import WindowStage
 
 
@@ -23,23 +28,45 @@ def _stage(node: Node, scope: Scope) -> Stage:
         return VectorWindowStage(name, ordinal, failures, subject, assigner.size_ns, node.column, groups)
     if not isinstance(subject, Aggregate) and isinstance(assigner, Tumbling) and assigner.clock == "processing":
         return WindowStage(name, ordinal, failures, subject, assigner.size_ns, node.keyed, groups)
+    lateness_ns, time_of, tags = node.options["lateness_ns"], time_of_inputs(node), scope.tags
+    trigger: Trigger | None = node.options["trigger"]
+    if isinstance(assigner, CountWindow):
+        return CountWindowStage(name, ordinal, failures, subject, node.keyed, groups, assigner)
     contents = contents_of(subject, name, node.keyed, groups, failures)
-    lateness_ns, time_of = node.options["lateness_ns"], time_of_inputs(node)
-    return PaneStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, scope.tags, assigner)
+    if isinstance(assigner, Session) and assigner.clock == "processing":
+        return ClockSessionStage(name, ordinal, failures, contents, node.keyed, assigner.gap_ns, groups)
+    if isinstance(assigner, Session):
+        return SessionStage(
+            name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner.gap_ns, groups
+        )
+    if assigner.clock == "processing":
+        return ClockPaneStage(name, ordinal, failures, contents, node.keyed, assigner)
+    if isinstance(assigner, Global) or (trigger is not None and not isinstance(trigger, AtEnd)):
+        time_of = None if isinstance(assigner, Global) else time_of
+        given = (name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
+        return TriggeredStage(*given, trigger or AtEnd(), groups)
+    return PaneStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
 
 
 def _check(node: Node) -> None:
-    assigner = node.options["assigner"]
-    if assigner.clock == "event" and (time_of_inputs(node) is None or not all(map(_watermarked, node.edges))):
-        without = next((edge for edge in node.edges if edge.time_of is None or not _watermarked(edge)), node.edges[0])
+    assigner, trigger = node.options["assigner"], node.options["trigger"]
+    if isinstance(assigner, (CountWindow, Global)):
+        wakes = trigger is not None and type(trigger).wake_at_s is not Trigger.wake_at_s and trigger.clock == "event"
+        without = next((edge for edge in node.edges if wakes and not watermarked(edge.source)), None)
+    elif assigner.clock == "event":
+        without = next((edge for edge in node.edges if edge.time_of is None or not watermarked(edge.source)), None)
+        if without is None and time_of_inputs(node) is None:
+            raise PipelineError(
+                f"{node.where}: window {node.name!r} reads streams whose time is told by different functions; "
+                "put .timed(fn) behind their union"
+            )
+    else:
+        return
+    if without is not None:
         raise PipelineError(
             f"{node.where}: window {node.name!r} counts event time, but {without.source.name!r} has none; "
             'put .watermarks(name, time) before it, or clock="processing"'
         )
-
-
-def _watermarked(edge: Edge) -> bool:
-    return watermarked(edge.source)
 
 
 KINDS = {"window": Kind(_stage, keyed="allowed", check=_check, takes="either", asides=(LATE,))}

@@ -1,0 +1,208 @@
+"""Sessions: a window per stretch of activity of a key, which grows with it; records between two make them one.
+
+Of each key its sessions are kept, `[start, end, id, told]`, ascending and apart; what they hold is in their contents
+by (key, id).  A session's id is where it first began, so it stays while the session grows.  Sessions whose records
+are less than the gap apart are one, so what they are does not depend on the order in which records come.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from causal.errors import CausalError
+from causal.ports import Services
+from operators.calls import CLOSED
+from operators.eventtime.merge import END_NS
+from operators.failures import Failures
+from operators.slots import Pair
+from operators.stages import Due
+from operators.state import Table
+from operators.windowing.contents import Contents
+from operators.windowing.stage import WindowedStage, window_of
+
+_START, _END, _ID, _TOLD = range(4)
+_Session = list[Any]
+
+
+class SessionStage(WindowedStage):
+    """`window(name, Session(gap_s), contents)` in event time."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Contents,
+        keyed: bool,
+        time_of: Callable[[Any], Any] | None,
+        lateness_ns: int,
+        tags: frozenset[str],
+        gap_ns: int,
+        key_groups: int,
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
+        self._gap_ns = gap_ns
+        self._table = Table(f"{name}:sessions", name, key_groups, {}, drop_empty=False)
+        self._sessions: dict[Any, list[_Session]] = self._table.values
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        out: list[Any] = []
+        rows, named, times = self._timed(records, keys)
+        self._table.touch(dict.fromkeys(named))
+        pairs, given, places, late = list[Pair](), list[Any](), list[int](), list[Any]()
+        changed: dict[Pair, _Session] = {}
+        failed = self._failed_in(places, given)
+        for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
+            sessions = self._sessions.get(key, [])
+            session = sessions[-1] if sessions else None
+            if session is None or not session[_START] <= time_ns < session[_END]:
+                if not self._alone(sessions, time_ns):  # only then can sessions become one, and contents with them
+                    self._contents.add(pairs, given, failed)
+                    pairs.clear()
+                    given.clear()
+                    places.clear()
+                session = self._session_at(key, time_ns, changed)
+                if session is None:
+                    late.append(record)
+                    continue
+            session[_END] = max(session[_END], time_ns + self._gap_ns)
+            pair = (key, session[_ID])
+            changed[pair] = session
+            pairs.append(pair)
+            given.append(record)
+            places.append(place)
+        self._contents.add(pairs, given, failed)
+        self._late(late)
+        self._came(changed, out)
+        return out
+
+    def _alone(self, sessions: Sequence[_Session], time_ns: int) -> bool:
+        """Whether a record of that time reaches no session that there is."""
+        place = bisect_right(sessions, time_ns, key=itemgetter(_START))
+        before = place > 0 and sessions[place - 1][_END] > time_ns
+        return not before and (place == len(sessions) or sessions[place][_START] >= time_ns + self._gap_ns)
+
+    def _session_at(self, key: Any, time_ns: int, changed: dict[Pair, _Session]) -> _Session | None:
+        """The session of a record, made one with all that it reaches; None when it would be closed already."""
+        sessions = self._sessions.get(key)
+        place = 0 if sessions is None else bisect_right(sessions, time_ns, key=itemgetter(_START))
+        first = place - 1 if sessions and place and sessions[place - 1][_END] > time_ns else place
+        last = place
+        while sessions and last < len(sessions) and sessions[last][_START] < time_ns + self._gap_ns:
+            last += 1
+        if sessions is None or first == last:
+            end_ns = time_ns + self._gap_ns
+            if self.mark_ns is not None and end_ns + self._lateness_ns <= self.mark_ns:
+                return None
+            session = [time_ns, end_ns, self._fresh_id(sessions or (), time_ns), False]
+            self._sessions.setdefault(key, []).insert(place, session)
+            return session
+        session, others = sessions[first], sessions[first + 1 : last]
+        session[_START] = min(session[_START], time_ns)
+        for other in others:
+            self._join(key, session, other)
+            changed.pop((key, other[_ID]), None)
+        del sessions[first + 1 : last]
+        return session
+
+    @staticmethod
+    def _fresh_id(sessions: Sequence[_Session], time_ns: int) -> int:
+        """The time, or the next number that no session of the key has: a session may lie before where it began."""
+        taken = [session[_ID] for session in sessions]
+        while time_ns in taken:
+            time_ns += 1
+        return time_ns
+
+    def _join(self, key: Any, session: _Session, other: _Session) -> None:
+        session[_END] = max(session[_END], other[_END])
+        into, gone = (key, session[_ID]), (key, other[_ID])
+        self._wakes.forget([gone])
+        try:
+            self._contents.merge(into, gone)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._contents.refused(into, window_of(session[_START], session[_END]), problem)
+
+    def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
+        """Sessions have grown: those that end later are due then, those that have ended are told again."""
+        for pair, session in changed.items():
+            session[_TOLD] = self.mark_ns is not None and session[_END] <= self.mark_ns
+            if session[_TOLD] and pair in self._contents.values:
+                self._contents.tell(pair, window_of(session[_START], session[_END]), out, keeps=True)
+            self._wakes.set(pair, self._due_ns(session))
+
+    def _due_ns(self, session: _Session) -> int:
+        return int(session[_END] + self._lateness_ns if session[_TOLD] else session[_END])
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        self._table.touch(dict.fromkeys(map(itemgetter(0), due)))
+        gone: list[Pair] = []
+        for pair in due:
+            sessions = self._sessions[pair[0]]
+            session = next(session for session in sessions if session[_ID] == pair[1])
+            over = session[_END] + self._lateness_ns <= mark_ns
+            if not session[_TOLD] and pair in self._contents.values:
+                self._contents.tell(pair, window_of(session[_START], session[_END]), out, keeps=not over)
+            if over:
+                gone.append(pair)
+                sessions.remove(session)
+                if not sessions:
+                    del self._sessions[pair[0]]
+            else:
+                session[_TOLD] = True
+                self._wakes.set(pair, self._due_ns(session))
+        self._contents.drop(gone)
+
+    def tables(self) -> list[Table]:
+        return [*super().tables(), self._table]
+
+    def _rebuild(self) -> None:
+        for key, sessions in self._sessions.items():
+            for session in sessions:
+                self._wakes.set((key, session[_ID]), self._due_ns(session))
+
+
+class ClockSessionStage(SessionStage):
+    """The same by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, contents: Contents, keyed: bool, gap_ns: int, key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, None, 0, frozenset(), gap_ns, key_groups)
+        self._services: Services = CLOSED
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    def _now_ns(self) -> int:
+        now_ns = self._services.now_ns() // 1000 * 1000
+        # A record never comes before what a timer has closed, even when the clock steps back.
+        return now_ns if self.mark_ns is None else max(now_ns, self.mark_ns)
+
+    def next_ns(self) -> int | None:
+        self._settle()
+        return self._wakes.next_ns()
+
+    def due(self, due_ns: int) -> list[Due]:
+        at_ns = self.next_ns()
+        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> Any:
+        mark_ns: int = entries[-1][3]
+        return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The latest clock of its tasks counts for all."""
+        return {"mark": max([header["mark"] for header in headers if header["mark"] is not None], default=None)}
+
+    def advance(self, mark_ns: int) -> Any:
+        """Event time does not matter; at the end of the input all sessions close."""
+        return super().advance(END_NS) if mark_ns == END_NS else []

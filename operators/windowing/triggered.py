@@ -1,0 +1,216 @@
+"""Windows with a trigger: told when the trigger says so, and at their end if something has come since.
+
+Beside what a window holds, `[unseen, wake, begun, seen, state]` is kept of it until it is gone: whether something has
+come since it was told, when the trigger wants to be woken (ns), the number of the first record that it holds, how many
+have come, and the trigger's own state.  Each record is put and judged before the next, so batches do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from causal.errors import CausalError
+from causal.ports import Services
+from operators.calls import CLOSED
+from operators.eventtime.times import ns_of
+from operators.failures import Failures
+from operators.slots import Pair
+from operators.stages import Due
+from operators.state import Table
+from operators.windowing.assigners import Assigner, Global
+from operators.windowing.contents import Contents, pair_table
+from operators.windowing.panes import PaneStage
+from operators.windowing.stage import window_of
+from operators.windowing.triggers import Firing, Trigger
+from operators.windowing.wakes import Wakes
+from operators.windows import Window
+
+_UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
+_ALWAYS_NS = -(1 << 62)
+"""Below every time: at the first that is known."""
+_Entry = list[Any]
+
+
+class TriggeredStage(PaneStage):
+    """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Contents,
+        keyed: bool,
+        time_of: Callable[[Any], Any] | None,
+        lateness_ns: int,
+        tags: frozenset[str],
+        assigner: Assigner,
+        trigger: Trigger,
+        key_groups: int,
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags, assigner)
+        self._trigger = trigger
+        self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
+        self._by_clock = trigger.clock == "processing"
+        self._table = pair_table(f"{name}:triggers", name, key_groups)
+        self._entries: dict[Pair, _Entry] = self._table.values
+        self._clock_wakes = Wakes()
+        self._services: Services = CLOSED
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    # Records.
+
+    def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
+        contents, entries, on_record = self._contents, self._entries, self._trigger.on_record
+        distinct = dict.fromkeys(pairs)
+        contents.opening(distinct)
+        self._table.touch(distinct)
+        failed = self._failed_in(places, rows)
+        mark_s = self._mark_s()
+        for index, (pair, record) in enumerate(zip(pairs, rows, strict=True)):
+            try:
+                contents.put(pair, record)
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(index, pair, problem)
+                continue
+            entry = entries.get(pair)
+            if entry is None:
+                entry = entries[pair] = [False, None, 0, 0, {}]
+            entry[_UNSEEN] = True
+            entry[_SEEN] += 1
+            try:
+                firing = on_record(entry[_STATE], record, self._bounds(pair, entry), mark_s)
+            except CausalError:
+                raise
+            except Exception as problem:
+                self._stop(pair, problem)
+            if firing is Firing.NOTHING and self._ended(pair):
+                firing = Firing.FIRE
+            if firing is not Firing.NOTHING:
+                self._perform(firing, pair, entry, out)
+        for pair in distinct:
+            if pair in entries:
+                self._schedule(pair, entries[pair])
+
+    def _mark_s(self) -> float | None:
+        if self._by_clock:
+            return self._services.now_ns() // 1000 / 1e6
+        return None if self.mark_ns is None else self.mark_ns // 1000 / 1e6
+
+    def _ended(self, pair: Pair) -> bool:
+        return self.mark_ns is not None and self._assigner.end_ns(pair[1]) <= self.mark_ns
+
+    def _bounds(self, pair: Pair, entry: _Entry) -> Window:
+        """Of a global window the numbers of its records, otherwise seconds."""
+        if isinstance(self._assigner, Global):
+            return Window(entry[_BEGUN], entry[_SEEN])
+        return window_of(pair[1], self._assigner.end_ns(pair[1]))
+
+    def _perform(self, firing: object, pair: Pair, entry: _Entry, out: list[Any]) -> None:
+        if not isinstance(firing, Firing):
+            self._stop(pair, TypeError(f"a trigger gave {firing!r}; give Firing.NOTHING, FIRE or PURGE"))
+        if firing is Firing.NOTHING or pair not in self._contents.values:
+            return
+        self._contents.tell(pair, self._bounds(pair, entry), out, keeps=firing is Firing.FIRE)
+        entry[_UNSEEN] = False
+        if firing is Firing.PURGE:
+            self._contents.drop([pair])
+            entry[_BEGUN] = entry[_SEEN]
+
+    def _schedule(self, pair: Pair, entry: _Entry) -> None:
+        """Ask the trigger when to wake it, and see to it."""
+        if self._wakes_itself and not self._ended(pair):
+            try:
+                at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
+                entry[_WAKE] = None if at_s is None else _ALWAYS_NS if at_s == float("-inf") else ns_of(at_s)
+            except CausalError:
+                raise
+            except Exception as problem:
+                self._stop(pair, problem)
+        self._set_wakes(pair, entry)
+
+    def _set_wakes(self, pair: Pair, entry: _Entry) -> None:
+        at_ns = self._due_ns(pair)
+        if self._by_clock:
+            self._clock_wakes.forget([pair])
+            if entry[_WAKE] is not None:
+                self._clock_wakes.set(pair, entry[_WAKE])
+        elif entry[_WAKE] is not None and not self._ended(pair):
+            at_ns = min(at_ns, entry[_WAKE])
+        self._wakes.set(pair, at_ns)
+
+    def _stop(self, pair: Pair, problem: Exception) -> NoReturn:
+        told = {"key": pair[0]} if self._keyed else {}
+        self.failures.stop(self.name, {**told, "window": pair[1], "trigger": type(self._trigger).__name__}, problem)
+
+    # Time.
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        gone: list[Pair] = []
+        self._table.touch(due)
+        for pair in due:
+            entry, end_ns = self._entries[pair], self._assigner.end_ns(pair[1])
+            if end_ns > mark_ns:
+                self._wake(pair, entry, mark_ns, out)
+                continue
+            over = end_ns + self._lateness_ns <= mark_ns
+            if entry[_UNSEEN] and pair in self._contents.values:
+                self._contents.tell(pair, self._bounds(pair, entry), out, keeps=not over)
+                entry[_UNSEEN] = False
+            if over:
+                gone.append(pair)
+            else:
+                self._wakes.set(pair, end_ns + self._lateness_ns)
+        self._contents.drop(gone)
+        self._clock_wakes.forget(gone)
+        for pair in gone:
+            del self._entries[pair]
+
+    def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
+        """The clock of the trigger has reached what it asked for."""
+        try:
+            firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), at_ns // 1000 / 1e6)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._stop(pair, problem)
+        self._perform(firing, pair, entry, out)
+        self._schedule(pair, entry)
+        if entry[_WAKE] is not None and entry[_WAKE] <= at_ns:
+            self._stop(pair, ValueError(f"wake_at_s gave a time that has passed when on_time was called at {at_ns} ns"))
+
+    def next_ns(self) -> int | None:
+        self._settle()
+        return self._clock_wakes.next_ns()
+
+    def due(self, due_ns: int) -> list[Due]:
+        at_ns = self.next_ns()
+        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        due_ns: int = entries[-1][3]
+        out: list[Any] = []
+        due = self._clock_wakes.due(due_ns)
+        self._table.touch(due)
+        for pair in due:
+            self._wake(pair, self._entries[pair], due_ns, out)
+        return out
+
+    # State.
+
+    def tables(self) -> list[Table]:
+        return [*super().tables(), self._table]
+
+    def _rebuild(self) -> None:
+        self._clock_wakes.clear()
+        for pair, entry in self._entries.items():
+            self._set_wakes(pair, entry)

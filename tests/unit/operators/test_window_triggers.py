@@ -1,0 +1,283 @@
+"""Count windows, global windows, and triggers: told by what has come, not by time alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.errors import OperatorFailed, PipelineError
+from operators import (
+    Aggregate,
+    Count,
+    CountWindow,
+    Firing,
+    Global,
+    Mean,
+    Min,
+    Pipeline,
+    Reduce,
+    Sliding,
+    Sum,
+    Trigger,
+    Tumbling,
+    Window,
+    after_each,
+    at_end,
+    every,
+    every_s,
+)
+from operators.testing import every_crash, run
+from tests.unit.operators.scene import NoSink, parts_of, source
+from tests.unit.operators.window_scene import Driven, S, second, third, window_chain
+
+
+def values(key: Any, records: list[Any], window: Window) -> Any:
+    yield (key, [record[2] for record in records], window.start, window.end)
+
+
+def rows(*told: int, key: str = "a") -> list[Any]:
+    return [(key, 0, value) for value in told]
+
+
+# Count windows.
+
+
+@settings(max_examples=40)
+@given(
+    n=st.integers(1, 5),
+    step=st.integers(1, 5),
+    sizes=st.lists(st.integers(0, 6), max_size=6),
+    acts=st.lists(st.integers(0, 1), min_size=1, max_size=4),
+)
+def test_count_windows_against_slices_of_a_list(n: int, step: int, sizes: list[int], acts: list[int]) -> None:
+    step = min(n, step)
+
+    def make() -> Any:
+        return window_chain(CountWindow(n, step), values)
+
+    driven, total = Driven(make), list[int]()
+    for number, size in enumerate(sizes):
+        more = list(range(len(total), len(total) + size))
+        total += more
+        driven.give(rows(*more))
+        if acts[number % len(acts)]:
+            driven.restore(make)
+    driven.finish()
+    assert driven.out == [
+        ("a", total[max(0, end - n) : end], max(0, end - n), end) for end in range(step, len(total) + 1, step)
+    ]
+
+
+def test_count_windows_with_aggregates() -> None:
+    for aggregate, told in [(Sum(third), [3, 7]), (Min(third), [1, 3]), (Mean(third), [1.5, 3.5])]:
+        driven = Driven(lambda aggregate=aggregate: window_chain(CountWindow(2), aggregate))  # type: ignore[misc]
+        driven.give(rows(1, 2, 3, 4, 5))
+        assert [row[1] for row in driven.out] == told
+        assert driven.finish() == [], "one that is not complete is not told"
+        driven.snapshot()
+    driven = Driven(lambda: window_chain(CountWindow(3, every=1), Mean(third)))
+    driven.give(rows(3, 5, 7, 9))
+    assert [row[1:] for row in driven.out] == [(3.0, 0, 1), (4.0, 0, 2), (5.0, 0, 3), (7.0, 1, 4)]
+    driven = Driven(lambda: window_chain(CountWindow(2), Reduce(lambda first, record: record)))
+    driven.give(rows(1, 2, 3, 4))
+    assert [row[1][2] for row in driven.out] == [2, 4]
+    driven.snapshot()
+
+
+def test_a_record_that_a_count_window_refuses_does_not_count() -> None:
+    strict = Aggregate(int, lambda total, record: total + int(record[2]))
+    driven = Driven(lambda: window_chain(CountWindow(2), strict, job={"on_error": "dead-letter"}))
+    driven.give([("a", 0, "1"), ("a", 0, "x"), ("a", 0, "2")])
+    assert driven.out == [("a", 3, 0, 2)]
+    with pytest.raises(OperatorFailed, match="operator 'w', key 'a'.*position 0 "):
+        Driven(lambda: window_chain(CountWindow(2), strict)).give([("a", 0, "x")])
+
+
+# Global windows.
+
+
+def test_a_global_window_is_told_at_the_end_of_the_input() -> None:
+    driven = Driven(lambda: window_chain(Global(), Count()))
+    driven.give([*rows(1, 2), *rows(3, key="b")], 10 * S)
+    driven.restore(lambda: window_chain(Global(), Count()))
+    assert driven.finish() == [("a", 2, 0, 2), ("b", 1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "purge, told", [(False, [(3, 0, 2), (10, 0, 4), (15, 0, 5)]), (True, [(3, 0, 2), (7, 2, 4), (5, 4, 5)])]
+)
+def test_every_n_records_of_a_global_window(purge: bool, told: list[Any]) -> None:
+    def make() -> Any:
+        return window_chain(Global(), Sum(third), trigger=every(2, purge=purge))
+
+    driven = Driven(make)
+    driven.give(rows(1, 2, 3))
+    driven.restore(make)
+    driven.give(rows(4, 5))
+    driven.finish()
+    assert [row[1:] for row in driven.out] == told
+
+
+def test_after_each_record_of_a_function_window() -> None:
+    driven = Driven(lambda: window_chain(Tumbling(10), values, trigger=after_each()))
+    driven.give([("a", 1, 1), ("a", 11, 2), ("a", 2, 3)])
+    assert [row[1:] for row in driven.out] == [([1], 0.0, 10.0), ([2], 10.0, 20.0), ([1, 3], 0.0, 10.0)]
+    assert driven.finish() == [], "all has been told"
+
+
+def test_at_the_end_what_has_come_since_is_told() -> None:
+    driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every(2)))
+    driven.give([("a", 1, 1), ("a", 2, 1), ("a", 3, 1), ("b", 1, 1), ("b", 1, 1)], 10 * S)
+    assert driven.out == [("a", 2, 0.0, 10.0), ("b", 2, 0.0, 10.0), ("a", 3, 0.0, 10.0)]
+    assert parts_of(driven.chain, full=True)[1:] == []
+
+
+def test_with_a_trigger_each_late_record_has_its_window_told() -> None:
+    driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every(100), lateness_s=5))
+    driven.give([("a", 1, 1)], 10 * S)
+    driven.give([("a", 2, 1), ("a", 3, 1)])
+    assert [row[1] for row in driven.out] == [1, 2, 3]
+    driven.give([], 15 * S)
+    driven.give([("a", 2, 1)])
+    assert driven.chain.counts() == {"w": {"late": 1}}
+    assert parts_of(driven.chain, full=True)[1:] == []
+
+
+def test_every_so_many_seconds_of_event_time() -> None:
+    def make() -> Any:
+        return window_chain(Tumbling(100), Count(), trigger=every_s(10))
+
+    driven = Driven(make)
+    driven.give([("a", 1, 1)], 1 * S)
+    assert driven.out == [("a", 1, 0.0, 100.0)], "the first mark of all"
+    driven.give([("a", 1, 1)], 9 * S)
+    assert driven.out[1:] == []
+    driven.restore(make)
+    assert driven.give([], 35 * S) == [("a", 2, 0.0, 100.0)]
+    assert driven.give([], 90 * S) == [], "nothing has come since"
+    driven.give([("a", 91, 1)], 95 * S)
+    assert driven.give([], 100 * S) == [("a", 3, 0.0, 100.0)]
+
+
+def test_every_so_many_seconds_of_the_wall_clock() -> None:
+    def make() -> Any:
+        return window_chain(Global(), Count(), trigger=every_s(10, clock="processing", purge=True))
+
+    driven = Driven(make)
+    driven.services.clock_ns = 1003 * S
+    driven.give([*rows(1, 2), *rows(3, key="b")])
+    driven.restore(make)
+    assert driven.chain.next_timer_ns() == 1010 * S
+    assert driven.fire(1010 * S) == [("a", 2, 0, 2), ("b", 1, 0, 1)]
+    assert driven.chain.next_timer_ns() is None
+    driven.give(rows(3))
+    assert driven.finish() == [("a", 1, 2, 3)]
+    assert [kind for kind, _ in driven.services.log] == ["clock"] * 2
+
+
+class Threshold(Trigger):
+    """Told as soon as the values in it are ten together, then emptied; and ten seconds behind a -1."""
+
+    def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+        if record[2] == -1:
+            state["at"] = record[1] + 10
+            return Firing.NOTHING
+        state["sum"] = state.get("sum", 0) + record[2]
+        if state["sum"] < 10:
+            return Firing.NOTHING
+        state["sum"] = 0
+        return Firing.PURGE
+
+    def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
+        return state.get("at")
+
+    def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
+        del state["at"]
+        return Firing.FIRE
+
+
+def test_a_trigger_of_ones_own() -> None:
+    def make() -> Any:
+        return window_chain(Sliding(100, 100), values, trigger=Threshold())
+
+    driven = Driven(make)
+    driven.give([("a", 1, 4), ("a", 2, 5)])
+    driven.restore(make)
+    assert driven.give([("a", 3, 6), ("a", 4, -1)], 5 * S) == [("a", [4, 5, 6], 0.0, 100.0)]
+    driven.restore(make)
+    assert driven.give([], 13 * S) == []
+    assert driven.give([], 14 * S) == [("a", [-1], 0.0, 100.0)]
+    assert driven.finish() == []
+
+
+def test_a_trigger_that_misbehaves_stops_the_job() -> None:
+    class Wrong(Trigger):
+        def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Any:
+            return True
+
+    class Stuck(Trigger):
+        def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
+            return 1.0
+
+    class Broken(Trigger):
+        def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+            raise KeyError("sum")
+
+    for trigger, message in [
+        (Wrong(), "operator 'w'.*a trigger gave True; give Firing.NOTHING"),
+        (Stuck(), "operator 'w'.*a time that has passed"),
+        (Broken(), "operator 'w'.*KeyError: 'sum'"),
+    ]:
+        driven = Driven(lambda trigger=trigger: window_chain(Tumbling(10), Count(), trigger=trigger))  # type: ignore[misc]
+        with pytest.raises(OperatorFailed, match=message):
+            driven.give([("a", 1, 1)], 2 * S)
+
+
+def test_what_cannot_be() -> None:
+    for make, message in [
+        (lambda: window_chain(CountWindow(0), Count()), "n 0; give a whole number from 1"),
+        (lambda: window_chain(CountWindow(2, 3), Count()), "every 3 .* larger than its n 2; records would be left out"),
+        (lambda: window_chain(CountWindow(2), Count(), lateness_s=1), "count window 'w' has no lateness"),
+        (lambda: window_chain(CountWindow(2), Count(), trigger=every(1)), "count window 'w' takes no trigger"),
+        (lambda: window_chain(Global(), Count(), trigger=every(0)), "trigger every has n 0; give a whole number"),
+        (lambda: window_chain(Global(), Count(), trigger=every_s(0)), "trigger every_s has seconds 0; give seconds"),
+        (lambda: window_chain(Global(), Count(), trigger="x"), "trigger of window 'w' is a str; give every"),
+    ]:
+        with pytest.raises(PipelineError, match=message):
+            make()
+    pipeline = Pipeline("test")
+    pipeline.source("in", source()).window("w", Global(), Count(), trigger=every_s(1)).sink("out", NoSink())
+    with pytest.raises(PipelineError, match="'w' counts event time, but 'in' has none"):
+        pipeline.check()
+
+
+def test_neither_count_nor_global_windows_need_time() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source())
+    stream.window("w", CountWindow(2), Sum(third)).sink("out", NoSink())
+    pipeline.stream("in").window("g", Global(), Sum(third), trigger=at_end()).sink("all", NoSink())
+    told = run(pipeline, {"in": rows(1, 2, 3)})
+    assert told["out"] == [(None, 3, 0, 2)] and told["all"] == [(None, 6, 0, 3)]
+    assert {kind for kind, count in told.determinant_bytes.items() if count} <= {"order", "barrier"}
+
+
+def _job() -> Pipeline:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).watermarks("time", second).key_by(lambda r: r[0])
+    stream.window("w", CountWindow(3, every=2), Sum(third)).sink("out", NoSink())
+    again = pipeline.stream("time").key_by(lambda r: r[0])
+    again.window("t", Tumbling(10), values, trigger=Threshold()).sink("told", NoSink())
+    return pipeline
+
+
+INPUTS = {"in": [(key, at * 3, at % 7) for at, key in enumerate("abaabbabaab")]}
+
+
+@pytest.mark.parametrize("crash", every_crash(_job(), INPUTS, seed=5, checkpoint_every=3), ids=str)
+def test_a_crash_behind_any_record_changes_nothing(crash: dict[str, int]) -> None:
+    whole = run(_job(), INPUTS, seed=5, checkpoint_every=3)
+    told = run(_job(), INPUTS, seed=5, checkpoint_every=3, crash=crash)
+    assert told.recoveries == 1 and told.rows == whole.rows and whole["told"]
