@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 """What may stand in JSON for a field of that type."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
+_SPILL = "spill"
+STATE = ("memory", "disk")
 HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
 
 
@@ -55,6 +57,12 @@ class JobConfig:
     hidden_nondeterminism: str = "capture"
     """What becomes of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: "capture" routes them to the
     causal services, "refuse" stops the job, "allow" leaves them alone, for replays to stumble on."""
+    state: str = "memory"
+    """Where operators keep their state: "memory", or "disk" beyond `state_memory_bytes_max`."""
+    state_memory_bytes_max: int = 256 << 20
+    """What the state of one operator in one task may take in memory, about, where it is on disk."""
+    state_directory: str = ""
+    """Where state on disk goes; default `spill` in the job's directory."""
     key_groups: int = 128
     credit_bytes: int = 4 << 20
     """What may be outstanding on one channel before its sender waits."""
@@ -84,6 +92,8 @@ class JobConfig:
             "hidden_nondeterminism",
             f"one of {', '.join(HIDDEN_NONDETERMINISM)}",
         )
+        self._check(self.state in STATE, "state", "memory or disk")
+        self._check(self.state_memory_bytes_max >= 1 << 16, "state_memory_bytes_max", "at least 65536")
         self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(self.checkpoint_interval_s > 0, "checkpoint_interval_s", "a number of seconds above 0")
@@ -108,8 +118,11 @@ class JobConfig:
 
     def save(self, directory: Path) -> None:
         """Replace the file atomically: a job whose settings are gone could not be resumed."""
+        told = asdict(self)
+        if told["state_directory"] == str(directory / _SPILL):
+            told["state_directory"] = ""  # so that the directory can be moved
         fresh = directory / "job.json.new"
-        fresh.write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
+        fresh.write_text(json.dumps(told, indent=1, sort_keys=True))
         fresh.replace(directory / "job.json")
 
     @classmethod
@@ -124,7 +137,8 @@ class JobConfig:
             raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
         if type(told) is not dict:
             raise PipelineError(f"{directory / 'job.json'} holds no settings; start the job afresh with `causal run`")
-        return cls.from_mapping(told, str(directory / "job.json"))
+        config = cls.from_mapping(told, str(directory / "job.json"))
+        return config if config.state_directory else replace(config, state_directory=str(directory / _SPILL))
 
     @classmethod
     def from_mapping(cls, told: Mapping[str, Any], where: str) -> JobConfig:

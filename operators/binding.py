@@ -8,6 +8,7 @@ from typing import Any
 from causal.errors import PipelineError
 from operators.declared import Clock, State
 from operators.graph import Node
+from operators.keyed.cold_values import Disk
 from operators.keyed.ttl import Expiry
 from operators.operator import Operator
 from operators.state import Table
@@ -67,12 +68,21 @@ class Binding:
         expired: how many values, lists and entries have come to the end of their time to live.
     """
 
-    def __init__(self, operator: Operator, name: str, ctx: Any, key_groups: int, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        name: str,
+        ctx: Any,
+        key_groups: int,
+        now: Callable[[], int],
+        disk: Disk | None = None,
+    ) -> None:
         """
         Args:
             operator: the task's own instance; its attributes are set.
             ctx: whose `key` is the current one.
             now: the wall clock as a determinant, in ns.
+            disk: where what is not in memory is; None to have all in memory.
 
         Raises:
             PipelineError: see `check`.
@@ -85,6 +95,11 @@ class Binding:
             setattr(operator, attribute, bound)
             self._states[attribute] = bound
         self.tables: list[Table] = [state.table for state in self._states.values()]
+        if disk is not None:
+            for state in self._states.values():
+                pack, unpack = state.table.forms()
+                values = disk.values(pack, unpack, len(self._states) + 1)
+                state.table.keep(values, values)
         self.expired = 0
 
     def __len__(self) -> int:

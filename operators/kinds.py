@@ -7,6 +7,7 @@ import copy
 from causal.errors import invariant
 from operators import binding
 from operators.accumulating import CountStage, ReduceStage
+from operators.disk import disk_of
 from operators.eventtime import kinds as eventtime
 from operators.graph import Node, time_of_inputs
 from operators.joins import kinds as joins
@@ -72,6 +73,7 @@ def _process(node: Node, scope: Scope) -> Stage:
         scope.numbers,
         time_of_inputs(node),
         scope.tags,
+        disk_of(node, scope.config),
     )
 
 

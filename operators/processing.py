@@ -14,12 +14,13 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.values import NotCarried, encode
-from operators.binding import Binding
+from operators.binding import Binding, declared
 from operators.context import Context
 from operators.declared import Clock, NoKey
 from operators.eventtime.merge import END_NS
 from operators.eventtime.times import ns_of
 from operators.failures import NO_KEY, Failures, shown
+from operators.keyed.cold_values import Disk
 from operators.operator import Operator
 from operators.ownership import SCALARS, own
 from operators.stages import Due, Stage, check_records
@@ -27,6 +28,8 @@ from operators.state import FragmentJob, States, Table
 from operators.timers import Timers, TimerTable
 
 _IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
+_KEYS_AT_ONCE = 1000
+"""How many keys `finish` is asked of before state that is on disk goes back there."""
 _TICK = -1
 """Marks what is due as the beginning of a tick, not a timer; it comes before timers of the same time."""
 _ROUNDS_MAX = 10_000
@@ -49,6 +52,7 @@ class ProcessStage(Stage):
         sequence: Callable[[], int],
         time_of: Callable[[Any], Any] | None = None,
         tags: frozenset[str] = frozenset(),
+        disk: Disk | None = None,
     ) -> None:
         """
         Args:
@@ -56,12 +60,16 @@ class ProcessStage(Stage):
             sequence: numbers timers in the order in which the chain's operators set them.
             time_of: where the event time is in the records; None where it is not known.
             tags: side outputs that somebody reads.
+            disk: where state that is not in memory is; None to have all in memory.
         """
         super().__init__(name, ordinal, failures)
         self._operator = operator
         self._keyed = keyed
-        self._states = States()
+        self._states: dict[Any, dict[Any, Any]] = States()
         self._table = Table(name, name, key_groups, self._states)
+        if disk is not None:
+            self._states = states = disk.values(own, own, len(declared(operator)) + 1, dict)
+            self._table.keep(states, states)
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
@@ -75,7 +83,8 @@ class ProcessStage(Stage):
         self._timer_ns: int | None = None
         """Of the event-time timer that fires."""
         self._mark_ns: int | None = None
-        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns)
+        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns, disk)
+        self._cold = [table for table in (self._table, *self._declared.tables) if table.cold is not None]
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)
         self._batches: Callable[..., Any] | None = getattr(operator, "process_batch", None)
@@ -84,6 +93,8 @@ class ProcessStage(Stage):
     # Records.
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        if self._cold:
+            self._warm(keys)
         self._table.touch((None,) if keys is None else keys)
         if self._batches is not None:
             return self._run_batch(records, keys)
@@ -106,6 +117,12 @@ class ProcessStage(Stage):
         self._marks = marks or []
         self._records = ()
         return out
+
+    def _warm(self, keys: Sequence[Any] | None) -> None:
+        """One look into each store for all that a batch may need."""
+        for table in self._cold:
+            if table.cold is not None:
+                table.cold.touch([None] if keys is None else keys)
 
     def _generator_loop(self, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None) -> None:
         ctx, states, process, append = self._ctx, self._states, self._operator.process, out.append
@@ -206,6 +223,8 @@ class ProcessStage(Stage):
 
     def end(self) -> None:
         self._ctx.end()
+        for table in self._cold:
+            table.shrink()
 
     def next_ns(self) -> int | None:
         timer_ns, tick_ns = self._timers.next_ns(), self._declared.next_ns()
@@ -265,9 +284,14 @@ class ProcessStage(Stage):
         out: list[Any] = []
         if self._finishes:
             keys = self._ordered_keys() if self._keyed else [None]
-            self._table.touch(keys)
-            for key in keys:
-                self._one(key, None, partial(self._operator.finish, self._ctx), out)
+            for start in range(0, len(keys), _KEYS_AT_ONCE):
+                part = keys[start : start + _KEYS_AT_ONCE]
+                self._warm(part)
+                self._table.touch(part)
+                for key in part:
+                    self._one(key, None, partial(self._operator.finish, self._ctx), out)
+                for table in self._cold:
+                    table.shrink()
         return out
 
     def _ordered_keys(self) -> list[Any]:

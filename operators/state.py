@@ -33,6 +33,22 @@ class States(dict[Any, dict[Any, Any]]):
         return fresh
 
 
+class Cold(Protocol):
+    """A dict of which only a part is in memory."""
+
+    def touch(self, keys: Collection[Any]) -> None:
+        """Have the values of these keys in memory, where there are any."""
+        ...
+
+    def read(self, keys: Collection[Any]) -> dict[Any, Any]:
+        """The values of those keys that have one, without taking them into memory."""
+        ...
+
+    def shrink(self) -> None:
+        """Put away what is more than memory may hold; only between two events."""
+        ...
+
+
 class FragmentJob(Protocol):
     """One table's share of a snapshot."""
 
@@ -51,7 +67,7 @@ class Table:
     what of a key decides its key group, where that is not the whole.
     """
 
-    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "_job")
+    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "cold", "_job")
 
     def __init__(
         self,
@@ -73,7 +89,25 @@ class Table:
         self.dirty: set[Any] = set()
         self.drop_empty = drop_empty
         self.group_of = group_of
+        self.cold: Cold | None = None
         self._job: TableJob | None = None
+
+    def keep(self, values: dict[Any, Any], cold: Cold) -> None:
+        """Hold the values in `values` from now on, which is `cold`; nothing may be there yet."""
+        invariant(not self.values, "a table is cold from the beginning", table=self.name)
+        self.values, self.cold = values, cold
+
+    def held(self, keys: Collection[Any]) -> dict[Any, Any]:
+        """Something in which the values of these keys can be looked up, and perhaps those of others."""
+        return self.values if self.cold is None else self.cold.read(keys)
+
+    def shrink(self) -> None:
+        """Between two events: put away what is more than memory may hold."""
+        if self.cold is not None:
+            try:
+                self.cold.shrink()
+            except NotCarried as problem:
+                raise OperatorFailed(f"operator {self.operator!r}: its state cannot go to disk: {problem}") from problem
 
     def touch(self, keys: Collection[Any]) -> None:
         """These keys are about to change."""
@@ -109,6 +143,7 @@ class Table:
         for key in gone:
             self.values.pop(key, None)
         self.values.update(zip(keys, values, strict=True))
+        self.shrink()
 
     def renumber(self, next: Callable[[], int]) -> None:
         """Values that hold numbers of the chain's one order take new ones from `next`; most hold none."""
@@ -136,6 +171,7 @@ class TableJob:
         pending = self.pending
         taken = [pending.pop() for _ in range(min(keys_max, len(pending)))]
         self._encode(taken)
+        self._table.shrink()
         if not pending:
             self._table.done(self)
         return len(taken)
@@ -147,7 +183,7 @@ class TableJob:
             self.pending -= touched
             self._encode(touched)
 
-    def _encode(self, keys: Iterable[Any]) -> None:
+    def _encode(self, keys: Collection[Any]) -> None:
         for group, entry in self._gathered(keys).items():
             try:
                 fragment = encode(list(entry))
@@ -156,10 +192,10 @@ class TableJob:
                 raise
             self.fragments.setdefault(group, []).append(fragment)
 
-    def _gathered(self, keys: Iterable[Any]) -> dict[int, Entry]:
+    def _gathered(self, keys: Collection[Any]) -> dict[int, Entry]:
         """What there is to write of these keys, by key group."""
         table = self._table
-        find, drop_empty, group_of = self._finder(), table.drop_empty, table.group_of
+        find, drop_empty, group_of = self._finder(keys), table.drop_empty, table.group_of
         groups: dict[int, Entry] = {}
         for key in keys:
             group = key_group(key if group_of is None else group_of(key), table.key_groups)
@@ -180,9 +216,9 @@ class TableJob:
                 entry[1].append(value)
         return groups
 
-    def _finder(self) -> Callable[[Any, Any], Any]:
-        """(key, absent) -> what is written of the key's value; `absent` where there is none."""
-        return self._table.values.get
+    def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
+        """(key, absent) -> what is written of the value of one of `keys`; `absent` where there is none."""
+        return self._table.held(keys).get
 
     def _blame(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
         for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:

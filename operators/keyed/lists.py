@@ -97,6 +97,11 @@ class ListTable(Table):
             if self.expiry is not None and key in self.values:
                 self.expiry.wrote(key)
 
+    def forms(self) -> tuple[Read, Read]:
+        """Between a list and what can be encoded: there, and back."""
+        pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
+        return lambda held: list(map(pack, held)), lambda told: list(map(unpack, told))
+
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the lists now: whole, or what was appended since the last snapshot."""
         if self._job is not None:
@@ -136,6 +141,7 @@ class ListTable(Table):
             self.written[key] = len(held)
             if self.expiry is not None:
                 self.expiry.load(key, tick)
+        self.shrink()
 
 
 class ListJob(TableJob):
@@ -166,10 +172,14 @@ class ListJob(TableJob):
             self._noted[key] = [], 0, 0, None
 
     def step(self, keys_max: int) -> int:
-        for _ in range(min(keys_max, len(self.pending))):
-            self._note(self.pending.pop())
+        keys = [self.pending.pop() for _ in range(min(keys_max, len(self.pending)))]
+        if self._table.cold is not None:
+            self._table.cold.touch(keys)
+        for key in keys:
+            self._note(key)
         taken = self._taken = dict([self._noted.popitem() for _ in range(min(keys_max, len(self._noted)))])
         self._encode(taken)
+        self._table.shrink()
         if not self.left:
             self._table.done(self)
         return len(taken)
@@ -187,7 +197,7 @@ class ListJob(TableJob):
         self._taken = {key: self._noted.pop(key) for key in keys if key in self._noted}
         self._encode(self._taken)
 
-    def _finder(self) -> Callable[[Any, Any], Any]:
+    def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
         taken, codec = self._taken, self._lists.codec
 
         def find(key: Any, absent: Any) -> Any:

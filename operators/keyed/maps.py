@@ -113,6 +113,14 @@ class MapTable(Table):
             self._before(key)
             self._changes[key] = Change(whole=True)
 
+    def forms(self) -> tuple[Read, Read]:
+        """Between a map and what can be encoded: there, and back."""
+        pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
+        return (
+            lambda held: [list(held), list(map(pack, held.values()))],
+            lambda told: dict(zip(told[0], map(unpack, told[1]), strict=True)),
+        )
+
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the maps now: whole, or the entries that changed since the last snapshot."""
         if self._job is not None:
@@ -145,6 +153,7 @@ class MapTable(Table):
             if expiry is not None:
                 for entry, tick in zip(entries, ticks, strict=True):
                     expiry.load((key, entry), tick)
+        self.shrink()
 
     def _forget(self, key: Any, entries: Iterable[Any]) -> None:
         if self.expiry is not None:
@@ -170,6 +179,7 @@ class MapJob(TableJob):
     def step(self, keys_max: int) -> int:
         taken = self._taken = dict([self._left.popitem() for _ in range(min(keys_max, len(self._left)))])
         self._encode(taken)
+        self._table.shrink()
         if not self._left:
             self._table.done(self)
         return len(taken)
@@ -179,8 +189,8 @@ class MapJob(TableJob):
         if self._taken:
             self._encode(self._taken)
 
-    def _finder(self) -> Callable[[Any, Any], Any]:
-        taken, get, codec, expiry = self._taken, self._table.values.get, self._maps.codec, self._maps.expiry
+    def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
+        taken, get, codec, expiry = self._taken, self._table.held(keys).get, self._maps.codec, self._maps.expiry
 
         def find(key: Any, absent: Any) -> Any:
             held = get(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from causal.values import decode
@@ -37,6 +37,10 @@ class ValueTable(Table):
             if self.expiry is not None:
                 self.expiry.removed(key)
 
+    def forms(self) -> tuple[Read, Read]:
+        """Between a value and what can be encoded: there, and back."""
+        return self.codec.pack, self.codec.reader(self.codec.shape, self.name)
+
     def snapshot(self, full: bool) -> TableJob:
         """As every table."""
         if self._job is not None:
@@ -63,6 +67,7 @@ class ValueTable(Table):
             self.values[key] = value if plain else read(value)
             if expiry is not None:
                 expiry.load(key, tick)
+        self.shrink()
 
 
 class ValueJob(TableJob):
@@ -74,8 +79,8 @@ class ValueJob(TableJob):
         self._typed = table
         super().__init__(table, pending)
 
-    def _finder(self) -> Callable[[Any, Any], Any]:
-        get, codec, expiry = self._table.values.get, self._typed.codec, self._typed.expiry
+    def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
+        get, codec, expiry = self._table.held(keys).get, self._typed.codec, self._typed.expiry
 
         def find(key: Any, absent: Any) -> Any:
             value = get(key, absent)

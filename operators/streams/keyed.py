@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 from causal.errors import PipelineError
 from causal.values import NotCarried, encode
@@ -55,15 +55,23 @@ class Keyed(StreamBase[T]):
         return cast("KeyedStream[K, T]", keyed)
 
     def process(
-        self, name: str, operator: Processes[T, U], parallelism: int | None = None, delivery: str = "arrival"
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+        state: Literal["memory", "disk"] | None = None,
     ) -> Stream[U]:
         """An operator with state: per key after key_by, otherwise one state per task.
 
         Args:
             delivery: "arrival": in the order in which records come; "ordered": in that of their event times, whatever
                 came when, in every run; what came too late for that goes to `.side("late")`.
+            state: where its state is; by default where the job's setting `state` says.
         """
         where = graph.caller()
+        if state not in (None, "memory", "disk"):
+            raise PipelineError(f"{where}: process {name!r} has state {state!r}; give 'memory' or 'disk'")
         if isinstance(operator, type):
             raise PipelineError(f"{where}: process {name!r} is given {kind_of(operator)}; give {operator.__name__}()")
         if not isinstance(operator, Operator):
@@ -73,7 +81,7 @@ class Keyed(StreamBase[T]):
         if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
             raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
         options = self._delivery(where, f"process {name!r}", delivery)
-        return self._node(where, name, "process", operator, parallelism, **options)
+        return self._node(where, name, "process", operator, parallelism, state=state, **options)
 
     def reduce(
         self,

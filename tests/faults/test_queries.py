@@ -64,11 +64,14 @@ def assert_of_one_moment(found: dict[str, Any], key: int) -> int:
     return count
 
 
-@pytest.fixture
-def job(start: Start, tmp_path: Path) -> Job:
+ON_DISK = {"state": "disk", "state_memory_bytes_max": 65536}
+
+
+@pytest.fixture(params=[{}, ON_DISK], ids=["memory", "disk"])
+def job(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Job:
     given = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
     settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-    return start(PIPELINES / "kept.py", *settings, "--checkpoint-interval", "0.3")
+    return start(PIPELINES / "kept.py", *settings, "--checkpoint-interval", "0.3", config=request.param)
 
 
 def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> None:
@@ -97,6 +100,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
     assert status == 2 and "is not running; ask without --live" in said and "\n" not in said
 
 
+@pytest.mark.parametrize("job", [{}], indirect=True)
 def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
     job.until_warm(records=100)
     for operator, key, line in [

@@ -1,0 +1,16 @@
+"""Whether an operator's state is on disk, and where: what it says itself, or else the job's setting."""
+
+from __future__ import annotations
+
+import tempfile
+
+from causal.config import JobConfig
+from operators.graph import Node
+from operators.keyed.cold_values import Disk
+
+
+def disk_of(node: Node, config: JobConfig) -> Disk | None:
+    """None where all of its state is in memory."""
+    if (node.options.get("state") or config.state) != "disk":
+        return None
+    return Disk(config.state_directory or tempfile.gettempdir(), config.state_memory_bytes_max)

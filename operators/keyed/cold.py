@@ -1,0 +1,94 @@
+"""A store for values that are not in memory: bytes by key in one file, which is a cache and nothing else.
+
+Checkpoints are what survives; the file has no name once it is open and ends with its process, so nothing in it is
+synchronised, journaled or ever read again.  Another engine would be another class with these methods.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from causal.errors import Unavailable
+
+_AT_ONCE = 500
+_CACHE_KIB = 2048
+
+R = TypeVar("R")
+
+
+class ColdStore:
+    """Bytes by key, a bytes as well; the file is made when the first value comes."""
+
+    def __init__(self, directory: str) -> None:
+        """
+        Args:
+            directory: where; made if it is not there.
+        """
+        self._directory = directory
+        self._base: sqlite3.Connection | None = None
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that have one."""
+        base, found = self._base, dict[bytes, bytes]()
+        if base is not None:
+            for start in range(0, len(keys), _AT_ONCE):
+                part = keys[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(part))
+                found.update(self._asked(base, f"SELECT k, v FROM cold WHERE k IN ({marks})", part))
+        return found
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
+        """Set values: (key, value, what `names` tells for the key; None for the key itself).
+
+        Raises:
+            Unavailable: the disk is full or refuses.
+        """
+        base = self._tried(self._opened)
+        self._tried(lambda: base.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?, ?)", rows))
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Forget the values of these keys, where they have one."""
+        base = self._base
+        if base is not None:
+            self._tried(lambda: base.executemany("DELETE FROM cold WHERE k = ?", [(key,) for key in keys]))
+
+    def names(self) -> Iterator[tuple[bytes, bytes]]:
+        """(key, what was told with it) of all; nothing may be put or deleted meanwhile."""
+        if self._base is not None:
+            yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
+
+    def close(self) -> None:
+        """Let go of the file; the store is empty then."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    def _asked(self, base: sqlite3.Connection, query: str, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        return self._tried(lambda: base.execute(query, keys).fetchall())
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._base is None:
+            os.makedirs(self._directory, exist_ok=True)
+            handle, path = tempfile.mkstemp(prefix="state-", suffix=".cold", dir=self._directory)
+            os.close(handle)
+            base = sqlite3.connect(path, isolation_level=None)
+            base.execute("PRAGMA journal_mode = OFF")
+            base.execute("PRAGMA synchronous = OFF")
+            base.execute("PRAGMA locking_mode = EXCLUSIVE")
+            base.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            base.execute("CREATE TABLE cold (k BLOB PRIMARY KEY, v BLOB NOT NULL, o BLOB) WITHOUT ROWID")
+            os.unlink(path)
+            self._base = base
+        return self._base
+
+    def _tried(self, ask: Callable[[], R]) -> R:
+        try:
+            return ask()
+        except (sqlite3.Error, OSError) as problem:
+            raise Unavailable(
+                f"state cannot be kept in {self._directory}: {problem}; free space there, or set state to memory"
+            ) from problem

@@ -1,0 +1,185 @@
+"""State on disk is the state that would be in memory: whatever is put away comes back, and snapshots are the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.errors import PipelineError, Unavailable
+from causal.ports import Chain
+from causal.values import decode
+from operators.keyed.cold import ColdStore
+from operators.keyed.cold_values import ColdValues, cold_key
+from operators.state import read_part
+from tests.properties.test_chain_machine import Keeper
+from tests.unit.operators.scene import Services, give, keyed, made, parts_of
+
+SMALL = 1 << 16
+"""About thirty keys of each state."""
+
+KEYS: list[Any] = [
+    0,
+    1,
+    1.0,
+    True,
+    0.5,
+    Decimal("0.5"),
+    -0.0,
+    10**30,
+    float("inf"),
+    "1",
+    b"1",
+    (1, "x"),
+    (1.0, "x"),
+    None,
+]
+KEYS += [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))]
+KEYS += [datetime(2026, 1, 1), ("ratio", 1, 2), (0.5,), 1e300, Decimal("1e3"), 1000]
+
+
+@pytest.mark.parametrize("one", KEYS, ids=repr)
+def test_keys_are_one_key_in_the_store_if_they_are_one_in_a_dict(one: Any) -> None:
+    assert [cold_key(one) == cold_key(other) for other in KEYS] == [one == other for other in KEYS]
+
+
+def no_change(value: Any) -> Any:
+    return value
+
+
+actions = st.lists(
+    st.tuples(st.sampled_from(["put", "get", "del", "pop", "in", "touch", "shrink", "default"]), st.sampled_from(KEYS)),
+    max_size=60,
+)
+
+
+@given(actions)
+@settings(deadline=None)
+def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any]]) -> None:
+    model: dict[Any, Any] = {}
+    cold = ColdValues(ColdStore("/tmp"), 1000, no_change, no_change)
+    for number, (what, key) in enumerate(steps):
+        if what == "put":
+            model[key] = [number]
+            cold[key] = [number]
+        elif what == "get":
+            assert cold.get(key, "none") == model.get(key, "none")
+        elif what == "del" and key in model:
+            del model[key]
+            del cold[key]
+        elif what == "pop":
+            assert cold.pop(key, None) == model.pop(key, None)
+        elif what == "touch":
+            cold.touch([key, "other"])
+        elif what == "shrink":
+            cold.shrink()
+        elif what == "default":
+            cold.setdefault(key, [number]).append(number)
+            model.setdefault(key, [number]).append(number)
+        else:
+            assert (key in cold) == (key in model)
+    assert dict(cold.items()) == model
+    assert sorted(map(repr, cold)) == sorted(map(repr, model))
+    assert len(cold) == len(model) and bool(cold) == bool(model)
+    with pytest.raises(KeyError):
+        cold["nobody"]
+    cold.clear()
+    assert list(cold) == []
+
+
+def chain(directory: Path, state: str) -> Chain:
+    return keyed(
+        lambda stream: stream.process("keeper", Keeper(), parallelism=1, state=state),
+        "keeper/0",
+        state_memory_bytes_max=SMALL,
+        state_directory=str(directory),
+        key_groups=4,
+    )
+
+
+def records(first: int, count: int) -> list[Any]:
+    what = ("put", "timer", "put", "remove", "clear")
+    return [(f"k{number * 7 % 400}", what[number % 11 % 5], number) for number in range(first, first + count)]
+
+
+def entries(parts: list[bytes]) -> list[Any]:
+    """A snapshot without the order in which its keys came, and without what a full one says to be gone: nothing was."""
+    told: list[Any] = []
+    full = False
+    for part in parts:
+        header, tables = read_part(part)
+        full = full or header is not None and header["full"]
+        told.append(header)
+        for name, fragments in sorted(tables.items()):
+            found: list[Any] = []
+            for fragment in fragments:
+                keys, values, gone = decode(fragment)
+                found += [(name, repr(key), repr(value)) for key, value in zip(keys, values, strict=True)]
+                found += [(name, repr(key), "gone") for key in gone if not full]
+            told += sorted(found)
+    return told
+
+
+def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> None:
+    disk, memory = chain(tmp_path, "disk"), chain(tmp_path, "memory")
+    services = [Services(), Services()]
+    snapshots: list[list[bytes]] = []
+    for turn in range(30):
+        given = records(turn * 60, 60)
+        assert give(disk, given, services[0]) == give(memory, given, services[1])
+        if turn % 4 == 3:
+            jobs = [each.snapshot(turn == 3) for each in (disk, memory)]
+            while [job.step(7) for job in jobs] != [True, True]:
+                assert give(disk, given[:3], services[0]) == give(memory, given[:3], services[1])
+            one, other = (job.parts() for job in jobs)
+            assert entries(one) == entries(other)
+            snapshots.append(one)
+    restored = chain(tmp_path, "disk")
+    for parts in snapshots:
+        restored.restore(parts)
+    back = chain(tmp_path, "memory")
+    for parts in snapshots:
+        back.restore(parts)
+    assert entries(parts_of(restored, full=True)) == entries(parts_of(back, full=True))
+    given = records(5000, 300)
+    assert give(restored, given) == give(back, given)
+    assert made(restored.finish(Services())) == made(back.finish(Services()))
+
+
+def test_a_tenth_is_in_memory_and_no_file_is_left(tmp_path: Path) -> None:
+    live = chain(tmp_path, "disk")
+    for turn in range(40):
+        give(live, [(f"k{number}", "put", number) for number in range(turn * 50, turn * 50 + 50)])
+    stage = live._stages[0]  # type: ignore[attr-defined]
+    for table in stage._cold:
+        hot = dict.__len__(table.values)
+        assert hot < 200
+        assert len(table.values) == (2000 if table.name != "keeper" else hot), "what is empty is not kept at all"
+    assert list(tmp_path.iterdir()) == [], "the file has no name once it is open"
+    assert live.inspect("keeper", "k3")["log"] == [3]
+
+
+def test_what_cannot_be_put_away_is_named(tmp_path: Path) -> None:
+    values = ColdValues(ColdStore(str(tmp_path)), 0, no_change, no_change)
+    values["bad"] = {1}
+    values.touch(["bad"])
+    with pytest.raises(TypeError, match="key 'bad': a set has no order"):
+        values.shrink()
+
+
+def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="state cannot be kept in .*; free space there, or set state to memory"):
+        ColdStore(str(tmp_path / "file")).put_many([(b"k", b"v", None)])
+
+
+def test_state_is_memory_or_disk() -> None:
+    with pytest.raises(PipelineError, match=r"test_state_disk.py:\d+: process 'keeper' has state 'ssd'; give 'memory'"):
+        keyed(lambda stream: stream.process("keeper", Keeper(), state="ssd"), "keeper/0")  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="setting state is 'ssd'; give memory or disk"):
+        keyed(lambda stream: stream.process("keeper", Keeper()), "keeper/0", state="ssd")
