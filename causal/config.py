@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
 """What may stand in JSON for a field of that type."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
-_SPILL = "spill"
 STATE = ("memory", "disk")
 HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
 
@@ -118,11 +117,8 @@ class JobConfig:
 
     def save(self, directory: Path) -> None:
         """Replace the file atomically: a job whose settings are gone could not be resumed."""
-        told = asdict(self)
-        if told["state_directory"] == str(directory / _SPILL):
-            told["state_directory"] = ""  # so that the directory can be moved
         fresh = directory / "job.json.new"
-        fresh.write_text(json.dumps(told, indent=1, sort_keys=True))
+        fresh.write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
         fresh.replace(directory / "job.json")
 
     @classmethod
@@ -137,8 +133,7 @@ class JobConfig:
             raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
         if type(told) is not dict:
             raise PipelineError(f"{directory / 'job.json'} holds no settings; start the job afresh with `causal run`")
-        config = cls.from_mapping(told, str(directory / "job.json"))
-        return config if config.state_directory else replace(config, state_directory=str(directory / _SPILL))
+        return cls.from_mapping(told, str(directory / "job.json"))
 
     @classmethod
     def from_mapping(cls, told: Mapping[str, Any], where: str) -> JobConfig:

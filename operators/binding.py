@@ -75,6 +75,7 @@ class Binding:
         ctx: Any,
         key_groups: int,
         now: Callable[[], int],
+        event_ns: Callable[[], int | None],
         disk: Disk | None = None,
     ) -> None:
         """
@@ -82,6 +83,7 @@ class Binding:
             operator: the task's own instance; its attributes are set.
             ctx: whose `key` is the current one.
             now: the wall clock as a determinant, in ns.
+            event_ns: the time of the record that is worked on, if it is known.
             disk: where what is not in memory is; None to have all in memory.
 
         Raises:
@@ -91,7 +93,7 @@ class Binding:
         self._operator = name
         self._states: dict[str, State] = {}
         for attribute, state in declared(operator).items():
-            bound = state.bound(attribute, name, ctx, key_groups, now)
+            bound = state.bound(attribute, name, ctx, key_groups, now, event_ns)
             setattr(operator, attribute, bound)
             self._states[attribute] = bound
         self.tables: list[Table] = [state.table for state in self._states.values()]

@@ -87,18 +87,29 @@ class State:
             kind = kind[0] if kind else Any
         return codec_of(kind)
 
-    def bound(self, name: str, operator: str, ctx: Any, key_groups: int, now: Callable[[], int]) -> Any:
+    def bound(
+        self,
+        name: str,
+        operator: str,
+        ctx: Any,
+        key_groups: int,
+        now: Callable[[], int],
+        event_ns: Callable[[], int | None],
+    ) -> Any:
         """A copy that stands for the state of `ctx.key`.
 
         Args:
             now: the wall clock as a determinant, in ns.
+            event_ns: the time of the record that is worked on, if it is known.
 
         Raises:
             TypeError: its type cannot be carried.
         """
         made = copy.copy(self)
         made.name, made._ctx, made._codec = name, ctx, self.codec()
-        expiry = Expiry(self.ttl_ns, now if self.clock == "processing" else None) if self.ttl_ns else None
+        expiry = None
+        if self.ttl_ns:
+            expiry = Expiry(self.ttl_ns, event_ns=event_ns) if self.clock == "event" else Expiry(self.ttl_ns, now)
         made._table = made._new_table(f"{operator}:{name}", operator, key_groups, expiry)
         return made
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 from causal.config import JobConfig
 from operators.graph import Node
@@ -14,3 +16,8 @@ def disk_of(node: Node, config: JobConfig) -> Disk | None:
     if (node.options.get("state") or config.state) != "disk":
         return None
     return Disk(config.state_directory or tempfile.gettempdir(), config.state_memory_bytes_max)
+
+
+def located(config: JobConfig, job: Path) -> JobConfig:
+    """The configuration of a process of the job in that directory: state on disk goes there, unless it says where."""
+    return config if config.state_directory else replace(config, state_directory=str(job / "spill"))

@@ -83,7 +83,7 @@ class ProcessStage(Stage):
         self._timer_ns: int | None = None
         """Of the event-time timer that fires."""
         self._mark_ns: int | None = None
-        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns, disk)
+        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns, self.event_time_ns, disk)
         self._cold = [table for table in (self._table, *self._declared.tables) if table.cold is not None]
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)

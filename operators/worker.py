@@ -46,6 +46,7 @@ from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
 from operators.capture.install import install
+from operators.disk import located
 from operators.image import Image
 from operators.loading import load
 from operators.membership import (
@@ -83,7 +84,7 @@ class Worker:
     def __init__(self, job_directory: Path, slot: str) -> None:
         self.slot = slot
         self.directory = job_directory
-        self.config = JobConfig.load(job_directory)
+        self.config = located(JobConfig.load(job_directory), job_directory)
         install(self.config.hidden_nondeterminism)  # before the pipeline's file and what it imports are loaded
         self.plan = plan(load(Path(self.config.pipeline), self.config.settings), self.config)
         runtime = (job_directory / "runtime").read_text().strip()

@@ -14,7 +14,7 @@ _TICKS = 8
 _ABSENT: Any = object()
 
 Tick = int | None
-"""Number of a tick; None for a write before the first watermark, which counts as a write at it."""
+"""Number of a tick; None for a write before the first watermark by a record without a time: it counts as one at it."""
 
 
 class Expiry:
@@ -23,13 +23,20 @@ class Expiry:
     State: `current` is None until time is known, and again when nothing is left that could expire.
     """
 
-    __slots__ = ("tick_ns", "current", "ticks", "_first", "_written", "_now", "_loading_ns")
+    __slots__ = ("tick_ns", "current", "ticks", "_first", "_written", "_now", "_event_ns", "_loading_ns")
 
-    def __init__(self, ttl_ns: int, now: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        ttl_ns: int,
+        now: Callable[[], int] | None = None,
+        event_ns: Callable[[], int | None] | None = None,
+    ) -> None:
         """
         Args:
             now: the wall clock, a determinant like any other: asked when something is written while no time is
                 known.  None for event time.
+            event_ns: the time of the record that is worked on, if it is known: what it writes is written then, should
+                the watermark be behind.
         """
         self.tick_ns = -(-ttl_ns // _TICKS)
         self.current: Tick = None
@@ -37,6 +44,7 @@ class Expiry:
         self._first: Tick = None
         self._written: dict[Tick, dict[Any, None]] = {}
         self._now = now
+        self._event_ns = event_ns
         self._loading_ns = self.tick_ns
 
     def wrote(self, place: Any) -> None:
@@ -44,6 +52,11 @@ class Expiry:
         current = self.current
         if current is None and self._now is not None:
             current = self.current = self._now() // self.tick_ns
+        elif self._event_ns is not None:
+            event_ns = self._event_ns()
+            if event_ns is not None:
+                tick = event_ns // self.tick_ns
+                current = tick if current is None else max(current, tick)
         if self.ticks.get(place, _ABSENT) != current:
             self._put(place, current)
 

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [*GUIDES, ROOT / "docs" / "operators.md"]
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^```python\n(# runs.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -48,6 +49,6 @@ def test_every_guide_has_a_snippet_and_is_listed() -> None:
 
 def test_every_page_that_a_guide_links_exists() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", _FENCED.sub("", page.read_text())):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links {target}"

@@ -55,6 +55,18 @@ def test_what_was_written_before_the_first_watermark_lives_from_there() -> None:
     assert expiry.advance(1_000_000 + TTL_NS * 9 // 8) == ["early"]
 
 
+def test_what_a_record_ahead_of_the_watermark_writes_is_as_young_as_the_record() -> None:
+    times: list[int | None] = [5_000, None, 100]
+    expiry = Expiry(TTL_NS, event_ns=lambda: times.pop(0))
+    expiry.wrote("ahead")
+    expiry.advance(1_000)
+    expiry.wrote("at the watermark")
+    expiry.wrote("late")
+    assert sorted(expiry.advance(1_900)) == ["at the watermark", "late"]
+    assert expiry.advance(5_799) == []
+    assert expiry.advance(5_900) == ["ahead"]
+
+
 def test_the_wall_clock_is_asked_once_and_again_when_nothing_is_left() -> None:
     asked: list[int] = []
 
