@@ -35,6 +35,7 @@ class Windowing(StreamBase[T]):
         *,
         trigger: Trigger | None = None,
         lateness_s: float = 0.0,
+        delivery: str = "arrival",
     ) -> Stream[Any]:
         """What the records of each window amount to, per key after key_by, otherwise per task.
 
@@ -49,6 +50,7 @@ class Windowing(StreamBase[T]):
             trigger: when a window is told beside its end; Tumbling and Sliding in event time, and Global.
             lateness_s: how long behind its end a window is kept; a record that comes meanwhile has it told again, a
                 later one goes to `.side("late")`.
+            delivery: as for `process`.
         """
         where = graph.caller()
         assigned = self._assigner(where, name, assigner)
@@ -72,7 +74,8 @@ class Windowing(StreamBase[T]):
         if lateness_ns and clock == "processing":
             raise PipelineError(f"{where}: lateness_s counts event time, window {name!r} uses the wall clock")
         time_of = end_of if clock == "event" and isinstance(contents, Aggregate) else None
-        options = {"assigner": assigned, "lateness_ns": lateness_ns, "trigger": trigger}
+        options: dict[str, Any] = {"assigner": assigned, "lateness_ns": lateness_ns, "trigger": trigger}
+        options |= self._delivery(where, f"window {name!r}", delivery)
         return self._node(where, name, "window", contents, parallelism, time_of=time_of, **options)
 
     def _assigner(self, where: str, name: str, given: object) -> Assigned:
