@@ -8,13 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from operators.pipeline import Stream
-from operators.streams.base import K, T
+from operators.streams.base import K, T, U
 
 A = TypeVar("A")
 """Type of what is accumulated."""
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from operators.windowing import Aggregate, Trigger
+    from operators.windowing.assigners import Assigned
+    from operators.windows import Window
 
     class KeyedStream(Stream[T], Generic[K, T]):
         """A stream whose operators keep state per key."""
@@ -49,6 +53,41 @@ if TYPE_CHECKING:
         ) -> Stream[tuple[K, A]]: ...
 
         def reduce(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
+        @overload  # type: ignore[override]
+        def window(
+            self,
+            name: str,
+            assigner: Assigned | float,
+            contents: Aggregate[T, Any],
+            parallelism: int | None = None,
+            *,
+            trigger: Trigger | None = None,
+            lateness_s: float = 0.0,
+        ) -> Stream[tuple[K, Any, float, float]]: ...
+
+        @overload
+        def window(
+            self,
+            name: str,
+            assigner: Assigned | float,
+            contents: Callable[[K, list[T], Window], Iterable[U] | None],
+            parallelism: int | None = None,
+            *,
+            trigger: Trigger | None = None,
+            lateness_s: float = 0.0,
+        ) -> Stream[U]: ...
+
+        @overload
+        def window(
+            self,
+            name: str,
+            assigner: float,
+            contents: Callable[[Any, Window], Any],
+            parallelism: int | None = None,
+        ) -> Stream[Any]: ...
+
+        def window(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
 
 else:
     KeyedStream = Stream

@@ -13,7 +13,7 @@ from causal.errors import PipelineError
 from examples.nexmark.auctions import LastSales, Row, Sellers, Winning
 from examples.nexmark.events import Event
 from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros
-from operators import Aggregate, Count, Mean, Pipeline, Sliding, Tumbling, Window
+from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Tumbling, Window
 from operators.pipeline import Stream
 from operators.sinks.base import Sink
 from operators.sources.base import Source
@@ -153,6 +153,15 @@ def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[
     return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
 
 
+def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
+    sessions = by_bidder.window("q11", Session(terms.gap_s), Count(), parallelism)
+    return sessions.map(
+        "rows",
+        lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2]), "end_ms": _ms(told[3])},
+    )
+
+
 def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
     counts = by_bidder.window("q12", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
@@ -189,5 +198,6 @@ BUILT: dict[int, Query] = {
     6: _q6,
     7: _q7,
     9: _q9,
+    11: _q11,
     12: _q12,
 }

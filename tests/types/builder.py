@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypedDict, assert_type
 
-from operators import Context, KeyedStream, Operator, Pipeline, Stream
+from operators import Context, Count, KeyedStream, Mean, Operator, Pipeline, Stream, Tumbling, Window
 from operators.sinks import SqliteSink
 from operators.sources import ArrowSource, GeneratedSource, SequenceSource, SparkSource
 
@@ -83,3 +83,21 @@ def keyed(bids: Stream[Bid]) -> None:
     by_auction.process("best", Best)  # type: ignore[arg-type]
     bids.map("p", lambda bid: bid["price"]).key_by(int).process("best", Best())  # type: ignore[arg-type]
     by_auction.count(7)  # type: ignore[arg-type]
+
+
+def prices(auction: int, bids: list[Bid], window: Window) -> list[str]:
+    """What a window gives."""
+    return [f"{auction}: {bid['price']} before {window.end}" for bid in bids]
+
+
+def windows(bids: Stream[Bid]) -> None:
+    """Aggregates are given records, functions keys and records."""
+    timed = bids.watermarks("time", lambda bid: bid["price"])
+    assert_type(timed, Stream[Bid])
+    keyed = timed.key_by(lambda bid: bid["auction"])
+    assert_type(keyed.window("n", Tumbling(10), Count()), Stream[tuple[int, Any, float, float]])
+    assert_type(keyed.window("f", Tumbling(10), prices), Stream[str])
+    keyed.window("w", 10, Mean(lambda bid: bid["price"]), lateness_s=3)
+    keyed.window("w", Tumbling("10"), Count())  # type: ignore[arg-type]
+    keyed.window("w", Tumbling(10), Count)  # type: ignore[arg-type]
+    bids.watermarks("time", lambda bid: bid["at"])  # type: ignore[typeddict-item]

@@ -1,0 +1,127 @@
+"""What docs/operators.md says of every operator: its log is what a run logs, and no public name is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import operators
+import operators.sinks
+import operators.sources
+import operators.testing
+from operators import (
+    Context,
+    Count,
+    CountWindow,
+    Global,
+    Operator,
+    Pipeline,
+    Session,
+    Sliding,
+    Stream,
+    Tumbling,
+    every_s,
+)
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from operators.testing import At, run
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "operators.md").read_text()
+EVERYTHING = PAGE + "".join(path.read_text() for path in sorted((DOCS / "guide").glob("*.md")))
+
+Build = Callable[[Stream[Any]], Stream[Any]]
+
+
+class Same(Operator):
+    """Gives each record on."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        return [record]
+
+
+def timed(stream: Stream[Any]) -> Stream[Any]:
+    return stream.watermarks("time", lambda r: r["at"], out_of_order_s=1)
+
+
+def keyed(stream: Stream[Any]) -> Stream[Any]:
+    return stream.key_by(lambda r: r["k"])
+
+
+def joined(stream: Stream[Any]) -> Stream[Any]:
+    early = timed(stream)
+    return keyed(early).join("op", keyed(early), within=(-1, 1))
+
+
+BUILDS: dict[str, Build] = {
+    ".map(": lambda s: s.map("op", lambda r: r),
+    ".filter(": lambda s: s.filter("op", lambda r: True),
+    ".flat_map(": lambda s: s.flat_map("op", lambda r: [r, r]),
+    ".process(": lambda s: keyed(s).process("op", Same()),
+    ".reduce(": lambda s: keyed(s).reduce("op", lambda a, r: a + r["at"], initial=0),
+    ".count(": lambda s: keyed(s).count("op"),
+    ".union(": lambda s: s.union(s.filter("again", lambda r: True)).map("op", lambda r: r),
+    ".watermarks(": timed,
+    "the same with `idle_after_s`": lambda s: s.watermarks("time", lambda r: r["at"], idle_after_s=0.5),
+    "of event time: `Tumbling`": lambda s: keyed(timed(s)).window("op", Session(1.5), Count()),
+    "`after_each()`": lambda s: keyed(s).window("op", CountWindow(2), Count()),
+    "`Tumbling(…, clock=": lambda s: keyed(s).window("op", Tumbling(2, clock="processing"), Count()),
+    "`Sliding(…, clock=": lambda s: keyed(s).window("op", Sliding(4, 2, clock="processing"), Count()),
+    "`Session(…, clock=": lambda s: keyed(s).window("op", Session(1.5, clock="processing"), Count()),
+    "every_s(s, clock=": lambda s: keyed(s).window("op", Global(), Count(), trigger=every_s(3, "processing")),
+    ".join(": joined,
+}
+"""By what the first cell of the row has in it."""
+
+
+def rows() -> list[list[str]]:
+    table = PAGE[PAGE.index("## Every operator") : PAGE.index("**order**")]
+    cells = [re.split(r" ?\| ?", line.strip("|")) for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in cells[2:]]
+
+
+@pytest.mark.parametrize("call", BUILDS)
+def test_an_operator_logs_what_the_table_says(call: str) -> None:
+    (row,) = [row for row in rows() if call in row[0]]
+    pipeline = Pipeline("logs")
+    source: Stream[Any] = pipeline.source("in", GeneratedSource(lambda p, i: {}, count=0))
+    BUILDS[call](source).sink("out", JsonLinesSink("."))
+    records = [At(at, {"k": at % 2, "at": at}) for at in range(8)]
+    told = run(pipeline, {"in": records}, checkpoint_every=0, seed=1)
+    logged = {kind for kind, size in told.determinant_bytes.items() if size and kind != "order"}
+    documented = set(re.findall(r"`(\w+)`", row[2]))
+    if call == ".process(":
+        assert row[2] == "what it asks of `ctx`" and not logged
+    else:
+        assert logged == documented, row
+    assert told["out"]
+
+
+def test_a_single_element_costs_one_byte_of_order() -> None:
+    pipeline = Pipeline("bytes")
+    pipeline.source("in", GeneratedSource(lambda p, i: i, count=20)).sink("out", JsonLinesSink("."))
+    told = run(pipeline, checkpoint_every=0)
+    assert 0.9 < told.determinant_bytes["order"] / sum(told.elements.values()) < 1.5
+
+
+NAMES = sorted({*operators.__all__, *operators.sources.__all__, *operators.sinks.__all__, *operators.testing.__all__})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_documented(name: str) -> None:
+    assert re.search(rf"\b{name}\b", EVERYTHING), f"{name} is in no page of docs/operators.md and docs/guide"
+
+
+@pytest.mark.parametrize("kind", [Stream, Context, Pipeline])
+def test_every_public_method_is_documented(kind: type) -> None:
+    public = [name for name in dir(kind) if not name.startswith("_") and name not in INNER]
+    missing = [name for name in public if not re.search(rf"\b{name}\b", EVERYTHING)]
+    assert not missing, missing
+
+
+INNER = ("begin", "end", "check", "nodes", "sources", "made_by", "where", "pipeline", "now_ns")
+"""What a chain asks of its context, or a plan of its pipeline."""
