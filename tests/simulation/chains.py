@@ -13,7 +13,7 @@ from typing import Any
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
 from causal.determinants import register_kind, registered
-from causal.ports import Output, PlainChain, Services
+from causal.ports import Output, PlainChain, Request, Services
 from causal.values import decode, encode
 
 USER_KIND = "simulated"
@@ -24,6 +24,10 @@ if not registered(USER_KIND):
 def hash_of(value: object) -> int:
     """The same in every process."""
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
+
+
+ASKED_MAX = 3
+"""Requests that may wait before a chain takes no more records."""
 
 
 class HashingChain(PlainChain):
@@ -40,7 +44,8 @@ class HashingChain(PlainChain):
         self._fan_out = fan_out
         self._kinds = kinds
         self._ask = ask
-        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0}
+        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
+        self._new: list[Request] = []
 
     def _link(self, *facts: object) -> str:
         self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
@@ -65,9 +70,49 @@ class HashingChain(PlainChain):
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records: list[Any] = []
         for chunk in chunks:
-            records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
-        told = [(self._link(input, record, *self._facts(services)), record) for record in records]
-        return self._out(told, chunks[0].origin_ns)
+            if chunk.kind == batch.WATERMARK:
+                self._link("mark", input, batch.stamp_of(chunk))
+            else:
+                records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
+        told = []
+        for record in records:
+            told.append((self._link(input, record, *self._facts(services)), record))
+            if "ask" in self._kinds and self.state["n"] % 7 == 0:
+                self._request(services)
+        return self._out(told, chunks[0].origin_ns) + self._marks()
+
+    def _marks(self) -> list[Output]:
+        """A watermark behind each event; where tasks also fall idle, now and then that nobody should wait."""
+        if self._sink or "marks" not in self._kinds:
+            return []
+        stamp = batch.IDLE_NS if "idle" in self._kinds and self.state["n"] % 5 == 0 else self.state["n"]
+        return [(output, batch.watermark(stamp)) for output in range(self._outputs)]
+
+    def _request(self, services: Services) -> None:
+        number = self.state["n"]
+        self.state["asked"][number] = body = encode([number, services.epoch()])
+        self._new.append(Request(0, number, body))
+
+    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
+        told = self.state["asked"].pop(number)
+        return self._out([(self._link("answer", number, told, body), ("a", number))], 0)
+
+    def asked(self) -> list[Request]:
+        told, self._new = self._new, []
+        return told
+
+    def outstanding(self) -> list[Request]:
+        return [Request(0, number, body) for number, body in self.state["asked"].items()]
+
+    def waiting(self) -> bool:
+        return bool(self.state["asked"])
+
+    def full(self) -> bool:
+        return len(self.state["asked"]) >= ASKED_MAX
+
+    def ended(self, input: int, services: Services) -> list[Output]:
+        self._link("ended", input)
+        return []
 
     def _out(self, told: list[tuple[str, Any]], origin_ns: int) -> list[Output]:
         if self._sink:

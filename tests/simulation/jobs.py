@@ -45,13 +45,14 @@ def job_of(scenario: Scenario, config: JobConfig) -> Job:
     return _pipeline_job(scenario, config) if scenario.production else _hashing_job(scenario)
 
 
-def graph(layers: tuple[int, ...], partitions: int, shortcut: bool) -> Topology:
+def graph(layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: bool = False) -> Topology:
     """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one."""
     tasks: list[Task] = []
     groups: list[list[int]] = []
     for depth, width in enumerate(layers):
         groups.append([len(tasks) + i for i in range(width)])
-        tasks += [Task(TaskIndex(len(tasks) + i), TaskName(f"l{depth}/{i}")) for i in range(width)]
+        content = ordered and depth > 0
+        tasks += [Task(TaskIndex(len(tasks) + i), TaskName(f"l{depth}/{i}"), (), content) for i in range(width)]
     ends: list[tuple[int, int, int]] = [(OUTSIDE, task, place) for task in groups[0] for place in range(partitions)]
     ends += [(a, b, 0) for above, below in zip(groups, groups[1:], strict=False) for a in above for b in below]
     if shortcut:
@@ -67,7 +68,7 @@ def graph(layers: tuple[int, ...], partitions: int, shortcut: bool) -> Topology:
 
 
 def _hashing_job(scenario: Scenario) -> Job:
-    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut)
+    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered)
 
     def chain(task: int, ask: Ask) -> Chain:
         outputs = len(topology.outputs(TaskIndex(task)))

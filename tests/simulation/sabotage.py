@@ -15,12 +15,14 @@ from causal.batch import BARRIER, LISTED, RECORDS
 from causal.checkpointing import Checkpointing, Cut
 from causal.determinants import Clock, Timer
 from causal.dissemination import Holdings
+from causal.effects import Ask
 from causal.exchange import Exchange
 from causal.execution import Execution
 from causal.inflight import InflightLog
 from causal.input_channel import InputChannel
 from causal.log import DeterminantLog
 from causal.output_channel import OutputChannel
+from causal.picking import ByContent
 from causal.recovery import State
 from causal.rolling import RollingDigest
 from causal.schedule import Schedule
@@ -316,6 +318,46 @@ def _rows_stay() -> Patches:
     return {(SinkChannel, "orphaned"): lambda self, held, rollback: None}
 
 
+def _ordered_by_arrival() -> Patches:
+    """An ordered task takes what has come, and logs nothing, as ever."""
+    ruled = ByContent.ruled
+
+    def arrived(self: ByContent, full: bool) -> Any:
+        there = [each for each in self._inputs if each.head_chunk_count and not full]
+        return (there[0], there[0].head_chunk_count) if there else ruled(self, full)
+
+    return {(ByContent, "ruled"): arrived}
+
+
+def _runs_are_not_told() -> Patches:
+    """A replay of an ordered task does not hear where something else could have come."""
+
+    def silent(self: Schedule) -> None:
+        self._ruled = 0
+
+    return {(Schedule, "_tell_run"): silent}
+
+
+def _answers_count_twice() -> Patches:
+    """An answer that nobody waits for any more is performed."""
+
+    def every(self: Execution, event: Any) -> None:
+        self._answers.append(event)
+
+    return {(Execution, "answered"): every}
+
+
+def _nothing_is_asked_again() -> Patches:
+    """Who goes live does not ask what its predecessor was not told."""
+    go_live = Execution._go_live
+
+    def forgetful(self: Execution, effects: list[Any], now_ns: int) -> None:
+        go_live(self, effects, now_ns)
+        effects[:] = [effect for effect in effects if not isinstance(effect, Ask)]
+
+    return {(Execution, "_go_live"): forgetful}
+
+
 SABOTAGES: dict[str, Callable[[], Patches]] = {
     made.__name__[1:].replace("_", "-"): made
     for made in (
@@ -346,6 +388,10 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _forget_dependencies,
         _orphans_stay,
         _rows_stay,
+        _ordered_by_arrival,
+        _runs_are_not_told,
+        _answers_count_twice,
+        _nothing_is_asked_again,
     )
 }
 

@@ -12,6 +12,10 @@ from tests.simulation.clockwork import MS
 KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
 
+LATER = ("ask", "marks", "idle")
+"""What hashing chains may do besides, drawn apart so that the seeds from before mean what they meant: requests that are
+answered later, watermarks, and watermarks that say that nobody should wait."""
+
 DEADLY = ("kill", "kill_mid", "kill_standby", "several", "host", "everything", "supervisor", "agent")
 TROUBLE = (
     "cut",
@@ -68,6 +72,8 @@ class Scenario:
     latency_us: int
     tcp: bool
     faults: tuple[Fault, ...]
+    ordered: bool = False
+    """All tasks that read from others do so in an order that follows from content."""
 
 
 def draw(seed: int) -> Scenario:
@@ -84,6 +90,9 @@ def draw(seed: int) -> Scenario:
         meant = ("kill", "supervisor", "agent", "cut", "disk_slow")
         meant = meant if guarantee == "none" else (*meant, "garble")
         faults = tuple(f for f in faults if f.kind in meant)
+    apart = random.Random(seed ^ 0x0D0E)
+    later = tuple(kind for kind in LATER if apart.random() < 0.3)
+    ordered = apart.random() < 0.25
     return Scenario(
         seed=seed,
         layers=layers,
@@ -95,7 +104,7 @@ def draw(seed: int) -> Scenario:
         batch_every_ms=rng.choice((2, 10, 40)),
         depth=depth,
         guarantee=guarantee,
-        kinds=tuple(kind for kind in KINDS if chance() < 0.6),
+        kinds=tuple(kind for kind in KINDS if chance() < 0.6) + later,
         checkpoint_ms=rng.choice((60, 150, 400, 5000)),
         credit_bytes=rng.choice((1 << 16, 1 << 20)),
         batch_elements=rng.choice((1, 4, 16)),
@@ -104,6 +113,7 @@ def draw(seed: int) -> Scenario:
         latency_us=rng.choice((50, 500, 5000)),
         tcp=chance() < 0.2,
         faults=faults,
+        ordered=ordered and not production,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
+    Ask,
     Effect,
     Found,
     OpenSink,
@@ -27,7 +28,16 @@ from causal.effects import (
     WriteSnapshot,
 )
 from causal.errors import Unavailable
-from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten, SourceRead
+from causal.events import (
+    Answered,
+    Event,
+    SegmentFailed,
+    SegmentRead,
+    SegmentWritten,
+    SinkOpened,
+    SnapshotWritten,
+    SourceRead,
+)
 from causal.task import TaskProtocol
 from operators.membership import Reported
 from tests.simulation.clockwork import MS
@@ -206,6 +216,15 @@ class Shell:
             self.segments.pop(segment, None)
         return True
 
+    def _ask(self, effect: Ask) -> bool:
+        """The outside answers each request when it likes, now and then twice."""
+        task, rng = self._process.task, self._world.rng
+        for request in effect.requests:
+            for _ in range(rng.choice((1, 1, 1, 2))):
+                answer = Answered(request.operator, request.number, self._world.outside())
+                self._world.clock.after(rng.randint(1, 40) * MS, lambda told=answer: self._answer(task, told))  # type: ignore[misc]
+        return True
+
     def _phase(self, effect: Phase) -> bool:
         told = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}
         self._process.report(Reported("phase", told))
@@ -220,6 +239,7 @@ class Shell:
 
 
 _PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
+    Ask: Shell._ask,
     Send: Shell._send,
     Reply: Shell._reply,
     OpenSink: Shell._open_sink,

@@ -13,7 +13,20 @@ from typing import TypeVar
 
 from causal import batch
 from causal.batch import Chunk
-from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, User, Window
+from causal.determinants import (
+    Answer,
+    Barrier,
+    Call,
+    Clock,
+    Determinant,
+    DeterminantCodec,
+    Order,
+    Random,
+    Run,
+    Timer,
+    User,
+    Window,
+)  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
 from causal.topology import Topology
@@ -80,9 +93,13 @@ class _TaskTwin:
     """One task, read from its log."""
 
     def __init__(
-        self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int
+        self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int, ordered: bool
     ) -> None:
         self.name = name
+        self._ordered = ordered
+        self._marks: list[int | None] = [None] * len(inputs)
+        self._idle = [False] * len(inputs)
+        self._finished = False
         self.epoch = 0
         self._chain = chain
         self._logs = logs
@@ -103,6 +120,8 @@ class _TaskTwin:
     def run(self, sources: bool) -> None:
         while True:
             told = self._reader.next()
+            if told is None and self._ordered and self._by_rule():
+                continue
             if told is None:
                 if self.epoch + 1 not in self._logs and not any(e > self.epoch for e in self._logs):
                     break
@@ -113,6 +132,13 @@ class _TaskTwin:
                 self._emit(self._chain.fire(told.due_ns, self._services))
             elif isinstance(told, Barrier):
                 self._barrier(told.epoch)
+            elif isinstance(told, Answer):
+                self._emit(self._chain.answer(told.operator, told.number, told.body, self._services))
+                self._finish()
+            elif isinstance(told, Run) and self._ordered:
+                for _ in range(told.count):
+                    if not self._by_rule():
+                        raise Violated(f"twin: {self.name}: a run is longer than what its inputs bring")
             else:
                 raise Violated(f"twin: {self.name}: nobody asked for {told}")
         left = [self._left(place) for place in range(len(self._inputs))]
@@ -123,8 +149,40 @@ class _TaskTwin:
         rest = self._inputs[input][self._places[input] :]
         return sum(chunk.count for chunk in rest if chunk.kind != batch.BARRIER)
 
+    def _by_rule(self) -> bool:
+        """One chunk of the input that is furthest behind; false when that has nothing (0009.5, written down anew)."""
+        behind: list[tuple[bool, float, int]] = []
+        for place, mark in enumerate(self._marks):
+            if not self._blocked[place] and not self._idle[place]:
+                behind.append((self._ended[place], float("-inf") if mark is None else mark, place))
+        if not behind:
+            return False
+        place = min(behind)[2]
+        if self._places[place] == len(self._inputs[place]):
+            return False
+        self._order(Order(place, self._inputs[place][self._places[place]].count), False)
+        return True
+
+    def _progress(self, input: int, taken: Sequence[Chunk]) -> None:
+        if taken[0].kind == batch.BARRIER:
+            return
+        self._idle[input] = False
+        if taken[-1].kind == batch.WATERMARK:
+            stamp = batch.stamp_of(taken[-1])
+            self._idle[input] = stamp == batch.IDLE_NS
+            self._marks[input] = self._marks[input] if self._idle[input] else stamp
+
+    def _finish(self) -> None:
+        if self._finished or self._chain.waiting() or not all(self._ended):
+            return
+        self._finished = True
+        self._emit(self._chain.finish(self._services))
+        for output in self.made:
+            output.append(batch.end())
+
     def _order(self, told: Order, sources: bool) -> None:
         taken = self._take(told.input, told.count)
+        self._progress(told.input, taken)
         kind = taken[0].kind
         if kind == batch.BARRIER:
             self._blocked[told.input] = True
@@ -132,10 +190,8 @@ class _TaskTwin:
                 self._barrier(batch.stamp_of(taken[0]))
         elif kind == batch.END:
             self._ended[told.input] = True
-            if all(self._ended):
-                self._emit(self._chain.finish(self._services))
-                for output in self.made:
-                    output.append(batch.end())
+            self._emit(self._chain.ended(told.input, self._services))
+            self._finish()
         else:
             self._emit(self._chain.deliver(told.input, taken, 0, self._services))
 
@@ -192,7 +248,7 @@ def rows_of_twin(
         inputs = [made[channel.id] for channel in topology.inputs(TaskIndex(task.index))]
         outputs = topology.outputs(TaskIndex(task.index))
         own = {epoch: log for (owner, epoch), log in logs.items() if owner == task.index}
-        twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs))
+        twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs), task.ordered)
         twin.run(topology.is_source(TaskIndex(task.index)))
         for channel, chunks in zip(outputs, twin.made, strict=True):
             made[channel.id] = chunks
