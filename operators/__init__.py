@@ -5,6 +5,7 @@ from operators.declared import ListState, MapState, ReducingState, ValueState
 from operators.eventtime.generators import WatermarkGenerator
 from operators.operator import Operator
 from operators.pipeline import Pipeline, Stream
+from operators.streams.table import Table
 from operators.typed import KeyedStream
 from operators.windowing import (
     Aggregate,
@@ -50,6 +51,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "Sum",
+    "Table",
     "Trigger",
     "Tumbling",
     "ValueState",

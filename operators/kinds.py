@@ -14,6 +14,7 @@ from operators.joins import kinds as joins
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
 from operators.stages import FilterStage, FlatMapStage, MapStage, Stage
+from operators.tables import kinds as tables
 from operators.windowing import kinds as windowing
 
 
@@ -115,4 +116,5 @@ KINDS: dict[str, Kind] = {
     **eventtime.KINDS,
     **windowing.KINDS,
     **joins.KINDS,
+    **tables.KINDS,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,23 @@ def written(directory: Path) -> list[Any]:
     return [json.loads(line) for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
-def test_every_task_of_a_join_may_die(start: Start, tmp_path: Path) -> None:
-    settings = ["--set", f"count={COUNT}", "--set", "rate=600", "--set", f"out={tmp_path / 'pairs'}"]
-    job = start(PIPELINES / "joined.py", *settings, "--checkpoint-interval", "0.5")
+def folded(rows: list[Any]) -> dict[Any, Any]:
+    """What revisions of one table add up to, whichever task wrote them; fails where they do not fit together."""
+    found: dict[Any, Any] = {}
+    waiting = [(tuple(key) if isinstance(key, list) else key, old, new) for key, old, new in rows]
+    for key, old, new in waiting:
+        assert found.get(key) == old != new, (key, old, new)
+        found[key] = new
+    return found
+
+
+def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) -> None:
+    places = [f"{name}={tmp_path / name}" for name in ("out", "revisions", "sums")]
+    settings = [f"count={COUNT}", "rate=300", *places]
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    job = start(PIPELINES / "joined.py", *arguments, "--checkpoint-interval", "0.5")
     job.until_warm(records=500, checkpoints=1)
-    groups = (("pay/0",), ("order-time/0", "pay/1"), ("payment-time/0", "pairs/0"))
+    groups = (("pay/0", "revisions/0"), ("order-time/0", "pay/1", "windows/0"), ("payment-time/0", "out/0", "summed/0"))
     for tasks in groups:
         dying = [job.pid_of(task) for task in tasks]
         for pid in dying:
@@ -29,5 +42,12 @@ def test_every_task_of_a_join_may_die(start: Start, tmp_path: Path) -> None:
         job.until_replaced(*dying)
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
-    rows = sorted(written(tmp_path / "pairs"), key=lambda row: row["order"])
+    rows = sorted(written(tmp_path / "out"), key=lambda row: row["order"])
     assert rows == [{"order": number, "paid": number if number % 3 else None} for number in range(2 * COUNT)]
+    expected = Counter((number % 7, number // 2 // 100 * 10) for number in range(2 * COUNT))
+    counts = folded(written(tmp_path / "revisions"))
+    assert {(key, start): n for (key, start, _), n in counts.items()} == expected
+    sums: Counter[int] = Counter()
+    for (_, begin), n in expected.items():
+        sums[begin] += n
+    assert folded(written(tmp_path / "sums")) == sums

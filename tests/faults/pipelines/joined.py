@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operators import Pipeline
+from operators import Count, Pipeline, Sum, Tumbling
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 
@@ -43,6 +43,21 @@ left = orders.watermarks("order-time", time_of).key_by(key_of)
 right = payments.watermarks("payment-time", time_of, out_of_order_s=2).key_by(key_of)
 (
     left.join("pay", right, within=(0, 5), how="left", fn=told, parallelism=2).sink(
-        "pairs", JsonLinesSink(pipeline.settings.get("out", "pairs"))
+        "out", JsonLinesSink(pipeline.settings.get("out", "out"))
     )
+)
+
+counts = (
+    pipeline.stream("order-time")
+    .key_by(lambda record: record["order"] % 7)
+    .window_table("counts", Tumbling(10), Count(), grace_s=5, parallelism=2)
+)
+revisions = JsonLinesSink(pipeline.settings.get("revisions", "revisions"))
+counts.revisions("revisions").sink("revised", revisions)
+(
+    counts.suppress("final", until="closed")
+    .group_by("windows", lambda key, value: key[1])
+    .aggregate("sums", Sum(lambda value: value))
+    .revisions("summed")
+    .sink("sums-out", JsonLinesSink(pipeline.settings.get("sums", "sums")))
 )

@@ -1,0 +1,89 @@
+"""`suppress`: revisions of a key are folded into one, which is sent when its window closes or when time has passed.
+
+Held per key are the first old value and the last new one; what folds to nothing is not sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operators.eventtime.merge import END_NS
+from operators.failures import Failures
+from operators.slots import Slots
+from operators.stages import Stage
+from operators.state import FragmentJob, Table
+from operators.tables.revisions import Revision, end_ns
+
+
+class SuppressStage(Stage):
+    """One task of `suppress`: slots by (key, when it is sent), value [old, new]."""
+
+    traces = False
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, after_ns: int | None, keys_max: int | None, key_groups: int
+    ) -> None:
+        """
+        Args:
+            after_ns: how long after the watermark at which a key is first held it is sent; None: when its window ends.
+            keys_max: with more keys than this, those that are due first are sent at once.
+        """
+        super().__init__(name, ordinal, failures)
+        self._after_ns = after_ns
+        self._keys_max = keys_max
+        self._slots = Slots(f"{name}:held", name, key_groups, int, by_key=True)
+        self._mark_ns: int | None = None
+
+    def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
+        slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
+        for key, old, new in records:
+            found = slots.of(key)
+            pair = (key, found[0] if found else self._due_ns(key))
+            slots.touch((pair,))
+            if found:
+                values[pair][1] = new
+                folded += 1
+                continue
+            values[pair] = [old, new]
+            slots.added((pair,))
+            if self._keys_max is not None and len(values) > self._keys_max:
+                earliest_ns = slots.next_ns()
+                self._send(slots.due(earliest_ns)[:1] if earliest_ns is not None else [], out)
+        self.count("held_back", folded)
+        return out
+
+    def _due_ns(self, key: Any) -> int:
+        if self._after_ns is None:
+            return end_ns(key)
+        return min((self._mark_ns or 0) + self._after_ns, END_NS)
+
+    def _send(self, pairs: list[Any], out: list[Revision]) -> None:
+        for pair in pairs:
+            old, new = self._slots.values[pair]
+            if old != new:
+                out.append((pair[0], old, new))
+        self._slots.drop(pairs)
+
+    def advance(self, mark_ns: int) -> list[Revision]:
+        self._mark_ns = mark_ns
+        out: list[Revision] = []
+        self._send(self._slots.due(mark_ns), out)
+        return out
+
+    def passes(self, mark_ns: int) -> int:
+        """What is held is as old as it was when it came."""
+        return mark_ns if mark_ns == END_NS or self._after_ns is None else mark_ns - self._after_ns
+
+    # Snapshots.
+
+    def tables(self) -> list[Table]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["mark"] = self._mark_ns
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header.get("mark")

@@ -1,0 +1,164 @@
+"""`window_table`: rows by (key, start, end), revised by every record that is not too late.
+
+Stream time is the watermark where the stream has watermarks, otherwise the largest time that this task was given so
+far, record by record, so that batches do not matter.  A record is too late for a window that has ended by stream time
+when it is more than the grace behind it; a window is forgotten when that is true of all that could still be in it.
+What is passed on as watermark is stream time less grace: nothing that comes later revises anything older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.eventtime.merge import END_NS
+from operators.eventtime.times import times_of
+from operators.failures import Failures
+from operators.slots import Slots
+from operators.stages import Stage, without
+from operators.state import FragmentJob, Table
+from operators.tables.aggregates import Told
+from operators.tables.revisions import Revision
+from operators.windowing.aggregates import Aggregate
+from operators.windowing.assigners import Sliding, Tumbling
+
+_ABSENT: Any = object()
+
+
+class WindowTableStage(Stage):
+    """One task of a windowed table."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        assigner: Tumbling | Sliding,
+        aggregate: Aggregate[Any, Any],
+        grace_ns: int,
+        time_of: Callable[[Any], Any],
+        watermarked: bool,
+        key_groups: int,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        Args:
+            watermarked: whether watermarks come from all that it reads.
+            tags: side outputs that somebody reads.
+        """
+        super().__init__(name, ordinal, failures)
+        self.makes_marks = not watermarked
+        self._assigner = assigner
+        self._aggregate = aggregate
+        self._told = Told(aggregate)
+        self._grace_ns = grace_ns
+        self._time_of = time_of
+        self._tags = tags
+        self._stream_ns: int | None = None
+        self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
+        self._ready: list[tuple[Any, int | None]] = []
+        self._kept: list[int] = []
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
+        times, lost = times_of(
+            self._time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+        )
+        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        panes = self._assigner.panes(times)
+        self._slots.added(())  # what was restored enters the index before what comes now
+        self._slots.touch([(keys[at], start) for at, starts in zip(places, panes, strict=True) for start in starts])
+        self._kept = []
+        out: list[Revision] = []
+        for index, time_ns, starts in zip(places, times, panes, strict=True):
+            self._one(index, keys[index], records[index], time_ns, starts, out)
+        if not self.makes_marks:
+            return out
+        self._forget()
+        self._ready.append((out, None if self._stream_ns is None else self._stream_ns - self._grace_ns))
+        return []
+
+    def _one(self, index: int, key: Any, record: Any, time_ns: int, starts: Sequence[int], out: list[Revision]) -> None:
+        """A record goes into the windows that it is not too late for."""
+        if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
+            self._stream_ns = time_ns
+        stream_ns, end_of = self._stream_ns, self._assigner.end_ns
+        if stream_ns is not None and time_ns < stream_ns - self._grace_ns:
+            starts = [start for start in starts if end_of(start) > stream_ns]
+            if not starts:
+                self.count("late", 1)
+                if "late" in self._tags:
+                    self.aside.setdefault("late", []).append(record)
+                return
+        for start in starts:
+            try:
+                old, new = self._change((key, start), record)
+            except CausalError:
+                raise
+            except Exception as problem:
+                self.failed(index, record, problem, key)
+                continue
+            if old != new:
+                self._kept.append(index)
+                out.append(((key, start / 1e9, end_of(start) / 1e9), old, new))
+
+    def _change(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any]:
+        """(old, new) of a window's row."""
+        values = self._slots.values
+        held = values.get(pair, _ABSENT)
+        if held is _ABSENT:
+            values[pair] = held = self._aggregate.add(self._aggregate.initial(), record)
+            self._slots.added((pair,))
+            return None, self._told(held)
+        old = self._told(held)
+        values[pair] = held = self._aggregate.add(held, record)
+        return old, self._told(held)
+
+    def source_of(self, index: int) -> int:
+        return self._kept[index]
+
+    def _forget(self) -> None:
+        if self._stream_ns is not None:
+            self._slots.drop(self._slots.due(self._stream_ns - self._grace_ns))
+
+    # Event time.
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        if mark_ns == END_NS:
+            self._slots.drop(self._slots.due(END_NS))
+        else:
+            self._stream_ns = mark_ns if self._stream_ns is None else max(self._stream_ns, mark_ns)
+            self._forget()
+        return []
+
+    def passes(self, mark_ns: int) -> int | None:
+        if mark_ns == END_NS:
+            return END_NS
+        return None if self._stream_ns is None else self._stream_ns - self._grace_ns
+
+    # Snapshots.
+
+    def tables(self) -> list[Table]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["stream_ns"] = self._stream_ns
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._stream_ns = header.get("stream_ns")
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The latest stream time: what one task has forgotten must not begin anew in another."""
+        told = [header["stream_ns"] for header in headers if header.get("stream_ns") is not None]
+        return {"stream_ns": max(told, default=None)}

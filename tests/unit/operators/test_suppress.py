@@ -1,0 +1,134 @@
+"""`suppress` folds revisions: one per window when it is closed, or one per key and time; the sum stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operators import Count, Pipeline, Sum, Tumbling
+from operators.plan import Plan, plan
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from operators.testing import every_crash, run
+from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, time_of
+from tests.unit.operators.scene import NoSink, config, source
+from tests.unit.operators.test_tables import folded, steps
+
+
+def windows(grace_s: float, **how: Any) -> Plan:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).timed(time_of).key_by(key_of)
+    table = stream.window_table("t", Tumbling(5), Sum(lambda r: r[2]), grace_s=grace_s)
+    table.suppress("s", **how).revisions("revisions").sink("out", NoSink())
+    return plan(pipeline, config())
+
+
+class Two:
+    """The tasks of a windowed table and of what suppresses its revisions, one behind the other."""
+
+    def __init__(self, grace_s: float, **how: Any) -> None:
+        made = windows(grace_s, **how)
+        self.above, self.below = Task(made, "t/0"), Task(made, "revisions/0")
+        self.revisions: list[Any] = []
+
+    def give(self, *records: Any) -> list[Any]:
+        """Records for the table; what is not suppressed any more."""
+        passed = len(self.above.marks)
+        revisions = self.above.give(0, *records)
+        self.revisions += revisions
+        made = self.below.give(0, *revisions) if revisions else []
+        for mark in self.above.marks[passed:]:
+            made += self.below.mark(mark / SECOND_NS, [0])
+        return made
+
+    def restore(self, full: bool = False) -> None:
+        """Both go on in another process."""
+        self.above.restore(full)
+        self.below.restore(full)
+
+
+def test_one_record_per_window_when_it_is_closed() -> None:
+    two = Two(10, until="closed")
+    assert two.give(("p", 12, 1), ("p", 16, 1), ("p", 14, 1), ("p", 23, 1), ("p", 24.9, 1)) == []
+    assert two.give(("p", 25, 1)) == [(("p", 10, 15), None, 2)]
+    assert two.below.chain.counts() == {"s": {"held_back": 2}}
+    assert two.below.finish() == [(("p", start, start + 5), None, n) for start, n in ((15, 1), (20, 2), (25, 1))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from([{"until": "closed"}, {"after_s": 3}, {"until": "closed", "keys_max": 2}]), st.booleans())
+def test_it_adds_up_to_the_same(told: list[Any], how: dict[str, Any], at_once: bool) -> None:
+    two = Two(4, **how)
+    for step in told:
+        if isinstance(step, str):
+            two.restore(step == "full")
+        elif at_once:
+            two.give(*step)
+        else:
+            for record in step:
+                two.give(record)
+        assert two.below.held() <= how.get("keys_max", 100)
+    two.above.finish()
+    two.below.finish()
+    assert folded(two.below.out) == folded(two.revisions)
+    assert len(two.below.out) <= len(two.revisions) and two.below.held() == 0
+    if how == {"until": "closed"}:
+        keys = [key for key, _, _ in two.below.out]
+        assert len(keys) == len(set(keys)) and all(old is None for _, old, _ in two.below.out)
+
+
+def test_what_folds_to_nothing_is_not_sent() -> None:
+    two = Two(10, after_s=3)
+    two.give(("p", 12, 1))
+    assert [new for _, _, new in two.below.finish()] == [1]
+    two = Two(10, after_s=3)
+    two.below.give(0, (("p", 10, 15), 1, 2), (("p", 10, 15), 2, 1))
+    assert two.below.finish() == [] and two.below.held() == 0
+
+
+def test_with_too_many_keys_the_one_that_is_due_first_goes() -> None:
+    two = Two(100, until="closed", keys_max=2)
+    assert two.give(("b", 22, 1), ("a", 22, 1)) == []
+    assert two.give(("c", 27, 1)) == [(("a", 20, 25), None, 1)]
+    assert two.give(("d", 12, 1)) == [(("d", 10, 15), None, 1)]
+
+
+def test_the_watermark_waits_for_what_is_held() -> None:
+    two = Two(0, after_s=3)
+    two.give(("p", 12, 1))
+    assert two.below.marks == [9 * SECOND_NS]
+
+
+VIEWS = [("page", 12), ("page", 16), ("page", 14), ("page", 23), ("page", 12), ("page", 40)]
+
+
+def figure_6(suppressed: bool) -> Pipeline:
+    pipeline = Pipeline("figure-6")
+    views = pipeline.source("views", GeneratedSource(lambda p, i: VIEWS[i], len(VIEWS)))
+    table = views.timed(time_of).key_by(key_of).window_table("counts", Tumbling(5), Count(), grace_s=10)
+    if suppressed:
+        table = table.suppress("final", until="closed")
+    table.revisions("revisions").sink("out", JsonLinesSink("/nowhere"))
+    return pipeline
+
+
+REVISED = [
+    (("page", 10, 15), None, 1), (("page", 15, 20), None, 1), (("page", 10, 15), 1, 2), (("page", 20, 25), None, 1),
+    (("page", 40, 45), None, 1),
+]  # fmt: skip
+FINAL = [(("page", start, start + 5), None, n) for start, n in ((10, 2), (15, 1), (20, 1), (40, 1))]
+
+
+def crashes(suppressed: bool) -> Iterable[Any]:
+    return [pytest.param(suppressed, crash, id=f"{suppressed}-{crash}") for crash in every_crash(figure_6(suppressed))]
+
+
+@pytest.mark.parametrize(("suppressed", "crash"), [*crashes(False), *crashes(True)])
+def test_figure_6_whatever_dies_when(suppressed: bool, crash: dict[str, int]) -> None:
+    told = run(figure_6(suppressed), crash=crash, seed=5)
+    assert told["out"] == (FINAL if suppressed else REVISED)
+    assert told.recoveries == 1 and told.counts["counts"] == {"late": 1}

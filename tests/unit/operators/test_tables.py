@@ -1,0 +1,337 @@
+"""Tables: Figure 6 of the seed step by step, and revisions that add up to what a batch gives, whatever came when."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.errors import PipelineError
+from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Session, Sliding, Sum, Tumbling
+from operators.plan import Plan, plan
+from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, time_of
+from tests.unit.operators.scene import NoSink, config, source
+
+Rows = dict[Any, Any]
+
+
+def planned_table(build: Callable[[Any], Any], watermarks: bool = False, **options: Any) -> Plan:
+    """A keyed stream of (key, seconds, value) that `build` makes a table of; its revisions go to sink `out`."""
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source())
+    timed = stream.watermarks("time", time_of) if watermarks else stream.timed(time_of)
+    build(timed.key_by(key_of)).revisions("revisions").sink("out", NoSink())
+    return plan(pipeline, config(**options))
+
+
+def windowed(assigner: Any, aggregate: Any, grace_s: float = 0.0, watermarks: bool = False) -> Task:
+    made = planned_table(lambda s: s.window_table("t", assigner, aggregate, grace_s=grace_s), watermarks)
+    return Task(made, "revisions/0")
+
+
+def folded(revisions: Iterable[Any], rows: Rows | None = None) -> Rows:
+    """The rows that revisions add up to; fails where one does not begin where the one before it ended."""
+    rows = {} if rows is None else rows
+    for key, old, new in revisions:
+        assert rows.get(key) == old != new, (key, old, new)
+        if new is None:
+            del rows[key]
+        else:
+            rows[key] = new
+    return rows
+
+
+# Figure 6.
+
+VIEWS = [("page", 12, ""), ("page", 16, ""), ("page", 14, ""), ("page", 23, ""), ("page", 12, "")]
+REVISED = [
+    [(("page", 10, 15), None, 1)],
+    [(("page", 15, 20), None, 1)],
+    [(("page", 10, 15), 1, 2)],
+    [(("page", 20, 25), None, 1)],
+    [],
+]
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_figure_6_step_by_step(restores: bool) -> None:
+    task = windowed(Tumbling(5), Count(), grace_s=10)
+    for view, revised in zip(VIEWS, REVISED, strict=True):
+        assert task.give(0, view) == revised
+        if restores:
+            task.restore()
+    assert task.chain.counts() == {"t": {"late": 1}}
+    assert [mark // SECOND_NS for mark in task.marks] == [2, 6, 13]
+
+
+def test_figure_6_in_one_batch() -> None:
+    task = windowed(Tumbling(5), Count(), grace_s=10)
+    assert task.give(0, *VIEWS) == [revision for step in REVISED for revision in step]
+    assert task.chain.counts() == {"t": {"late": 1}}
+
+
+def test_figure_6_by_watermarks() -> None:
+    task = windowed(Tumbling(5), Count(), grace_s=10, watermarks=True)
+    for view, revised in zip(VIEWS, REVISED, strict=True):
+        assert task.give(0, view) == revised
+        task.mark(max(at_s for _, at_s, _ in VIEWS[: VIEWS.index(view) + 1]), [0])
+    assert task.chain.counts() == {"t": {"late": 1}}
+
+
+def test_records_too_late_go_aside_as_they_came() -> None:
+    pipeline = Pipeline("test")
+    table = pipeline.source("in", source()).timed(time_of).key_by(key_of).window_table("t", Tumbling(5), Count())
+    table.side("late").sink("late", NoSink())
+    table.revisions("revisions").sink("out", NoSink())
+    task = Task(plan(pipeline, config()), "revisions/0")
+    made = task.give(0, ("k", 20, ""), ("k", 14, "late"))
+    assert sorted(made, key=repr) == sorted([(("k", 20, 25), None, 1), ("k", 14, "late")], key=repr)
+
+
+# Any order, any batches, any restore.
+
+values = st.integers(-3, 3)
+views = st.tuples(st.sampled_from(["a", "b", 7]), st.integers(0, 30), values)
+steps = st.lists(st.one_of(st.lists(views, min_size=1, max_size=6), st.sampled_from(["restore", "full"])), max_size=15)
+
+AGGREGATES: list[tuple[Callable[[], Aggregate[Any, Any]], Callable[[list[int]], Any]]] = [
+    (Count, len),
+    (lambda: Sum(lambda r: r[2]), sum),
+    (lambda: Min(lambda r: r[2]), min),
+    (lambda: Max(lambda r: r[2]), max),
+    (lambda: Mean(lambda r: r[2]), lambda told: sum(told) / len(told)),
+    (lambda: Aggregate(list, appended), list),
+    (lambda: Reduce(lambda a, b: (*a[:2], a[2] + b[2])), lambda told: sum(told)),
+]
+
+
+def appended(held: list[int], record: Any) -> list[int]:
+    held.append(record[2])
+    return held
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.integers(0, len(AGGREGATES) - 2), st.sampled_from([0, 4, 100]), st.sampled_from([(6, 6), (6, 2)]))
+def test_revisions_of_windows_add_up_to_the_batch(
+    told: list[Any], which: int, grace_s: int, window: tuple[int, int]
+) -> None:
+    make, batch = AGGREGATES[which]
+    task = windowed(Sliding(*window), make(), grace_s)
+    expected: defaultdict[Any, list[int]] = defaultdict(list)
+    stream_s, late = -1, 0
+    for step in told:
+        if isinstance(step, str):
+            task.restore(step == "full")
+            continue
+        task.give(0, *step)
+        for key, at_s, value in step:
+            stream_s = max(stream_s, at_s)
+            starts = [s for s in range(-window[0], 40) if s % window[1] == 0 and s <= at_s < s + window[0]]
+            starts = [s for s in starts if s + window[0] > stream_s or at_s >= stream_s - grace_s]
+            late += not starts
+            for start in starts:
+                expected[key, start, start + window[0]].append(value)
+    assert folded(task.out) == {key: batch(held) for key, held in expected.items()}
+    assert task.chain.counts().get("t", {}).get("late", 0) == late
+    assert task.marks == sorted(task.marks)
+    assert stream_s < 0 or task.marks[-1] == (stream_s - grace_s) * SECOND_NS
+    task.finish()
+    assert task.held() == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_windows_that_nothing_can_revise_are_forgotten(told: list[Any]) -> None:
+    task = windowed(Tumbling(5), Count(), grace_s=3)
+    stream_s = 0
+    for step in told:
+        if isinstance(step, str):
+            task.restore(step == "full")
+        else:
+            task.give(0, *step)
+            stream_s = max(stream_s, *(at_s for _, at_s, _ in step))
+            assert task.held() <= 3 * (3 // 5 + 2) and task.marks[-1] == (stream_s - 3) * SECOND_NS
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps, st.sampled_from(AGGREGATES))
+def test_revisions_of_keys_add_up_to_the_batch(told: list[Any], aggregate: Any) -> None:
+    make, batch = aggregate
+    task = Task(planned_table(lambda s: s.aggregate_table("t", make())), "revisions/0")
+    expected: defaultdict[Any, list[int]] = defaultdict(list)
+    for step in told:
+        if isinstance(step, str):
+            task.restore(step == "full")
+        else:
+            task.give(0, *step)
+            for key, _, value in step:
+                expected[key].append(value)
+    rows = {key: row[2] if isinstance(row, tuple) else row for key, row in folded(task.out).items()}
+    assert rows == {key: batch(held) for key, held in expected.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from(AGGREGATES[:5]))
+def test_groups_follow_rows_that_move_between_them(told: list[Any], aggregate: Any) -> None:
+    """The table of the latest records, grouped by their value's sign: each old value is taken back where it was."""
+    make, batch = aggregate
+
+    def build(stream: Any) -> Any:
+        return stream.table("t").group_by("signs", lambda key, value: value[2] > 0).aggregate("n", make())
+
+    made = planned_table(build)
+    above, below = Task(made, "signs/0"), Task(made, "revisions/0")
+    latest: dict[Any, int] = {}
+    for step in told:
+        if isinstance(step, str):
+            above.restore(step == "full")
+            below.restore(step == "full")
+            continue
+        below.give(0, *above.give(0, *step))
+        latest.update({key: value for key, _, value in step})
+    groups: defaultdict[bool, list[int]] = defaultdict(list)
+    for value in latest.values():
+        groups[value > 0].append(value)
+    assert folded(below.out) == {group: batch(held) for group, held in groups.items()}
+
+
+def test_a_group_without_values_has_no_row() -> None:
+    made = planned_table(lambda s: s.table("t").group_by("g", lambda key, value: value[2]).aggregate("n", Count()))
+    above, below = Task(made, "g/0"), Task(made, "revisions/0")
+    assert below.give(0, *above.give(0, ("k", 0, "x"), ("l", 0, "x"))) == [("x", None, 1), ("x", 1, 2)]
+    assert below.give(0, *above.give(0, ("k", 0, "y"))) == [("x", 2, 1), ("y", None, 1)]
+    assert below.give(0, *above.give(0, ("l", 0, "y"))) == [("x", 1, None), ("y", 1, 2)]
+    assert below.held() == 1
+
+
+def test_a_row_derived_from_another_is_taken_back_with_it() -> None:
+    def build(stream: Any) -> Any:
+        told = stream.aggregate_table("n", Count()).filter("even", lambda key, n: n % 2 == 0)
+        return told.map_values("named", lambda key, n: f"{key}:{n}")
+
+    task = Task(planned_table(build), "revisions/0")
+    views = [("a", 0, "")] * 5
+    assert task.give(0, *views) == [("a", None, "a:2"), ("a", "a:2", None), ("a", None, "a:4"), ("a", "a:4", None)]
+
+
+def test_a_value_on_which_a_function_raises_is_no_row_and_one_dead_letter() -> None:
+    def build(stream: Any) -> Any:
+        return stream.aggregate_table("n", Count()).map_values("inverse", lambda key, n: 1 / (n - 2))
+
+    task = Task(planned_table(build, on_error="dead-letter"), "revisions/0")
+    made = task.give(0, *[("a", 0, "")] * 3)
+    letters = [each for each in made if isinstance(each, dict)]
+    assert [each for each in made if not isinstance(each, dict)] == [
+        ("a", None, -1.0),
+        ("a", -1.0, None),
+        ("a", None, 1.0),
+    ]
+    assert [(letter["operator"], letter["record"]) for letter in letters] == [("inverse", 2)]
+
+
+def test_a_table_becomes_a_stream_again() -> None:
+    pipeline = Pipeline("test")
+    table = pipeline.source("in", source()).key_by(key_of).aggregate_table("n", Count())
+    table.to_stream("rows", lambda key, value: {"key": key, "value": value}).sink("out", NoSink())
+    table.to_stream("pairs").sink("all", NoSink())
+    task = Task(plan(pipeline, config()), "pairs/0")
+    assert task.give(0, ("a", 0, "")) == [{"key": "a", "value": 1}, ("a", 1)]
+
+
+# Two tables.
+
+
+def joined_tables(how: str, **options: Any) -> Task:
+    pipeline = Pipeline("test")
+    users = pipeline.source("users", source()).key_by(key_of).table("u")
+    towns = pipeline.source("towns", source()).key_by(key_of).table("v")
+    users.join("j", towns, how=how, **options).revisions("revisions").sink("out", NoSink())
+    return Task(plan(pipeline, config()), "revisions/0")
+
+
+def test_a_left_join_of_tables_revises_what_was_alone() -> None:
+    task = joined_tables("left")
+    assert task.give(0, ("k", None, "a")) == [("k", None, ("a", None))]
+    assert task.give(1, ("k", None, "b")) == [("k", ("a", None), ("a", "b"))]
+    assert task.give(1, ("k", "b", None)) == [("k", ("a", "b"), ("a", None))]
+    assert task.give(0, ("k", "a", None)) == [("k", ("a", None), None)]
+    assert task.held() == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from([0, 1]), st.sampled_from("abc"), st.sampled_from([None, 1, 2])),
+            st.just("restore"),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from(["inner", "left", "right", "outer"]),
+)
+def test_joined_tables_are_the_join_of_the_tables(told: list[Any], how: str) -> None:
+    task = joined_tables(how)
+    rows: tuple[Rows, Rows] = ({}, {})
+    for step in told:
+        if step == "restore":
+            task.restore()
+            continue
+        side, key, value = step
+        old = rows[side].get(key)
+        if old != value:
+            task.give(side, (key, old, value))
+            rows[side][key] = value
+    expected = {}
+    for key in "abc":
+        left, right = rows[0].get(key), rows[1].get(key)
+        if (left is not None or how in ("right", "outer")) and (right is not None or how in ("left", "outer")):
+            if (left, right) != (None, None):
+                expected[key] = (left, right)
+    assert folded(task.out) == expected
+
+
+# What cannot be.
+
+
+def untimed(pipeline: Pipeline) -> Any:
+    return pipeline.source("u", source()).key_by(key_of)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda s, p: s.window_table("t", Session(5), Count()), "give Tumbling(size_s) or Sliding"),
+        (lambda s, p: s.window_table("t", Tumbling(5, clock="processing"), Count()), "its windows use the wall clock"),
+        (lambda s, p: s.window_table("t", Tumbling(5), len), "give Count(), Sum(of) or another Aggregate"),
+        (lambda s, p: s.window_table("t", Tumbling(5), Count(), grace_s=-1), "has grace_s -1; give seconds"),
+        (lambda s, p: s.aggregate_table("t", Count), "is given the class Count"),
+        (
+            lambda s, p: s.table("t").group_by("g", lambda k, v: v).aggregate("n", Aggregate(int, lambda a, r: a)),
+            "aggregate 'n' reads a table, so it must retract; give Aggregate(…, subtract=fn)",
+        ),
+        (lambda s, p: s.table("t").sink("out", NoSink()), "sink 'out' reads table 't'; put .revisions(name)"),
+        (lambda s, p: s.table("t").join("j", s), "join 'j' of a table is given a Stream; give a table"),
+        (lambda s, p: s.table("t").join("j", untimed(Pipeline("q")).table("x")), "a table of another pipeline"),
+        (lambda s, p: s.table("t").join("j", untimed(p).table("x"), how="all"), "give one of 'inner'"),
+        (lambda s, p: s.table("t").filter("f", 3), "filter 'f' is given a int; give a function"),
+        (lambda s, p: untimed(p).window_table("t", Tumbling(5), Count()), "put .timed(fn) or .watermarks(name, time)"),
+        (lambda s, p: s.table("t").suppress("s"), 'needs until="closed" or after_s=, one of them'),
+        (lambda s, p: s.table("t").suppress("s", until="closed"), "waits for windows to close, but 't' has none"),
+        (lambda s, p: s.table("t").suppress("s", until="full"), "has until 'full'"),
+        (lambda s, p: s.table("t").suppress("s", after_s=0), "has after_s 0; give seconds"),
+        (lambda s, p: s.table("t").suppress("s", after_s=1, keys_max=0), "has keys_max 0; give a whole number from 1"),
+        (lambda s, p: s.table("t").suppress("s", after_s=1), "counts event time, but 't' has none"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).timed(time_of)
+    stream.sink("all", NoSink())
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(told)}[^\n]*$"):
+        build(stream.key_by(key_of), pipeline).revisions("revisions").sink("out", NoSink())
+        plan(pipeline, config())
