@@ -8,6 +8,7 @@ from causal.errors import invariant
 from operators import binding
 from operators.accumulating import CountStage, ReduceStage
 from operators.disk import disk_of
+from operators.asking import AskStage
 from operators.eventtime import kinds as eventtime
 from operators.graph import Node, time_of_inputs
 from operators.joins import kinds as joins
@@ -98,6 +99,10 @@ def _fold(node: Node, scope: Scope) -> Stage:
     return FoldStage(name, scope.ordinal, scope.failures, node.kind, node.subject, key, groups)
 
 
+def _call(node: Node, scope: Scope) -> Stage:
+    return AskStage(node, scope)
+
+
 KINDS: dict[str, Kind] = {
     "source": Kind(_source, begins=True, takes="either"),
     "sink": Kind(_sink, begins=True, takes="either"),
@@ -107,6 +112,7 @@ KINDS: dict[str, Kind] = {
     "map_batches": Kind(_map_batches, takes="vectors"),
     "to_rows": Kind(_to_rows, takes="vectors", gives="rows"),
     "to_vectors": Kind(_to_vectors, gives="vectors"),
+    "call": Kind(_call, keyed="allowed"),
     "process": Kind(_process, keyed="allowed", check=binding.check_node, asides=None),
     "reduce": Kind(_reduce, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),

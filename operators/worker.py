@@ -38,6 +38,7 @@ from causal.errors import (
 )  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import SinkStore
+from causal.shell.asking import Asking
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.driver import Reader, TaskDriver
@@ -45,6 +46,7 @@ from causal.shell.lifeline import hold
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
+from operators.asking import askers_of
 from operators.capture.install import install
 from operators.disk import located
 from operators.image import Image
@@ -106,6 +108,7 @@ class Worker:
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
         self.driver: TaskDriver | None = None
         self.disk: Disk | None = None
+        self.asking = Asking({})
         self.root_check_due_ns = 0
         self.root_missing = 0
         self.stopping = False
@@ -200,6 +203,11 @@ class Worker:
             self.poller.unregister(self.disk.wake)
         self.disk = Disk(self.directory, name, act.incarnation, spill)
         self.poller.register(self.disk.wake, zmq.POLLIN)
+        if self.asking.wake >= 0:
+            self.poller.unregister(self.asking.wake)
+        self.asking = Asking(askers_of(image.chain))
+        if self.asking.wake >= 0:
+            self.poller.register(self.asking.wake, zmq.POLLIN)
         stores: dict[int, SinkStore] = {
             c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
         }
@@ -207,7 +215,9 @@ class Worker:
         readers: dict[int, Reader] = {
             c.id: self.plan.reader(c, self.directory, began_ns) for c in topology.inputs(task) if c.source == OUTSIDE
         }
-        return TaskDriver(protocol, self.config.run, self.transport, self.disk, stores, readers, self.report)
+        return TaskDriver(
+            protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking
+        )
 
     def _began_ns(self) -> int:
         """When the job began to read, in monotonic time: written by whoever is first."""

@@ -123,7 +123,8 @@ class Asking:
     Args:
         askers: by ordinal of the operator in the chain; without any there is no descriptor and no thread.
 
-    State: `wake` becomes readable when `answers` has something to say; `next_ns` is when it has by time alone.
+    State: `wake` becomes readable when `answers` has something to say, and is -1 where nobody asks; `next_ns` is when
+    it has by time alone.
     """
 
     def __init__(self, askers: Mapping[int, Asker]) -> None:
@@ -173,10 +174,10 @@ class Asking:
         for operator in self._operators.values():
             operator.close()
         with self._lock:
-            if self.wake >= 0:
+            if self._waker >= 0:
                 os.close(self.wake)
                 os.close(self._waker)
-                self.wake = self._waker = -1
+                self._waker = -1
 
     def _start(self) -> None:
         now_ns = monotonic_ns()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from causal.effects import (
+    Ask,
     Effect,
     Found,
     Inspected,
@@ -35,6 +36,7 @@ from causal.effects import (
 from causal.errors import Lost, Unavailable
 from causal.events import Event, FrameReceived, SinkOpened, SourceRead, Started, Turn
 from causal.ports import SinkStore
+from causal.shell.asking import Asking
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.transport import Transport
@@ -86,6 +88,7 @@ class TaskDriver:
         stores: Mapping[int, SinkStore],
         readers: Mapping[int, Reader],
         report: Callable[[str, dict[str, Any]], None],
+        asking: Asking | None = None,
     ) -> None:
         self.task = task
         self._run = run
@@ -94,6 +97,7 @@ class TaskDriver:
         self._stores = stores
         self._readers = readers
         self._report = report
+        self._asking = Asking({}) if asking is None else asking
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
         self.latency_ms: Counter[float] = Counter()
@@ -122,6 +126,9 @@ class TaskDriver:
         if self._disk.wake in ready:
             for answer in self._disk.answers():
                 self.feed(answer)
+        if self._asking.wake in ready or self._asking_is_due():
+            for answered in self._asking.answers():
+                self.feed(answered)
         if self._pending:
             self._read_again()
         for _ in range(TURNS_PER_POLL):
@@ -138,11 +145,14 @@ class TaskDriver:
         now_ns = monotonic_ns()
         due = [pending.again_at_ns for pending in self._pending.values()]
         deadline = self.task.next_deadline_ns(now_ns)
-        if deadline is not None:
-            due.append(deadline)
+        due += [at for at in (deadline, self._asking.next_ns()) if at is not None]
         if not due:
             return 1000
         return max(0, min(1000, -(-(min(due) - now_ns) // 1_000_000)))
+
+    def _asking_is_due(self) -> bool:
+        next_ns = self._asking.next_ns()
+        return next_ns is not None and next_ns <= monotonic_ns()
 
     def counters(self) -> dict[str, Any]:
         """The task's figures and those that only the shell can know."""
@@ -161,6 +171,7 @@ class TaskDriver:
         for reader in self._readers.values():
             reader.close()
         self._disk.close()
+        self._asking.close()
 
     # -- effects -------------------------------------------------------------------------------------
 
@@ -254,6 +265,9 @@ class TaskDriver:
     def _ask_disk(self, effect: Effect) -> None:
         self._disk.ask(effect)
 
+    def _ask(self, effect: Ask) -> None:
+        self._asking.ask(effect.requests)
+
     def _snapshot_ready(self, effect: SnapshotReady) -> None:
         self.checkpoint_ms = (monotonic_ns() - self._snapshot_began_ns) / 1e6
         self._report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
@@ -281,6 +295,7 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     ReadSegment: TaskDriver._ask_disk,
     RemoveSegments: TaskDriver._ask_disk,
     SnapshotReady: TaskDriver._snapshot_ready,
+    Ask: TaskDriver._ask,
     Phase: TaskDriver._phase,
     Inspected: TaskDriver._inspected,
 }

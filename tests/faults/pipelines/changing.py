@@ -1,6 +1,6 @@
 """A pipeline that changes between the lives of its job.
 
-Settings: out, parallelism, sources, partitions, count, rate, shape (plain, more, less, alone, other).
+Settings: out, parallelism, sources, partitions, count, rate, shape (plain, more, alone, other).
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ stream = pipeline.source("other" if SHAPE == "other" else "numbers", source, par
 stream = stream.map("same", lambda record: record)
 if SHAPE == "alone":
     stream = stream.process("alone", Alone())
-if SHAPE == "less":
-    stream = stream.key_by(lambda record: record["k"]).map("tally", lambda record: record, parallelism=PARALLELISM)
-else:
-    stream = stream.key_by(lambda record: record["k"]).process("tally", Tally(), parallelism=PARALLELISM)
+stream = stream.key_by(lambda record: record["k"]).process("tally", Tally(), parallelism=PARALLELISM)
 if SHAPE == "more":
     stream = stream.key_by(lambda record: record["key"]).process("ordinal", Ordinal(), parallelism=2)
 stream.sink("out", SqliteSink(Path(told["out"])), parallelism=PARALLELISM)

@@ -1,0 +1,220 @@
+"""`call`: each record asks the outside world, many at a time, and goes on with the answer.
+
+A request is state from the moment that its record has come, an answer is an event of the schedule: a replay gives the
+logged answers and asks nobody, and what has no answer when the task goes live is asked (again), under the same
+idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from causal.ports import Chain, Request
+from causal.shell.asking import Asker
+from causal.values import NotCarried, decode, encode
+from operators.calls import CallFailed, outcome
+from operators.eventtime.merge import END_NS
+from operators.failures import NO_KEY
+from operators.graph import Node
+from operators.scope import Scope
+from operators.stages import Stage
+from operators.state import FragmentJob, Table
+
+LATE = "TimeoutError"
+
+
+class RequestTable(Table):
+    """(number, task) -> [request, key, answer or None]; without key, so all of it is in the group of None."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, operator: str, key_groups: int, task: str) -> None:
+        super().__init__(f"{operator}:asked", operator, key_groups, {}, drop_empty=False, group_of=_nobody)
+        self.task = task
+
+    def renumber(self, next: Callable[[], int]) -> None:
+        held = sorted(self.values.items())
+        self.values.clear()
+        for _, value in held:
+            self.values[next(), self.task] = value
+
+
+def _nobody(pair: tuple[int, str]) -> None:
+    """Of which key a request is, for its key group."""
+
+
+class AskStage(Stage):
+    """`call(name, fn)` in one task."""
+
+    asks = True
+    moves = True
+    traces = False
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope.ordinal, scope.failures)
+        options = node.options
+        self._combine: Callable[[Any, Any], Any] = options["combine"]
+        self._in_order = options["order"] == "input"
+        self._keyed = node.keyed
+        self._scope = scope
+        self._table = RequestTable(node.name, scope.config.key_groups, scope.task)
+        self._waiting: dict[int, Request] = {}
+        self._new: list[Request] = []
+        self._marks: list[list[int]] = []
+        """[watermark, the last request before it]: it is passed on when all these have gone on."""
+        self._told: int | None = None
+        self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
+        self.asker = Asker(
+            partial(_ask, node.subject),
+            _late,
+            options["concurrency"],
+            options["timeout_s"],
+            options["retries"],
+            options["backoff_s"],
+        )
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        table, numbers, fresh = self._table, self._scope.numbers, dict[tuple[int, str], Any]()
+        root, before = -1, 0
+        for index, record in enumerate(records):
+            came_from = self.root_index(index)
+            place = -1 if came_from is None else came_from
+            before = before + 1 if place == root else 0
+            root = place
+            try:
+                body = encode([record, self._idempotency_key(came_from, before, record)])
+            except NotCarried as problem:
+                self.failed(index, record, problem, keys[index] if keys else NO_KEY)
+                continue
+            number = numbers()
+            fresh[number, self._scope.task] = [body, keys[index] if keys else None, None]
+            self._open(number, body)
+        table.touch(fresh)
+        table.values.update(fresh)
+        return []
+
+    def _open(self, number: int, body: bytes) -> None:
+        request = self._waiting[number] = Request(self.ordinal, number, body)
+        self._new.append(request)
+
+    def _idempotency_key(self, came_from: int | None, before: int, record: Any) -> str:
+        """Of the record, not of the attempt: the same however often, and in whatever batches, it comes here."""
+        position = None if came_from is None else self.failures.position(came_from)
+        told = [self._scope.config.run, self.name, self._scope.arrival.input, position, before, record]
+        return blake2b(encode(told), digest_size=16).hexdigest()
+
+    # Answers.
+
+    @property
+    def full(self) -> bool:
+        return len(self._table.values) > self._full_from
+
+    def asked(self) -> list[Request]:
+        new, self._new = self._new, []
+        return new
+
+    def outstanding(self) -> list[Request]:
+        return list(self._waiting.values())
+
+    def answer(self, number: int, body: bytes) -> list[Any]:
+        request = self._waiting.pop(number, None)
+        invariant(request is not None, "an answer is to a request that waits", operator=self.name, number=number)
+        values, pair = self._table.values, (number, self._scope.task)
+        self._table.touch((pair,))
+        values[pair] = [*values[pair][:2], body]
+        if not self._in_order:
+            return self._go_on([values.pop(pair)])
+        ready: list[Any] = []
+        while values:
+            first = next(iter(values))
+            if values[first][2] is None:
+                break
+            self._table.touch((first,))
+            ready.append(values.pop(first))
+        return self._go_on(ready)
+
+    def _go_on(self, answered: Iterable[Sequence[Any]]) -> list[Any]:
+        out: list[Any] = []
+        for request, key, body in answered:
+            record, answer = decode(request)[0], decode(body)
+            try:
+                if not answer[0]:
+                    self.count("timed_out", answer[1] == LATE)
+                    raise CallFailed(answer[1], answer[2])
+                out.append(self._combine(record, answer[1]))
+            except CausalError:
+                raise
+            except Exception as problem:
+                self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
+        return out
+
+    # Event time: a watermark waits for what came before it.
+
+    def passes(self, mark_ns: int) -> int | None:
+        values = self._table.values
+        if mark_ns == END_NS:
+            return mark_ns
+        if self._told is None or mark_ns > self._told:
+            self._told = mark_ns
+            newest = next(reversed(values))[0] if values else -1
+            if self._marks and self._marks[-1][1] == newest:
+                self._marks.pop()
+            self._marks.append([mark_ns, newest])
+        oldest = next(iter(values))[0] if values else None
+        passed = None
+        while self._marks and (oldest is None or self._marks[0][1] < oldest):
+            passed = self._marks.pop(0)[0]
+        return passed
+
+    # Snapshots.
+
+    def tables(self) -> list[Table]:
+        return [self._table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        _, jobs = super().freeze(full)
+        return {"marks": [list(each) for each in self._marks], "told": self._told}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._marks = [list(each) for each in header.get("marks", ())]
+        self._told = header.get("told")
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Watermarks that wait are made up for by the next one."""
+        return {}
+
+    def restored(self) -> None:
+        values = self._table.values
+        held = sorted(values.items())
+        values.clear()
+        values.update(held)
+        self._new = []
+        self._waiting = {
+            number: Request(self.ordinal, number, body) for (number, _), (body, _, told) in held if told is None
+        }
+
+
+def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
+    """On a thread of the pool."""
+    record, key = decode(body)
+    try:
+        return outcome(lambda: fn(record, key), "call")
+    except BaseException as problem:  # told as any failure: the thread must go on, and the request has to be answered
+        return False, encode([False, type(problem).__name__, str(problem)])
+
+
+def _late(timeout_s: float) -> bytes:
+    return encode([False, LATE, f"no answer within {timeout_s:g} s"])
+
+
+def askers_of(chain: Chain) -> dict[int, Asker]:
+    """How the requests of a chain's operators are put, by ordinal."""
+    stages: Sequence[Stage] = getattr(chain, "stages", ())
+    return {stage.ordinal: stage.asker for stage in stages if isinstance(stage, AskStage)}

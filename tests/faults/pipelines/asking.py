@@ -1,0 +1,79 @@
+"""Every record asks a service outside, which remembers who asked: a SQLite file with one row per idempotency key.
+
+Settings: out, world, count, rate, order, sources, parallelism; records whose number `fail` divides fail the first time,
+those of `never` always, and those of `slow` hang until they are out of time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("asking")
+told = pipeline.settings
+WORLD = told["world"]
+FAIL, NEVER, SLOW = (int(told.get(name, 0)) for name in ("fail", "never", "slow"))
+
+
+def ask(record: Any, key: str) -> Any:
+    """Its effect is there once per key, however often it is asked; the answer is another one each time."""
+    time.sleep(random.random() * 0.02)
+    with sqlite3.connect(WORLD, timeout=30) as world:
+        world.execute("PRAGMA synchronous=OFF")
+        world.execute("CREATE TABLE IF NOT EXISTS effects (key TEXT PRIMARY KEY, record INTEGER, asked INTEGER)")
+        world.execute(
+            "INSERT INTO effects VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1",
+            (key, record["p"] * 1_000_000 + record["i"]),
+        )
+        [(asked,)] = world.execute("SELECT asked FROM effects WHERE key = ?", (key,)).fetchall()
+    world.close()
+    if NEVER and record["i"] % NEVER == 0:
+        raise ValueError(f"never {record['i']}")
+    if FAIL and asked == 1 and record["i"] % FAIL == 0:
+        raise OSError("not today")
+    if SLOW and record["i"] % SLOW == 0:
+        time.sleep(2)
+    return {"key": key, "by": os.getpid(), "at": time.time()}
+
+
+class Onward(Operator):
+    """Counts, and hands on."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield {**record, "n": ctx.state["n"]}
+
+
+def numbered(partition: int, position: int) -> dict[str, int]:
+    return {"i": position, "p": partition}
+
+
+(
+    pipeline.source(
+        "numbers",
+        GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2, rate=float(told.get("rate", 400))),
+        parallelism=int(told.get("sources", 1)),
+    )
+    .call(
+        "rate",
+        ask,
+        combine=lambda record, answer: {**record, **answer},
+        order=told.get("order", "input"),
+        timeout_s=1.0 if SLOW else None,
+        retries=1 if FAIL else 0,
+        backoff_s=0.01,
+    )
+    .map("after", lambda record: {**record, "after": time.time()})
+    .key_by(lambda record: record["i"] % 10)
+    .process("keyed", Onward(), parallelism=int(told.get("parallelism", 1)))
+    .sink("out", SqliteSink(Path(told["out"])))
+)

@@ -1,0 +1,104 @@
+"""Calls of the outside world in jobs whose processes are killed while answers are awaited."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+from tests.faults.test_bad_input import one_line
+from tests.faults.test_savepoints import sets, stop
+
+COUNT = 900
+
+
+def asking(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
+    told = {"out": directory / "rows.db", "world": directory / "world.db", "count": COUNT, **settings}
+    return start(PIPELINES / "asking.py", *sets(**told), "--checkpoint-interval", "0.4", *arguments)
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    with sqlite3.connect(directory / "rows.db") as store:
+        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output ORDER BY task, position")]
+
+
+def effects(directory: Path) -> list[tuple[str, int, int]]:
+    with sqlite3.connect(directory / "world.db") as world:
+        return world.execute("SELECT key, record, asked FROM effects").fetchall()
+
+
+def everything(count: int = COUNT) -> list[tuple[int, int]]:
+    return [(p, i) for p in range(2) for i in range(count)]
+
+
+@pytest.mark.parametrize("order", ["input", "completion"])
+def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
+    job = asking(start, tmp_path, order=order)
+    job.until_warm(records=100)
+    for task in ("after/0", "keyed/0", "after/0"):
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until_replaced(pid)
+    report = job.finish_well()
+    told = rows(tmp_path)
+    assert sorted((record["p"], record["i"]) for record in told) == everything()
+    assert report["determinant_bytes"]["answer"] > 0
+    done = effects(tmp_path)
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in done) == everything(), "one effect per record"
+    keys = {record: key for key, record, _ in done}
+    assert all(record["key"] == keys[record["p"] * 1_000_000 + record["i"]] for record in told)
+    if order == "input":
+        for partition in (0, 1):
+            came = [record["i"] for record in told if record["p"] == partition]
+            assert came == sorted(came)
+
+
+def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path) -> None:
+    job = asking(start, tmp_path)
+    job.until_warm(records=150)
+    job.kill_everything()
+    job.start("--resume")
+    job.finish_well()
+    assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything()
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything()
+
+
+def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: Start, tmp_path: Path) -> None:
+    job = asking(start, tmp_path, "--on-error", "dead-letter", fail=7, never=50, slow=90, rate=300)
+    job.finish_well()
+    bad = {i for i in range(COUNT) if i % 50 == 0 or i % 90 == 0}
+    assert sorted((r["p"], r["i"]) for r in rows(tmp_path)) == [(p, i) for p, i in everything() if i not in bad]
+    letters = [
+        json.loads(line)
+        for path in (job.state / "dead-letters").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert sorted((each["record"]["p"], each["record"]["i"]) for each in letters) == [
+        (p, i) for p, i in everything() if i in bad
+    ]
+    for each in letters:
+        assert each["operator"] == "rate"
+        expected = "CallFailed: ValueError: never" if each["record"]["i"] % 50 == 0 else "no answer within 1 s"
+        assert expected in each["error"], each
+
+
+def test_what_never_goes_stops_the_job_otherwise(start: Start, tmp_path: Path) -> None:
+    status, said = asking(start, tmp_path, never=40).finish()
+    line = one_line(said)
+    assert status == 1 and "operator 'rate'" in line and "ValueError: never" in line
+
+
+def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) -> None:
+    job = asking(start, tmp_path)
+    job.until_warm(records=200)
+    stop(job)
+    job.start("--resume", *sets(sources=2, parallelism=2))
+    job.finish_well()
+    assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything()
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything()

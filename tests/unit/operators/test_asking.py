@@ -1,0 +1,238 @@
+"""`call` in one task: requests are state, answers are events, order is kept, marks wait; and the pool that asks."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from causal.batch import WATERMARK, decode_records, stamp_of, watermark
+from causal.errors import OperatorFailed, PipelineError
+from causal.ports import Chain, Output, Request
+from causal.shell.asking import Asker, Asking
+from causal.values import decode, encode
+from operators.asking import askers_of
+from tests.unit.operators.scene import Services, chain_of, listed, parts_of, planned
+
+
+def asking(order: str = "input", **options: Any) -> Chain:
+    def build(stream: Any) -> Any:
+        return stream.call("rate", lambda record, key: record * 10, order=order, **options)
+
+    return chain_of(planned(build), "rate/0")
+
+
+def given(outputs: list[Output]) -> list[Any]:
+    return [record for _, chunk in outputs if chunk.kind != WATERMARK for record in decode_records(chunk.body)]
+
+
+def marks(outputs: list[Output]) -> list[int]:
+    return [stamp_of(chunk) for _, chunk in outputs if chunk.kind == WATERMARK]
+
+
+def perform(chain: Chain, request: Request) -> bytes:
+    return askers_of(chain)[request.operator].perform(request.body)[1]
+
+
+def answer(chain: Chain, request: Request, body: bytes | None = None) -> list[Output]:
+    told = perform(chain, request) if body is None else body
+    return chain.answer(request.operator, request.number, told, Services())
+
+
+def test_records_wait_for_their_answers_in_the_order_of_the_input() -> None:
+    chain = asking()
+    assert given(chain.deliver(0, listed([1, 2, 3]), 0, Services())) == []
+    first, second, third = chain.asked()
+    assert chain.asked() == [] and chain.outstanding() == [first, second, third]
+    assert given(answer(chain, third)) == [] and given(answer(chain, second)) == []
+    assert chain.outstanding() == [first] and chain.waiting()
+    assert given(answer(chain, first)) == [(1, 10), (2, 20), (3, 30)]
+    assert not chain.waiting()
+
+
+def test_or_in_the_order_of_the_answers() -> None:
+    chain = asking("completion")
+    chain.deliver(0, listed([1, 2, 3]), 0, Services())
+    first, second, third = chain.asked()
+    assert given(answer(chain, third)) == [(3, 30)]
+    assert given(answer(chain, first)) == [(1, 10)]
+    assert given(answer(chain, second)) == [(2, 20)]
+
+
+def test_requests_and_answers_that_wait_are_part_of_the_state() -> None:
+    chain = asking()
+    chain.deliver(0, listed([1, 2, 3]), 0, Services())
+    _, second, _ = chain.asked()
+    answer(chain, second)
+    restored = asking()
+    restored.restore(parts_of(chain))
+    assert restored.outstanding() == chain.outstanding()
+    first, third = restored.outstanding()
+    assert given(answer(restored, third)) == []
+    assert given(answer(restored, first)) == [(1, 10), (2, 20), (3, 30)]
+    restored.deliver(0, listed([4]), 3, Services())
+    assert restored.asked()[0].number not in (first.number, second.number, third.number)
+
+
+def test_the_key_names_the_record_and_not_the_attempt() -> None:
+    def keys(*batches: list[int]) -> list[str]:
+        chain, first = asking(), 0
+        for batch in batches:
+            chain.deliver(0, listed(batch), first, Services())
+            first += len(batch)
+        return [decode(request.body)[1] for request in chain.asked()]
+
+    whole = keys([7, 7, 8])
+    assert whole == keys([7], [7, 8]) and len(set(whole)) == 3
+    assert keys([9, 7, 8])[1:] == whole[1:]
+
+
+def test_records_made_of_one_record_have_keys_of_their_own() -> None:
+    chain = chain_of(planned(lambda s: s.flat_map("twice", lambda r: [r, r]).call("rate", lambda r, k: r)), "rate/0")
+    chain.deliver(0, listed([5, 5]), 0, Services())
+    assert len({decode(request.body)[1] for request in chain.asked()}) == 4
+
+
+def test_a_watermark_waits_for_the_records_before_it() -> None:
+    chain = asking("completion")
+    chain.deliver(0, listed([1, 2]), 0, Services())
+    first, second = chain.asked()
+    assert marks(chain.deliver(0, [watermark(50)], 2, Services())) == []
+    chain.deliver(0, listed([3]), 3, Services())
+    [third] = chain.asked()
+    assert marks(answer(chain, second)) == []
+    assert marks(answer(chain, first)) == [50]
+    assert marks(chain.deliver(0, [watermark(60)], 4, Services())) == []
+    assert marks(answer(chain, third)) == [60]
+    assert marks(chain.deliver(0, [watermark(70)], 5, Services())) == [70]
+
+
+def test_a_chain_is_full_when_more_than_a_batch_waits_beside_the_calls() -> None:
+    chain = asking(concurrency=2)
+    chain.deliver(0, listed(list(range(4098))), 0, Services())
+    assert not chain.full()
+    chain.deliver(0, listed([0]), 4098, Services())
+    assert chain.full()
+    answer(chain, chain.outstanding()[0])
+    assert not chain.full()
+
+
+def test_what_fails_is_told_with_its_record() -> None:
+    chain = asking()
+    chain.deliver(0, listed([1]), 0, Services())
+    with pytest.raises(OperatorFailed, match="operator 'rate'.*CallFailed: ValueError: no; record 1"):
+        answer(chain, chain.outstanding()[0], encode([False, "ValueError", "no"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"concurrency": 0}, "has concurrency 0"),
+        ({"retries": -1}, "has retries -1"),
+        ({"order": "any"}, "has order 'any'"),
+        ({"timeout_s": 0}, "has timeout_s 0"),
+        ({"combine": 3}, "combine of call 'rate' is given a int"),
+    ],
+)
+def test_wrong_options_are_refused_when_the_pipeline_is_built(options: dict[str, Any], line: str) -> None:
+    with pytest.raises(PipelineError, match=line):
+        planned(lambda stream: stream.call("rate", lambda record, key: record, **options))
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    async def fetch(record: Any, key: str) -> Any:
+        return record
+
+    with pytest.raises(PipelineError, match="coroutine function"):
+        planned(lambda stream: stream.call("rate", fetch))
+
+
+# The pool.
+
+
+def late(timeout_s: float) -> bytes:
+    return b"late"
+
+
+def drained(pool: Asking, count: int) -> list[tuple[int, bytes]]:
+    """The next `count` answers; a test that waits here for ever is ended from outside."""
+    told: list[tuple[int, bytes]] = []
+    while len(told) < count:
+        next_ns = pool.next_ns()
+        wait_s = 1.0 if next_ns is None else max(0.0, (next_ns - time.monotonic_ns()) / 1e9)
+        select.select([pool.wake], [], [], wait_s)
+        told += [(answered.number, answered.body) for answered in pool.answers()]
+    return told
+
+
+def pool_of(perform: Callable[[bytes], tuple[bool, bytes]], **options: Any) -> Asking:
+    return Asking({3: Asker(perform, late, **{"concurrency": 4, **options})})
+
+
+def test_no_more_calls_run_than_may() -> None:
+    running, most, lock = [0], [0], threading.Lock()
+
+    def perform(body: bytes) -> tuple[bool, bytes]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.002)
+        with lock:
+            running[0] -= 1
+        return True, body
+
+    pool = pool_of(perform)
+    pool.ask([Request(3, number, b"%d" % number) for number in range(40)])
+    assert sorted(drained(pool, 40)) == [(number, b"%d" % number) for number in range(40)]
+    assert most[0] == 4
+    pool.close()
+
+
+def test_a_call_is_tried_again_and_only_its_last_outcome_is_told() -> None:
+    tries: list[bytes] = []
+
+    def perform(body: bytes) -> tuple[bool, bytes]:
+        tries.append(body)
+        return len(tries) == 3, b"try %d" % len(tries)
+
+    pool = pool_of(perform, retries=5, backoff_s=0.001)
+    pool.ask([Request(3, 1, b"x")])
+    assert drained(pool, 1) == [(1, b"try 3")]
+    pool.close()
+
+
+def test_the_last_failure_is_told_when_every_try_fails() -> None:
+    pool = pool_of(lambda body: (False, b"no"), retries=2, backoff_s=0.001)
+    pool.ask([Request(3, 1, b"x")])
+    assert drained(pool, 1) == [(1, b"no")]
+    pool.close()
+
+
+def test_calls_out_of_time_are_unheard_and_do_not_take_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, now_ns = threading.Event(), [1]
+    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+
+    def perform(body: bytes) -> tuple[bool, bytes]:
+        if body == b"hang":
+            release.wait(60)
+        return True, body
+
+    pool = pool_of(perform, concurrency=2, timeout_s=1.0)
+    pool.ask([Request(3, 0, b"hang"), Request(3, 1, b"hang"), Request(3, 2, b"a")])
+    assert pool.answers() == []
+    now_ns[0] += 1_000_000_000
+    assert drained(pool, 2) == [(0, b"late"), (1, b"late")]
+    assert pool.answers() == []  # as many are left behind as may run: the next waits for one to come back
+    release.set()
+    assert drained(pool, 1) == [(2, b"a")]
+    pool.close()
+
+
+def test_without_anybody_who_asks_there_is_nothing_to_wake_up_for() -> None:
+    pool = Asking({})
+    assert pool.wake == -1 and pool.answers() == [] and pool.next_ns() is None
+    pool.close()
