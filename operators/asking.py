@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from causal.errors import CausalError, invariant
-from causal.ports import Chain, Request
+from causal.ports import Request
 from causal.shell.asking import Asker
 from causal.values import NotCarried, decode, encode
 from operators.calls import CallFailed, outcome
@@ -214,7 +214,7 @@ def _late(timeout_s: float) -> bytes:
     return encode([False, LATE, f"no answer within {timeout_s:g} s"])
 
 
-def askers_of(chain: Chain) -> dict[int, Asker]:
+def askers_of(chain: object) -> dict[int, Asker]:
     """How the requests of a chain's operators are put, by ordinal."""
     stages: Sequence[Stage] = getattr(chain, "stages", ())
     return {stage.ordinal: stage.asker for stage in stages if isinstance(stage, AskStage)}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
+    Ask,
     Effect,
     OpenSink,
     Phase,
@@ -23,7 +24,8 @@ from causal.effects import (
     WriteSnapshot,
 )
 from causal.errors import Lost
-from causal.events import SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
+from causal.events import Answered, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
+from operators.asking import askers_of
 from operators.testing.process import Process
 
 if TYPE_CHECKING:
@@ -93,6 +95,21 @@ def _remove_segments(world: World, process: Process, effect: RemoveSegments) -> 
         process.segments.pop(segment, None)
 
 
+def _ask(world: World, process: Process, effect: Ask) -> None:
+    """The functions are called at once, answers come in any order; time-outs are of real time, so there are none."""
+    askers = askers_of(process.chain)
+    for request in effect.requests:
+        asker = askers[request.operator]
+        well, body = asker.perform(request.body)
+        for _ in range(asker.retries):
+            if well:
+                break
+            well, body = asker.perform(request.body)
+        answered = Answered(request.operator, request.number, body)
+        place = world.chance.randint(0, len(world.later))
+        world.later.insert(place, lambda answered=answered: world.handle(process, answered))  # type: ignore[misc]
+
+
 def _phase(world: World, process: Process, effect: Phase) -> None:
     if effect.name == "lost":
         raise Lost(f"{process.protocol.name}: determinants are lost, which the kit cannot mend; use full sharing depth")
@@ -116,5 +133,6 @@ _PERFORMERS: dict[type, Callable[[World, Process, Any], None]] = {
     SpillSegment: _spill,
     ReadSegment: _read_segment,
     RemoveSegments: _remove_segments,
+    Ask: _ask,
     Phase: _phase,
 }
