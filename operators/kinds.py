@@ -7,8 +7,8 @@ import copy
 from causal.errors import invariant
 from operators import binding
 from operators.accumulating import CountStage, ReduceStage
-from operators.disk import disk_of
 from operators.asking import AskStage
+from operators.disk import disk_of
 from operators.eventtime import kinds as eventtime
 from operators.graph import Node, time_of_inputs
 from operators.joins import kinds as joins

@@ -13,7 +13,7 @@ from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
-from tests.faults.test_savepoints import sets, stop
+from tests.faults.test_savepoints import further, sets, stop
 
 COUNT = 900
 
@@ -95,10 +95,11 @@ def test_what_never_goes_stops_the_job_otherwise(start: Start, tmp_path: Path) -
 
 
 def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) -> None:
-    job = asking(start, tmp_path)
+    job = asking(start, tmp_path, count=100_000)
     job.until_warm(records=200)
     stop(job)
-    job.start("--resume", *sets(sources=2, parallelism=2))
+    done = further(tmp_path)
+    job.start("--resume", *sets(sources=2, parallelism=2, count=done, rate=2000))
     job.finish_well()
-    assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything()
-    assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything()
+    assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything(done)
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything(done)

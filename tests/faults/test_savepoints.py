@@ -37,12 +37,13 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 def further(directory: Path) -> int:
     """A number of records per partition that no life of the job has reached."""
-    return max(record["i"] for record in rows(directory) if "i" in record) + 1000
+    return max(int(record["i"]) for record in rows(directory) if "i" in record) + 1000
 
 
 def check(told: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
     """Every record once, every number of a key once."""
-    counted, rang = defaultdict(list), defaultdict(list)
+    counted: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    rang: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for record in told:
         (counted[record["key"]] if "n" in record else rang[record["key"]]).append(record)
     seen = sorted((record["p"], record["i"]) for each in counted.values() for record in each)
