@@ -153,6 +153,22 @@ def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[
     return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
 
 
+def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    size_ms = terms.window_s * 1000
+    persons = events.filter("persons", _of("person")).key_by(lambda person: person["id"])
+    auctions = events.filter("auctions", _of("auction")).key_by(lambda auction: auction["seller"])
+
+    def pair(person: Event, auction: Event) -> Row | None:
+        start_ms = person["time_ms"] // size_ms * size_ms
+        if auction["time_ms"] // size_ms * size_ms != start_ms:
+            return None
+        return {"id": person["id"], "name": person["name"], "reserve": auction["reserve"], "start_ms": start_ms}
+
+    within = (-terms.window_s, terms.window_s)
+    pairs = persons.join("pairs", auctions, within=within, fn=pair, parallelism=parallelism)
+    return pairs.filter("q8", lambda row: row is not None)
+
+
 def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
     sessions = by_bidder.window("q11", Session(terms.gap_s), Count(), parallelism)
@@ -197,6 +213,7 @@ BUILT: dict[int, Query] = {
     5: _q5,
     6: _q6,
     7: _q7,
+    8: _q8,
     9: _q9,
     11: _q11,
     12: _q12,
