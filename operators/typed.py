@@ -5,13 +5,17 @@ It tells a type checker what the type of the key is in what the operators behind
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from operators.pipeline import Stream
 from operators.streams.base import K, T, U
 
 A = TypeVar("A")
 """Type of what is accumulated."""
+R = TypeVar("R")
+"""Type of what a join gives."""
+Within = tuple[float, float]
+"""(before_s, after_s)."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,6 +92,75 @@ if TYPE_CHECKING:
         ) -> Stream[Any]: ...
 
         def window(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
+        @overload  # type: ignore[override]
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["inner"] = "inner",
+            fn: None = None,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T, U]]: ...
+
+        @overload
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["inner"] = "inner",
+            *,
+            fn: Callable[[T, U], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["left"],
+            fn: Callable[[T, U | None], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["right"],
+            fn: Callable[[T | None, U], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["outer"],
+            fn: Callable[[T | None, U | None], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            within: Within,
+            how: Literal["left", "right", "outer"],
+            fn: None = None,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T | None, U | None]]: ...
+
+        def join(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
 
 else:
     KeyedStream = Stream

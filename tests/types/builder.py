@@ -101,3 +101,32 @@ def windows(bids: Stream[Bid]) -> None:
     keyed.window("w", Tumbling("10"), Count())  # type: ignore[arg-type]
     keyed.window("w", Tumbling(10), Count)  # type: ignore[arg-type]
     bids.watermarks("time", lambda bid: bid["at"])  # type: ignore[typeddict-item]
+
+
+class Sale(TypedDict):
+    """Another record."""
+
+    auction: int
+    buyer: str
+
+
+def sold(bid: Bid, sale: Sale) -> str:
+    """What a join gives."""
+    return f"{bid['price']} by {sale['buyer']}"
+
+
+def perhaps_sold(bid: Bid, sale: Sale | None) -> float | None:
+    """What a left join gives."""
+    return None if sale is None else bid["price"]
+
+
+def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
+    """Both sides have one type of key; the side that may be missing may be None."""
+    left, right = bids.key_by(lambda bid: bid["auction"]), sales.key_by(lambda sale: sale["auction"])
+    by_name = sales.key_by(lambda sale: sale["buyer"])
+    assert_type(left.join("j", right, within=(-1, 5)), Stream[tuple[Bid, Sale]])
+    assert_type(left.join("k", right, within=(-1, 5), fn=sold), Stream[str])
+    assert_type(left.join("l", right, within=(-1, 5), how="left", fn=perhaps_sold), Stream[float | None])
+    left.join("m", by_name, within=(-1, 5))  # type: ignore[arg-type]
+    left.join("n", right, within=(-1, 5), how="left", fn=sold)  # type: ignore[call-overload]
+    left.join("o", right, within=5)  # type: ignore[call-overload]
