@@ -15,6 +15,8 @@ from typing import Any
 from benchmarks import runs
 from benchmarks.measured import figure, result
 
+KEYED_WINDOWS = Path(__file__).parent / "keyed_windows.py"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -31,6 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=int, default=4_000_000, help="of the keyed count (default: %(default)s)")
     parser.add_argument("--single", type=int, default=10_000, help="records, one per batch (default: %(default)s)")
     parser.add_argument("--payments", type=int, default=16_000, help="of the fraud chain (default: %(default)s)")
+    parser.add_argument("--windows", type=int, default=60_000, help="of each kind of window (default: %(default)s)")
+    parser.add_argument("--only", default="", help="cases whose names begin so (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
 
 
@@ -52,6 +56,10 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
         ),
         "fraud_chain_load_full": Case(runs.FRAUD_CHAIN, {"count": half, "rate": 1_000_000}),
         "fraud_chain_paced_full": Case(runs.FRAUD_CHAIN, {"count": half, "rate": max(1, options.payments // 8)}),
+        **{
+            f"windows_{kind}_paced_full": Case(KEYED_WINDOWS, {"windows": kind, "count": options.windows})
+            for kind in ("event", "tumbling", "sliding", "session")
+        },
     }
 
 
@@ -64,6 +72,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     told: dict[str, dict[str, list[float]]] = {}
     for number in range(options.rounds):
         for name, case in cases(options).items():
+            if not name.startswith(options.only):
+                continue
             report = runs.job(case.pipeline, case.settings, case.options, case.config)
             for key, value in per_record(report).items():
                 told.setdefault(name, {}).setdefault(key, []).append(value)
@@ -76,6 +86,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     settings = {
         name: {"pipeline": case.pipeline.name, "settings": case.settings, "options": case.options, **case.config}
         for name, case in cases(options).items()
+        if name in told
     }
     return result("determinants", command, {"rounds": options.rounds, "cases": settings}, figures)
 

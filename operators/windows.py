@@ -195,6 +195,20 @@ class WindowStage(Stage):
         self._generations = {g: held for g, held in self._generations.items() if g >= oldest}
         self._loaded = {g: held for g, held in self._loaded.items() if g >= oldest}
 
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The latest end counts for all, so that no end is used twice, and holds what all tasks held."""
+        last_end_ns = max(header["last_end_ns"] for header in headers)
+        opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
+        arrivals = sum(header["arrivals"] for header in headers)
+        return {
+            "generation": max(header["generation"] for header in headers),
+            "oldest": min(header["oldest"] for header in headers),
+            "arrivals": arrivals,
+            "since": arrivals - sum(header["arrivals"] - header["since"] for header in headers),
+            "end_ns": later_end(opened, last_end_ns, self._size_ns),
+            "last_end_ns": last_end_ns,
+        }
+
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
         return {self._table: self._load}
 
@@ -208,6 +222,14 @@ class WindowStage(Stage):
             entries.sort(key=lambda entry: entry[0])
             self._generations[generation] = Contents(list, {key: records for _, key, records in entries})
         self._loaded = {}
+
+
+def later_end(opened_ns: Sequence[int], last_end_ns: int, every_ns: int) -> int | None:
+    """One end of the windows that are open in several tasks: the latest, and none that a window has had."""
+    if not opened_ns:
+        return None
+    end_ns = max(opened_ns)
+    return end_ns if end_ns > last_end_ns else last_end_ns + every_ns
 
 
 class WindowJob:

@@ -18,6 +18,7 @@ from operators.state import FragmentJob
 from operators.windowing.assigners import Sliding, Tumbling
 from operators.windowing.contents import Contents
 from operators.windowing.panes import PaneStage
+from operators.windows import later_end
 
 _MICROSECOND_NS = 1000
 
@@ -119,13 +120,10 @@ class ClockPaneStage(PaneStage):
         """The latest end counts for all, so that no end is used twice; windows that were due before are told then."""
         last_end_ns = max(header["last_end_ns"] for header in headers)
         opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
-        end_ns = max(opened) if opened else None
-        if end_ns is not None and end_ns <= last_end_ns:
-            end_ns = last_end_ns + self._every_ns
         marks = [header["mark"] for header in headers if header["mark"] is not None]
         return {
             "mark": max(marks, default=None),
-            "end_ns": end_ns,
+            "end_ns": later_end(opened, last_end_ns, self._every_ns),
             "last_end_ns": last_end_ns,
             "slides": [sum(sum(header["slides"]) for header in headers)],
             "told": sum(header["told"] for header in headers),

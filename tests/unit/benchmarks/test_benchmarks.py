@@ -46,7 +46,19 @@ def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
 
 
 def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
-    arguments = ("determinants", "--records", "20000", "--single", "500", "--payments", "200", "--rounds", "1")
+    arguments = (
+        "determinants",
+        "--records",
+        "20000",
+        "--single",
+        "500",
+        "--payments",
+        "200",
+        "--windows",
+        "2000",
+        "--rounds",
+        "1",
+    )
     figures = measured(tmp_path / "told.json", *arguments)["figures"]
     single, load = figures["keyed_count_single_full.order"], figures["keyed_count_load_full.order"]
     assert single["median"] > load["median"] > 0

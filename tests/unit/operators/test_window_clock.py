@@ -108,6 +108,27 @@ def test_the_clocks_of_several_tasks_become_one() -> None:
     assert merged == {"mark": 10, "end_ns": 1005 * S, "last_end_ns": 1000 * S, "slides": [3], "told": 7}
 
 
+def test_windows_with_functions_of_several_tasks_become_one() -> None:
+    def function(key: Any, records: list[Any], window: Any) -> Any:
+        yield (key, sorted(record[2] for record in records), window.start, window.end)
+
+    def make() -> Any:
+        return window_chain(10, function)
+
+    tasks = [Driven(make), Driven(make)]
+    for number, task in enumerate(tasks):
+        task.services.clock_ns = (1003 + 10 * number) * S
+        task.give([("ab"[number], 0, 1)])
+    tasks[1].fire(1020 * S)
+    tasks[0].give([("a", 0, 2)])
+    stages: list[Any] = [task.chain._root.stage for task in tasks]  # type: ignore[attr-defined]
+    headers = [stage.freeze(True)[0] for stage in stages]
+    assert [header["end_ns"] for header in headers] == [1010 * S, None]
+    merged = stages[0].merge_headers(headers)
+    assert (merged["end_ns"], merged["last_end_ns"]) == (1030 * S, 1020 * S)
+    assert (merged["arrivals"], merged["since"]) == (3, 1)
+
+
 def test_what_the_wall_clock_does_not_take() -> None:
     for assigner, options, message in [
         (lambda: Sliding(10, 4, clock="processing"), {}, "size_s 10 .* no multiple of its every_s 4"),
