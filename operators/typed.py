@@ -20,7 +20,8 @@ Within = tuple[float, float]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from operators.windowing import Aggregate, Trigger
+    from operators.streams.table import Table
+    from operators.windowing import Aggregate, Sliding, Trigger, Tumbling
     from operators.windowing.assigners import Assigned
     from operators.windows import Window
 
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
             *,
             trigger: Trigger | None = None,
             lateness_s: float = 0.0,
+            delivery: str = "arrival",
         ) -> Stream[tuple[K, Any, float, float]]: ...
 
         @overload
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
             *,
             trigger: Trigger | None = None,
             lateness_s: float = 0.0,
+            delivery: str = "arrival",
         ) -> Stream[U]: ...
 
         @overload
@@ -161,6 +164,21 @@ if TYPE_CHECKING:
         ) -> Stream[tuple[T | None, U | None]]: ...
 
         def join(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
+        def table(self, name: str, parallelism: int | None = None) -> Table[K, T]: ...
+
+        def aggregate_table(
+            self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None
+        ) -> Table[K, Any]: ...
+
+        def window_table(
+            self,
+            name: str,
+            assigner: Tumbling | Sliding,
+            aggregate: Aggregate[T, Any],
+            grace_s: float = 0.0,
+            parallelism: int | None = None,
+        ) -> Table[tuple[K, float, float], Any]: ...
 
 else:
     KeyedStream = Stream

@@ -57,6 +57,10 @@ def joined(stream: Stream[Any]) -> Stream[Any]:
     return keyed(early).join("op", keyed(early), within=(-1, 1))
 
 
+def grouped(stream: Stream[Any]) -> Any:
+    return keyed(stream).table("t").group_by("g", lambda k, v: v["at"] % 3).aggregate("op", Count())
+
+
 BUILDS: dict[str, Build] = {
     ".map(": lambda s: s.map("op", lambda r: r),
     ".filter(": lambda s: s.filter("op", lambda r: True),
@@ -73,7 +77,14 @@ BUILDS: dict[str, Build] = {
     "`Sliding(…, clock=": lambda s: keyed(s).window("op", Sliding(4, 2, clock="processing"), Count()),
     "`Session(…, clock=": lambda s: keyed(s).window("op", Session(1.5, clock="processing"), Count()),
     "every_s(s, clock=": lambda s: keyed(s).window("op", Global(), Count(), trigger=every_s(3, "processing")),
-    ".join(": joined,
+    "`.join(": joined,
+    "`.table(": lambda s: keyed(s).table("op").revisions("rows"),
+    "`.window_table(": lambda s: keyed(timed(s)).window_table("op", Tumbling(2), Count()).revisions("rows"),
+    "`table.filter`": lambda s: keyed(s).table("t").filter("op", lambda k, v: True).to_stream("rows"),
+    "`table.group_by(": lambda s: grouped(s).revisions("rows"),
+    "`table.join(": lambda s: keyed(s).table("t").join("op", keyed(s).table("u")).revisions("rows"),
+    "`table.suppress(": lambda s: keyed(timed(s)).table("t").suppress("op", after_s=2).revisions("rows"),
+    "`.call(": lambda s: s.call("op", lambda record, key: record["at"]),
 }
 """By what the first cell of the row has in it."""
 

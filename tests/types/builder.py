@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypedDict, assert_type
 
-from operators import Context, Count, KeyedStream, Mean, Operator, Pipeline, Stream, Tumbling, Window
+from operators import Context, Count, KeyedStream, Mean, Operator, Pipeline, Stream, Table, Tumbling, Window
 from operators.sinks import SqliteSink
 from operators.sources import ArrowSource, GeneratedSource, SequenceSource, SparkSource
 
@@ -130,3 +130,15 @@ def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
     left.join("m", by_name, within=(-1, 5))  # type: ignore[arg-type]
     left.join("n", right, within=(-1, 5), how="left", fn=sold)  # type: ignore[call-overload]
     left.join("o", right, within=5)  # type: ignore[call-overload]
+
+
+def tables(bids: Stream[Bid]) -> None:
+    """A table knows the types of its keys and values."""
+    keyed = bids.key_by(lambda bid: bid["auction"])
+    latest = keyed.table("latest")
+    assert_type(latest, Table[int, Bid])
+    assert_type(latest.map_values("prices", lambda auction, bid: bid["price"]), Table[int, float])
+    assert_type(latest.revisions("r"), Stream[tuple[int, Bid | None, Bid | None]])
+    assert_type(keyed.window_table("w", Tumbling(5), Count()), Table[tuple[int, float, float], Any])
+    latest.filter("f", lambda auction, bid: bid["buyer"])  # type: ignore[typeddict-item]
+    keyed.window_table("w", 5, Count())  # type: ignore[arg-type]
