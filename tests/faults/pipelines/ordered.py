@@ -1,0 +1,71 @@
+"""Two sources out of order: a chain of hashes over both in the order of event times, and counts by event-time timer.
+
+Settings: out (database), rate (records per second and source), count (records per source).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+NAMES = ("left", "right")
+BOUND_S = 0.03
+STEP_S = 0.01
+PER_S = 0.5
+"""Records are counted for each so many seconds of event time."""
+
+
+def record(name: str, number: int) -> tuple[str, int, float]:
+    """Up to 0.05 s out of order, so some are late."""
+    return name, number, (number + number * 7 % 6) * STEP_S
+
+
+def time_of(told: tuple[str, int, float]) -> float:
+    return told[2]
+
+
+def link(before: str, told: tuple[str, int, float]) -> str:
+    return blake2b(f"{before} {told}".encode(), digest_size=8).hexdigest()
+
+
+class Chain(Operator):
+    """Each record's hash is made of the one before it."""
+
+    def process(self, told: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["last"] = last = link(ctx.state.get("last", ""), told)
+        yield ("link", *told, last)
+
+
+class PerStretch(Operator):
+    """How many records of a source lie in each stretch of event time, told when it is over."""
+
+    def process(self, told: Any, ctx: Any) -> None:
+        end = int(told[2] // PER_S) + 1
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer(end * PER_S, str(end), clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        yield ("count", ctx.key, int(name), ctx.state.pop(int(name)))
+
+
+pipeline = Pipeline("ordered")
+_count, _rate = (int(pipeline.settings.get(name, default)) for name, default in (("count", "100"), ("rate", "100")))
+_streams = [
+    pipeline.source(
+        name, GeneratedSource(lambda p, i, name=name: record(name, i), count=_count, rate=_rate)
+    ).watermarks(f"{name}-time", time_of, out_of_order_s=BOUND_S)
+    for name in NAMES
+]
+_both = _streams[0].union(_streams[1])
+_both.process("chain", Chain(), parallelism=1, delivery="ordered").sink(
+    "out", SqliteSink(Path(pipeline.settings.get("out", "ordered.db")))
+)
+pipeline.stream("left-time").union(pipeline.stream("right-time")).key_by(lambda told: told[0]).process(
+    "stretch", PerStretch(), parallelism=2
+).sink("counts", SqliteSink(Path(pipeline.settings.get("out", "ordered.db") + ".counts")))

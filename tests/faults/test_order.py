@@ -1,0 +1,80 @@
+"""Tasks are killed while records are held for their order: the one order of event times comes out, and nothing else.
+
+The model knows nothing of the runtime: which records are late follows from each source alone, the rest is sorted.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.job import PIPELINES, Job
+from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
+
+Start = Callable[..., Job]
+COUNT, RATE = 800, 400
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def in_order() -> tuple[list[Any], int]:
+    """All records that are not late, in the order of time, source and number; and how many are late."""
+    kept, late = [], 0
+    for place, name in enumerate(NAMES):
+        largest = None
+        for number in range(COUNT):
+            told = record(name, number)
+            if largest is not None and micros(told[2]) < micros(largest) - micros(BOUND_S):
+                late += 1
+            else:
+                kept.append((micros(told[2]), place, number, told))
+            largest = told[2] if largest is None else max(largest, told[2])
+    return [told for _, _, _, told in sorted(kept)], late
+
+
+def chained() -> list[Any]:
+    rows, last = [], ""
+    for told in in_order()[0]:
+        last = link(last, told)
+        rows.append(["link", *told, last])
+    return rows
+
+
+def counted() -> Counter[Any]:
+    found = Counter((name, int(record(name, n)[2] // PER_S) + 1) for name in NAMES for n in range(COUNT))
+    return Counter({("count", *which, count): 1 for which, count in found.items()})
+
+
+def rows_of(path: Path) -> list[Any]:
+    with sqlite3.connect(path) as database:
+        return [json.loads(row) for (row,) in database.execute("SELECT record FROM output ORDER BY task, position")]
+
+
+KILLS = {
+    "nobody": (),
+    "one after the other": ("chain/0@0.4", "left-time/0@0.8", "chain/0@1.1", "out/0@1.4", "stretch/0@1.6"),
+    "together": ("chain/0@0.7", "left-time/0@0.7", "right-time/0@0.7", "out/0@0.7", "stretch/1@0.7", "counts/0@0.7"),
+}
+
+
+@pytest.mark.parametrize("name", KILLS)
+def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "ordered.db"
+    settings = [f"out={out}", f"rate={RATE}", f"count={COUNT}"]
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    arguments += [part for kill in KILLS[name] for part in ("--kill", kill)]
+    report = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_well()
+    assert rows_of(out) == chained()
+    assert Counter(map(tuple, rows_of(Path(f"{out}.counts")))) == counted()
+    assert report["counts"]["chain"]["late"] == in_order()[1] > 0
+    assert len(report["recoveries"]) == len(KILLS[name])
+    logged = report["tasks"]["chain/0"]["determinant_bytes"]
+    assert logged.get("order", 0) == 0, "an ordered task logs no order"
