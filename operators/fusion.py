@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from operators.graph import ORDERED, Node, ordered
+from operators.graph import Node, ordered
 from operators.kinds import KINDS
 
 
@@ -59,7 +59,7 @@ def fuse(nodes: Sequence[Node]) -> list[Group]:
 
 def _begins(node: Node) -> bool:
     """Whether a node is the first of its tasks."""
-    if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery") == ORDERED:
+    if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery"):
         return True
     edge = node.edges[0]
     return edge.key_of is not None or edge.broadcast or edge.source.parallelism != node.parallelism

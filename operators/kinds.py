@@ -10,8 +10,9 @@ from operators.accumulating import CountStage, ReduceStage
 from operators.asking import AskStage
 from operators.disk import disk_of
 from operators.eventtime import kinds as eventtime
-from operators.graph import Node, time_of_inputs
+from operators.graph import SPECULATIVE, Node, time_of_inputs
 from operators.joins import kinds as joins
+from operators.ordering.speculative import SpeculativeStage, check_speculative
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
 from operators.stages import FilterStage, FlatMapStage, MapStage, Stage
@@ -64,6 +65,8 @@ def _to_vectors(node: Node, scope: Scope) -> Stage:
 
 def _process(node: Node, scope: Scope) -> Stage:
     # Each task has an operator of its own, as if it were alone in its process.
+    if node.options.get("delivery") == SPECULATIVE:
+        return SpeculativeStage(node, scope, copy.copy(node.subject))
     return ProcessStage(
         node.name,
         scope.ordinal,
@@ -77,6 +80,12 @@ def _process(node: Node, scope: Scope) -> Stage:
         scope.tags,
         disk_of(node, scope.config),
     )
+
+
+def _check_process(node: Node) -> None:
+    binding.check_node(node)
+    if node.options.get("delivery") == SPECULATIVE:
+        check_speculative(node)
 
 
 def _count(node: Node, scope: Scope) -> Stage:
@@ -113,7 +122,7 @@ KINDS: dict[str, Kind] = {
     "to_rows": Kind(_to_rows, takes="vectors", gives="rows"),
     "to_vectors": Kind(_to_vectors, gives="vectors"),
     "call": Kind(_call, keyed="allowed"),
-    "process": Kind(_process, keyed="allowed", check=binding.check_node, asides=None),
+    "process": Kind(_process, keyed="allowed", check=_check_process, asides=None),
     "reduce": Kind(_reduce, keyed="needed"),
     "count": Kind(_count, keyed="needed", takes="either"),
     "sum": Kind(_fold, keyed="needed", takes="vectors"),

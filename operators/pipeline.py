@@ -81,10 +81,10 @@ class Pipeline:
         """
         graph.check(self.name, self._where, self.nodes)
         for node in self.nodes:
-            KINDS[node.kind].check(node)
-            if node.options.get("delivery") == graph.ORDERED:
-                what = f'delivery="ordered" of {node.name!r} needs event time on all its inputs'
+            if node.options.get("delivery"):
+                what = f'delivery="{node.options["delivery"]}" of {node.name!r} needs event time on all its inputs'
                 graph.check_event_time(node, what)
+            KINDS[node.kind].check(node)
         for stream in self._loose:
             mend = ".process, .reduce, .count or .window" if stream.made_by == "key_by" else "an operator or a sink"
             raise PipelineError(f"{stream.where}: nothing reads what {stream.made_by} gives; follow it with {mend}")
@@ -130,7 +130,7 @@ def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
         raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) right behind the operator")
     source = edges[0].source
     tags = KINDS[source.kind].asides
-    if tags is not None and source.options.get("delivery") == graph.ORDERED:
+    if tags is not None and source.options.get("delivery"):
         tags = tuple(dict.fromkeys([*tags, "late"]))
     if not isinstance(tag, str) or not tag or (tags is not None and tag not in tags):
         has = f"it has {', '.join(map(repr, tags))}" if tags else "it has no side output"

@@ -6,7 +6,7 @@ late, which is a matter of that channel alone; after idleness also one below wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
@@ -20,6 +20,9 @@ from operators.state import FragmentJob, Table
 
 LATE = "late"
 HOLD = "hold"
+Slot = tuple[int, int, int]
+"""(event time in ns, input channel, position there)"""
+_NUMBERED_ANEW = 1 << 48
 
 
 class HoldStage(Stage):
@@ -59,7 +62,7 @@ class HoldStage(Stage):
         self._keyed = keyed
         self._arrival = arrival
         self._aside = aside
-        self._held = Slots(f"{operator}:held", operator, key_groups, _due_ns)
+        self._held = Slots(f"{operator}:held", operator, key_groups, due_ns)
         self._released_ns: int | None = None
         self._ready: list[tuple[int, list[Any], list[Any] | None]] = []
 
@@ -92,9 +95,11 @@ class HoldStage(Stage):
         floor = max(marks)
         return [index for index, time_ns in enumerate(times) if time_ns < floor]
 
-    def _hold(self, records: Sequence[Any], keys: Sequence[Any] | None, slots: Sequence[Any]) -> None:
+    def _hold(self, records: Sequence[Any], keys: Sequence[Any] | None, slots: Sequence[Slot]) -> None:
         pairs = list(zip(repeat(None) if keys is None else keys, slots))
         held, side = self._held, self._sides[self._arrival.input]
+        if not held.values.keys().isdisjoint(pairs):
+            pairs = [(key, unused(held.values, key, slot)) for key, slot in pairs]
         held.touch(pairs)
         held.values.update(zip(pairs, map(list, zip(repeat(side), records))))
         held.added(pairs)
@@ -132,6 +137,13 @@ class HoldStage(Stage):
         self._released_ns = header["released"]
 
 
-def _due_ns(slot: tuple[int, int, int]) -> int:
+def due_ns(slot: Slot) -> int:
     """A record is released by the first watermark above its time."""
     return slot[0] + 1
+
+
+def unused(values: Collection[tuple[Any, Slot]], key: Any, slot: Slot) -> Slot:
+    """The slot, or where it is taken one behind it: a rescale numbers channels and positions anew."""
+    while (key, slot) in values:
+        slot = (slot[0], slot[1], slot[2] + _NUMBERED_ANEW)
+    return slot

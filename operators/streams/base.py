@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from causal.errors import PipelineError
@@ -66,14 +67,17 @@ class StreamBase(Generic[T]):
             raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
         return round(value * 1e9)
 
-    def _delivery(self, where: str, what: str, delivery: str) -> dict[str, str]:
+    def _delivery(
+        self, where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)
+    ) -> dict[str, str]:
         """The option of an operator that sees its records in an order of its own; none where it sees them as they come.
 
         Args:
             what: for example "process 'p'".
         """
-        if delivery not in (ARRIVAL, ORDERED):
-            raise PipelineError(f'{where}: {what} has delivery {delivery!r}; give "arrival" or "ordered"')
+        if delivery not in known:
+            told = " or ".join(f'"{each}"' for each in known)
+            raise PipelineError(f"{where}: {what} has delivery {delivery!r}; give {told}")
         return {} if delivery == ARRIVAL else {"delivery": delivery}
 
 

@@ -10,8 +10,9 @@ from causal.errors import PipelineError
 from causal.values import NotCarried, encode
 from operators import graph
 from operators.accumulating import NO_INITIAL
-from operators.graph import ByColumn
+from operators.graph import DELIVERIES, SPECULATIVE, ByColumn
 from operators.operator import Operator
+from operators.ordering.speculative import time_of_revision
 from operators.streams.base import K, StreamBase, T, U, kind_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ class Keyed(StreamBase[T]):
             )
         if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
             raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
-        options = self._delivery(where, f"process {name!r}", delivery)
+        options: dict[str, Any] = self._delivery(where, f"process {name!r}", delivery, DELIVERIES)
+        if delivery == SPECULATIVE:
+            options["time_of"] = time_of_revision
         return self._node(where, name, "process", operator, parallelism, state=state, **options)
 
     def reduce(

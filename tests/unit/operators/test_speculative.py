@@ -1,0 +1,219 @@
+"""`delivery="speculative"`: records as they come, and revisions whose sum is the result in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.batch import RECORDS, decode_records, watermark
+from causal.errors import OperatorFailed, PipelineError
+from causal.ports import Chain
+from operators import Operator, Pipeline
+from operators.plan import plan
+from operators.testing import every_crash, run
+from tests.unit.operators.scene import (
+    NoSink,
+    Services,
+    chain_of,
+    config,
+    first_field,
+    made,
+    parts_of,
+    records_chunk,
+    source,
+)
+
+S = 1_000_000_000
+
+
+def second(record: Any) -> Any:
+    return record[1]
+
+
+class Concatenate(Operator):
+    """The record before, of the same key, and this one; a `!` fails, a `-` gives nothing, a `+` gives both apart."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        told = record[2]
+        if told == "!" and ctx.state.get("last") == "!":
+            raise ValueError("twice")
+        if told == "+":
+            yield ctx.state.get("last", "")
+        if told != "-":
+            yield ctx.state.get("last", "") + told
+        ctx.state["last"] = told
+
+
+def chain(operator: Operator | None = None, delivery: str = "speculative", **options: Any) -> Chain:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second).key_by(first_field)
+    stream.process("o", operator or Concatenate(), 1, delivery).sink("out", NoSink())
+    return chain_of(plan(pipeline, config(**options)), "o/0")
+
+
+def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: float | None = None) -> list[Any]:
+    chunks = [records_chunk(records)] if records else []
+    if mark is not None:
+        chunks.append(watermark(round(mark * S)))
+    return made(chain.deliver(input, chunks, first, Services()))
+
+
+def applied(revisions: Sequence[Any], rows: dict[Any, Any] | None = None) -> dict[Any, Any]:
+    """What the revisions amount to; each must say what was there."""
+    found = {} if rows is None else rows
+    for place, old, new in revisions:
+        assert found.get(place) == old, f"{place} was {found.get(place)!r}, it is said to have been {old!r}"
+        assert old != new
+        if new is None:
+            del found[place]
+        else:
+            found[place] = new
+    return found
+
+
+def test_what_comes_in_order_goes_on_at_once_and_what_is_older_revises() -> None:
+    running = chain()
+    assert deliver(running, 0, 0, [("k", 1, "a"), ("k", 5, "c")]) == [
+        ((1.0, 0, 0, 0, 0), None, "a"),
+        ((5.0, 0, 0, 1, 0), None, "ac"),
+    ]
+    assert deliver(running, 1, 0, [("k", 3, "b"), ("other", 2, "x")]) == [
+        ((3.0, 0, 1, 0, 0), None, "ab"),
+        ((5.0, 0, 0, 1, 0), "ac", "bc"),
+        ((2.0, 0, 1, 1, 0), None, "x"),
+    ]
+    assert running.counts() == {"o": {"revised": 1}}
+
+
+def test_one_that_gives_more_or_less_than_before_is_told_by_its_outputs() -> None:
+    running = chain()
+    rows = applied(deliver(running, 0, 0, [("k", 5, "+"), ("k", 7, "-")]))
+    assert rows == {(5.0, 0, 0, 0, 0): "", (5.0, 0, 0, 0, 1): "+"}
+    rows = applied(deliver(running, 1, 0, [("k", 1, "a")]), rows)
+    assert rows[5.0, 0, 0, 0, 0] == "a" and rows[5.0, 0, 0, 0, 1] == "a+"
+
+
+def test_what_the_watermark_has_passed_is_late_and_its_past_forgotten() -> None:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source()).watermarks("time", second)
+    stream.process("o", Concatenate(), 1, "speculative").sink("out", NoSink())
+    pipeline.stream("o").side("late").sink("late-out", NoSink())
+    running = chain_of(plan(pipeline, config()), "o/0")
+    deliver(running, 0, 0, [("k", 1, "a"), ("k", 5, "b")], 5)
+    assert list(running.inspect("o", None)["o:since"]) == [
+        [(5 * S, 0, 1), [("k", 5, "b"), b"\x81\xa4last\xa1a", ["ab"], False]]
+    ]
+    outputs = running.deliver(0, [records_chunk([("k", 4, "late"), ("k", 5, "c")])], 3, Services())
+    found = [decode_records(chunk.body) for _, chunk in outputs if chunk.kind == RECORDS]
+    assert found == [[((5.0, 0, 0, 4, 0), None, "bc")], [("k", 4, "late")]]
+    assert running.counts() == {"o": {"late": 1}}
+
+
+records = st.lists(
+    st.tuples(st.sampled_from("xy"), st.integers(0, 9), st.sampled_from("ab-+!")), min_size=1, max_size=14, unique=True
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(records, st.lists(st.booleans(), min_size=14, max_size=14), st.integers(0, 14), st.booleans())
+def test_the_sum_of_the_revisions_is_the_result_in_order(
+    given_: list[Any], inputs: list[bool], restore_at: int, full: bool
+) -> None:
+    options = {"on_error": "dead-letter"}
+    outcomes = []
+    for delivery in ("speculative", "ordered"):
+        running, rows, places = chain(delivery=delivery, **options), list[Any](), [0, 0]
+        for number, record in enumerate(given_):
+            if number == restore_at:
+                parts = parts_of(running, full)
+                running = chain(delivery=delivery, **options)
+                running.restore(parts)
+            input = int(inputs[number])
+            outputs = running.deliver(input, [records_chunk([record])], places[input], Services())
+            rows += [row for ordinal, chunk in outputs if ordinal == 0 for row in decode_records(chunk.body)]
+            places[input] += 1
+        for input in (0, 1):
+            outputs = running.ended(input, Services())
+            rows += [row for ordinal, chunk in outputs if ordinal == 0 for row in decode_records(chunk.body)]
+        outcomes.append(rows)
+    stands = applied(outcomes[0])
+    assert [stands[place] for place in sorted(stands)] == outcomes[1]
+
+
+def test_a_record_that_fails_again_is_one_dead_letter() -> None:
+    running = chain(on_error="dead-letter")
+    outputs = running.deliver(0, [records_chunk([("k", 4, "!"), ("k", 6, "!")])], 0, Services())
+    letters = [row for ordinal, chunk in outputs if ordinal == 1 for row in decode_records(chunk.body)]
+    assert [(letter["operator"], letter["key"], letter["record"]) for letter in letters] == [("o", "k", ("k", 6, "!"))]
+    outputs = running.deliver(1, [records_chunk([("k", 1, "a")])], 0, Services())
+    assert all(ordinal == 0 for ordinal, _ in outputs)
+    outputs = running.deliver(1, [records_chunk([("k", 5, "b")])], 1, Services())
+    assert applied(made(outputs)) == {(5.0, 0, 1, 1, 0): "!b", (6.0, 0, 0, 1, 0): "b!"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "what"),
+    [
+        (lambda ctx: ctx.now(), "the clock"),
+        (lambda ctx: ctx.random.random(), "chance"),
+        (lambda ctx: ctx.call(int), "an answer of the outside"),
+        (lambda ctx: ctx.aside("x", 1), "cannot put records aside"),
+    ],
+)
+def test_what_would_be_asked_twice_stops_the_job(ask: Callable[[Any], Any], what: str) -> None:
+    class Asks(Operator):
+        def process(self, record: Any, ctx: Any) -> None:
+            ask(ctx)
+
+    with pytest.raises(OperatorFailed, match=f"'o' is speculative: .*{what}.*use delivery=\"ordered\""):
+        deliver(chain(Asks(), on_error="dead-letter"), 0, 0, [("k", 1, "a")])
+
+
+def test_a_state_that_cannot_be_carried_stops_the_job_at_once() -> None:
+    class Sets(Operator):
+        def process(self, record: Any, ctx: Any) -> None:
+            ctx.state["seen"] = {1}
+
+    with pytest.raises(OperatorFailed, match="operator 'o'.*a set has no order"):
+        deliver(chain(Sets()), 0, 0, [("k", 1, "a"), ("k", 2, "b")])
+
+
+class Ringing(Operator):
+    def process(self, record: Any, ctx: Any) -> None: ...
+
+    def on_timer(self, name: str, ctx: Any) -> None: ...
+
+
+def test_an_operator_with_timers_is_refused_when_it_is_built() -> None:
+    with pytest.raises(PipelineError, match="'o' is speculative, it may run a record twice; it cannot have on_timer"):
+        chain(Ringing())
+
+
+# Table II of the seed, see test_order.
+
+
+class Two(Operator):
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield ctx.state.get("last", "") + record[0]
+        ctx.state["last"] = record[0]
+
+
+def test_table_two_stands_in_order_whoever_dies_when() -> None:
+    pipeline = Pipeline("table-two")
+    left = pipeline.source("left", source()).watermarks("left-time", second)
+    right = pipeline.source("right", source()).watermarks("right-time", second)
+    left.union(right).process("concat", Two(), 1, "speculative").sink("out", NoSink())
+    inputs = {"left": [("a", 1), ("b", 3), ("e", 5)], "right": [("c", 2), ("d", 4)]}
+    revised = 0
+    for seed in range(4):
+        for crash in every_crash(pipeline, inputs, checkpoint_every=2, seed=seed):
+            told = run(pipeline, inputs, crash=crash, checkpoint_every=2, seed=seed)
+            stands = applied(told["out"])
+            assert [stands[place] for place in sorted(stands)] == ["a", "ac", "cb", "bd", "de"]
+            assert told.recoveries == 1
+            revised += told.counts.get("concat", {}).get("revised", 0)
+    assert revised > 0, "something came behind what is younger"
