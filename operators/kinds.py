@@ -10,7 +10,7 @@ from operators.accumulating import CountStage, ReduceStage
 from operators.asking import AskStage
 from operators.disk import disk_of
 from operators.eventtime import kinds as eventtime
-from operators.graph import SPECULATIVE, Node, time_of_inputs
+from operators.graph import SPECULATIVE, Node
 from operators.joins import kinds as joins
 from operators.ordering.speculative import SpeculativeStage, check_speculative
 from operators.processing import ProcessStage
@@ -76,7 +76,7 @@ def _process(node: Node, scope: Scope) -> Stage:
         node.keyed,
         scope.config.key_groups,
         scope.numbers,
-        time_of_inputs(node),
+        scope.time_of(node),
         scope.tags,
         disk_of(node, scope.config),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from causal.config import JobConfig
 from operators.arrival import Arrival
@@ -24,6 +24,7 @@ class Scope:
         numbers: the chain's one order: 0, 1, 2 …
         inputs: how many input channels the task has.
         tags: side outputs of the operator that somebody reads.
+        times: per input channel, where the event time is in its records; None where it is not known.
     """
 
     ordinal: int
@@ -35,6 +36,17 @@ class Scope:
     capture: Active
     inputs: int
     tags: frozenset[str] = frozenset()
+    times: tuple[Callable[[Any], Any] | None, ...] = ()
+
+    def time_of(self, node: Node) -> Callable[[Any], Any] | None:
+        """Where the event time is in what an operator reads: of several inputs, in that which is being delivered."""
+        if len(node.edges) == 1:
+            return node.edges[0].time_of
+        known = [time_of for time_of in self.times if time_of is not None]
+        if len(known) < len(self.times) or not known:
+            return None
+        arrival = self.arrival
+        return known[0] if len(set(known)) == 1 else lambda record: known[arrival.input](record)
 
 
 def nothing(node: Node) -> None:

@@ -71,7 +71,7 @@ class Tree:
             tags = tags.difference([LATE])
         scope = Scope(
             self._next_ordinal(), self._failures, self._task, self.numbers, self._config, self.arrival, self.active,
-            len(self._inputs), tags,
+            len(self._inputs), tags, tuple(each.time_of for each in self._inputs),
         )  # fmt: skip
         branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, scope))
         if parent is not None:

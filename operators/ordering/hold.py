@@ -58,13 +58,14 @@ class HoldStage(Stage):
         super().__init__(f"{operator}.{HOLD}", ordinal, failures)
         self.told_as = operator
         self._times_of = times_of_inputs
+        self._differ = len(set(times_of_inputs)) > 1
         self._sides = sides
         self._keyed = keyed
         self._arrival = arrival
         self._aside = aside
         self._held = Slots(f"{operator}:held", operator, key_groups, due_ns)
         self._released_ns: int | None = None
-        self._ready: list[tuple[int, list[Any], list[Any] | None]] = []
+        self._ready: list[tuple[int, int, list[Any], list[Any] | None]] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         arrival = self._arrival
@@ -112,17 +113,22 @@ class HoldStage(Stage):
         values = self._held.values
         released = [(*values[pair], pair[0]) for pair in pairs]
         self._held.drop(pairs)
-        for side, entries in groupby(released, key=itemgetter(0)):
-            listed = list(entries)
+        inputs = map(self._origin, pairs)
+        for (input, side), entries in groupby(zip(inputs, released), key=lambda told: (told[0], told[1][0])):
+            listed = [entry for _, entry in entries]
             keys = [key for _, _, key in listed] if self._keyed else None
-            self._ready.append((side, [record for _, record, _ in listed], keys))
+            self._ready.append((input, side, [record for _, record, _ in listed], keys))
         return []
 
+    def _origin(self, pair: tuple[Any, Slot]) -> int:
+        """The input that a record came from, where the operator may ask for its time; otherwise one for all."""
+        return pair[1][1] if self._differ else -1
+
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
-        """Runs of records of one side; while one is worked on, `side` and `keys` are its."""
+        """Runs of records of one side; while one is worked on, `side` and `keys` are its, and the arrival's input."""
         ready, self._ready = self._ready, []
-        for side, records, keys in ready:
-            self.side, self.keys = side, keys
+        for input, side, records, keys in ready:
+            self._arrival.input, self.side, self.keys = input, side, keys
             yield records, None
 
     def tables(self) -> list[Table]:

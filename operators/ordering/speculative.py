@@ -19,7 +19,7 @@ from operators.binding import declared
 from operators.context import Context
 from operators.eventtime.times import times_of
 from operators.failures import NO_KEY
-from operators.graph import Node, time_of_inputs
+from operators.graph import Node
 from operators.operator import Operator
 from operators.ordering.hold import LATE, Slot, due_ns, unused
 from operators.ownership import own
@@ -72,7 +72,7 @@ class SpeculativeStage(Stage):
         name, groups = node.name, scope.config.key_groups
         self._operator = operator
         self._keyed = node.keyed
-        self._time_of: Callable[[Any], Any] = _known_time(node)
+        self._time_of = _known_time(node, scope)
         self._arrival = scope.arrival
         self._active = scope.capture
         self._aside = LATE in scope.tags
@@ -215,8 +215,8 @@ class SpeculativeStage(Stage):
         self._told_ns = header["told"]
 
 
-def _known_time(node: Node) -> Callable[[Any], Any]:
-    time_of = time_of_inputs(node)
+def _known_time(node: Node, scope: Scope) -> Callable[[Any], Any]:
+    time_of = scope.time_of(node)
     invariant(time_of is not None, "a speculative operator has event time", operator=node.name)
     return time_of  # type: ignore[return-value]
 
@@ -241,8 +241,3 @@ def check_speculative(node: Node) -> None:
                 f"{node.where}: operator {node.name!r} is speculative, it may run a record twice; it cannot have "
                 f'{what}: use delivery="ordered"'
             )
-    if time_of_inputs(node) is None:
-        raise PipelineError(
-            f"{node.where}: operator {node.name!r} is speculative and reads streams whose times are found by different "
-            "functions; call .timed(fn) after the union"
-        )

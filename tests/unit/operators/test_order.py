@@ -158,6 +158,22 @@ def test_count_and_reduce_can_be_ordered_too() -> None:
         assert made(chain.ended(1, Services())) == [("a", 1), ("a", 2), ("b", 1)]
 
 
+class Stamp(Operator):
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield (record[0], ctx.event_time())
+
+
+@pytest.mark.parametrize("delivery", ["arrival", "ordered"])
+def test_inputs_may_have_their_times_in_different_places(delivery: str) -> None:
+    pipeline = Pipeline("stamps")
+    left = pipeline.source("left", source()).watermarks("left-time", lambda r: r[1])
+    right = pipeline.source("right", source()).watermarks("right-time", lambda r: r[2] / 10)
+    left.union(right).process("stamp", Stamp(), 1, delivery).sink("out", NoSink())
+    told = run(pipeline, {"left": [("a", 1), ("c", 3), ("d", 4)], "right": [("b", 0, 20), ("e", 0, 50)]})
+    assert sorted(told["out"]) == [("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]
+    assert delivery == "arrival" or told["out"] == sorted(told["out"])
+
+
 # Table II of seed 000: strings a, c | b, d | e on two inputs, windows of two, concatenated.
 
 
