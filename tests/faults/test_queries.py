@@ -92,12 +92,32 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert len(report["recoveries"]) >= 4
-    rows = [json.loads(line) for path in (tmp_path / "rows").glob("*.jsonl") for line in path.read_text().splitlines()]
-    expected = [(i, f"k{i % KEYS}", i // KEYS + 1) for i in range(COUNT)]
-    assert sorted((row["i"], row["k"], row["n"]) for row in rows) == expected
+    assert_exact(tmp_path)
     assert_of_one_moment(told(job, 0), 0)
     status, _, said = state(job, "keep", '"k0"', "--live")
     assert status == 2 and "is not running; ask without --live" in said and "\n" not in said
+
+
+def assert_exact(tmp_path: Path) -> None:
+    rows = [json.loads(line) for path in (tmp_path / "rows").glob("*.jsonl") for line in path.read_text().splitlines()]
+    expected = [(i, f"k{i % KEYS}", i // KEYS + 1) for i in range(COUNT)]
+    assert sorted((row["i"], row["k"], row["n"]) for row in rows) == expected
+
+
+@pytest.mark.parametrize("job", [{}], indirect=True)
+def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job, tmp_path: Path) -> None:
+    job.until_warm(records=300, checkpoints=3)
+    job.kill_everything()
+    status, said = job.start("--resume", "--set", "form=wrong").finish()
+    assert status in (1, 2) and "\n" not in said
+    assert "state 'total' of operator 'keep': field 'n' was int, is str; add a new field and convert" in said
+    job.start("--resume", "--set", "form=later").until_written(COUNT - 1)
+    whole = model(0, COUNT // KEYS)
+    whole["total"] = {"added": 7, "sum": whole["total"]["sum"], "n": whole["total"]["n"]}
+    assert told(job, 0, "--live")["state"] == whole
+    (tmp_path / "gate").touch()
+    job.finish_well()
+    assert_exact(tmp_path)
 
 
 @pytest.mark.parametrize("job", [{}], indirect=True)
