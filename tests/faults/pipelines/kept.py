@@ -1,6 +1,7 @@
 """Numbers by key, kept in state of every kind, so that each kind tells of the same elements; ends when a file is there.
 
-`form` chooses the class of a value, so that a resumed job can have another.  The row of an element says how many its key has had, so nothing can go missing or come twice unseen.
+`form` chooses the class of a value, so that a resumed job can have another.
+The row of an element says how many its key has had, so nothing can go missing or come twice unseen.
 """
 
 from __future__ import annotations
