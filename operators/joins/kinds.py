@@ -5,7 +5,10 @@ from __future__ import annotations
 from causal.errors import PipelineError, invariant
 from operators.graph import Node, watermarked
 from operators.joins.interval import IntervalJoinStage
-from operators.joins.sides import LEFT, RIGHT, time_of_side
+from operators.joins.rows import RowJoinStage
+from operators.joins.sides import LEFT, RIGHT, inputs_of_side, time_of_side
+from operators.joins.waiting import Waiting
+from operators.joins.window import WindowJoinStage
 from operators.scope import Kind, Scope
 from operators.stages import Stage
 
@@ -48,6 +51,39 @@ def _check_interval(node: Node) -> None:
     check_time(node, f"join {node.name!r} keeps records by event time")
 
 
+def _window(node: Node, scope: Scope) -> Stage:
+    left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
+    invariant(left is not None and right is not None, "a join is checked before it is built", operator=node.name)
+    return WindowJoinStage(
+        node.name,
+        scope.ordinal,
+        scope.failures,
+        node.subject,
+        node.options["how"],
+        node.options["assigner"],
+        (left, right),  # type: ignore[arg-type]
+        scope.config.key_groups,
+        scope.tags,
+    )
+
+
+def _check_window(node: Node) -> None:
+    check_time(node, f"window_join {node.name!r} counts event time")
+
+
+def _rows(node: Node, scope: Scope) -> Stage:
+    name, groups = node.name, scope.config.key_groups
+    waiting = None
+    if node.options["wait"]:
+        awaited = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
+        waiting = Waiting(f"{name}:held", name, groups, awaited, scope.numbers)
+    time_of = time_of_side(node, LEFT)
+    how = node.options["how"]
+    return RowJoinStage(name, scope.ordinal, scope.failures, node.subject, how, time_of, waiting, groups)
+
+
 KINDS = {
     "join": Kind(_interval, keyed="needed", begins=True, check=_check_interval, asides=("late",)),
+    "window_join": Kind(_window, keyed="needed", begins=True, check=_check_window, asides=("late",)),
+    "join_table": Kind(_rows, keyed="needed", begins=True),
 }

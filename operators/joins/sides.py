@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from causal.errors import CausalError
+from causal.errors import CausalError, invariant
 from operators.failures import Failures
 from operators.graph import Node
 from operators.ownership import own
@@ -36,6 +36,27 @@ def time_of_side(node: Node, side: int) -> Callable[[Any], Any] | None:
     """Where the event time is in the records of one side; None where that is not one function."""
     told = [edge.time_of for edge in node.edges if edge.side == side]
     return told[0] if told and all(time_of is told[0] for time_of in told) else None
+
+
+def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
+    """Ordinals of the input channels of one side.
+
+    Args:
+        task: for example "named/1".
+        inputs: how many input channels the task has.
+    """
+    index = int(task.rpartition("/")[2])
+    found: list[int] = []
+    place = 0
+    for edge in node.edges:
+        senders = edge.source.parallelism
+        if edge.key_of is None and not edge.broadcast and node.parallelism <= senders:
+            senders = len(range(index, senders, node.parallelism))
+        if edge.side == side:
+            found += range(place, place + senders)
+        place += senders
+    invariant(place == inputs, "every input of a join is of one side", operator=node.name, sides=place, inputs=inputs)
+    return found
 
 
 class Pairing:

@@ -12,6 +12,8 @@ from operators.eventtime.times import ns_of
 from operators.graph import Edge
 from operators.joins.sides import HOW, LEFT, RIGHT, pair
 from operators.streams.base import StreamBase, T, U, kind_of
+from operators.streams.table import Table
+from operators.windowing.assigners import Sliding, Tumbling
 
 if TYPE_CHECKING:
     from operators.pipeline import Stream
@@ -20,7 +22,7 @@ _FARTHEST_S = 1e9
 
 
 class Joining(StreamBase[T]):
-    """`join`."""
+    """`join`, `window_join`, `join_table`."""
 
     def join(
         self,
@@ -64,6 +66,68 @@ class Joining(StreamBase[T]):
             within_ns=within_ns,
             time_of=None if fn else _later(*times),
         )
+
+    def window_join(
+        self,
+        name: str,
+        other: Stream[U],
+        assigner: Tumbling | Sliding,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Pairs of this stream (left) and another (right) with equal keys that are in one window of event time.
+
+        They come when the watermark reaches the window's end.  Records all of whose windows are over go to
+        `.side("late")`.
+
+        Args:
+            how: "left": records of a window without any right one give `fn(left, None)`; "right" and "outer" likewise.
+            fn: as in `join`.
+        """
+        where = graph.caller()
+        told = f"window_join {name!r}"
+        if not isinstance(assigner, (Tumbling, Sliding)):
+            raise PipelineError(f"{where}: {told} is given {kind_of(assigner)}; give Tumbling(size_s) or Sliding")
+        if assigner.clock != "event":
+            raise PipelineError(f"{where}: {told} counts event time; its windows use the wall clock")
+        edges = self._sides(where, told, other)
+        time_of = None if fn else _later(_one_time(edges, LEFT), _one_time(edges, RIGHT))
+        return self._joined(where, name, "window_join", fn, parallelism, edges, how, assigner=assigner, time_of=time_of)
+
+    def join_table(
+        self,
+        name: str,
+        table: Table[Any, Any],
+        fn: Callable[[Any, Any], Any] | None = None,
+        how: str = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Each record with the row that the table has for its key when the record is delivered.
+
+        Args:
+            fn: `fn(record, row)` gives a record, and must not change either; without it `(record, row)`, with the event
+                time of the record.
+            how: "inner": a record without a row gives nothing; "left": it gives `fn(record, None)`.
+            wait: hold each record until the table's inputs have ended, or the watermark has passed its event time.
+        """
+        where = graph.caller()
+        told = f"join_table {name!r}"
+        if not isinstance(table, Table):
+            raise PipelineError(
+                f"{where}: {told} is given {kind_of(table)}; give a table: stream.key_by(fn).table(name)"
+            )
+        if table.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {told} is given a table of another pipeline")
+        if how not in ("inner", "left"):
+            raise PipelineError(f"{where}: {told} has how {how!r}; give 'inner' or 'left'")
+        if type(wait) is not bool:
+            raise PipelineError(f"{where}: {told} has wait {wait!r}; give True or False")
+        left = [replace(edge, side=LEFT) for edge in self._use()]
+        time_of = None if fn else _first(_one_time(left, LEFT))
+        edges = left + table.by_key(RIGHT)
+        return self._joined(where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of)
 
     def _sides(self, where: str, told: str, other: object) -> list[Edge]:
         """The edges of both sides, each of which says which it is."""
@@ -135,3 +199,8 @@ def _later(
         return max(ns_of(time_of(record)) for time_of, record in sides if record is not None) / 1e9
 
     return later
+
+
+def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
+    """Where the event time is in pairs that have the time of their first."""
+    return None if time_of is None else lambda made: time_of(made[0])

@@ -15,7 +15,7 @@ from operators.tables.revisions import KEY_OF, end_of_window
 from operators.windowing.aggregates import Aggregate
 
 if TYPE_CHECKING:
-    from operators.pipeline import Stream
+    from operators.pipeline import Pipeline, Stream
 
 K = TypeVar("K")
 """Type of the keys."""
@@ -39,6 +39,11 @@ class Table(Generic[K, V]):
         self.windowed = windowed
         for edge in stream._edges:
             edge.source.table = True
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that it is part of."""
+        return self._stream.pipeline
 
     @property
     def _name(self) -> str:
@@ -75,13 +80,13 @@ class Table(Generic[K, V]):
         where = graph.caller()
         if not isinstance(other, Table):
             raise PipelineError(f"{where}: join {name!r} of a table is given {kind_of(other)}; give a table")
-        if other._stream.pipeline is not self._stream.pipeline:
+        if other.pipeline is not self.pipeline:
             raise PipelineError(f"{where}: join {name!r} is given a table of another pipeline")
         if how not in HOW:
             raise PipelineError(f"{where}: join {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
         if fn is not None:
             self._stream._callable(where, f"join {name!r}", fn)
-        edges = [*self._by_key(LEFT), *other._by_key(RIGHT)]
+        edges = [*self.by_key(LEFT), *other.by_key(RIGHT)]
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in edges)
         windowed = self.windowed and other.windowed
@@ -120,7 +125,7 @@ class Table(Generic[K, V]):
         if keys_max is not None and (type(keys_max) is not int or keys_max < 1):
             raise PipelineError(f"{where}: {told} has keys_max {keys_max!r}; give a whole number from 1")
         after_ns = None if after_s is None else self._stream._seconds(where, f"{told} has after_s", after_s, 0.000001)
-        stream = self._stream._stream(self._by_key(LEFT), where, "suppress")
+        stream = self._stream._stream(self.by_key(LEFT), where, "suppress")
         options = {"after_ns": after_ns, "keys_max": keys_max, "windowed": self.windowed}
         return Table(stream._node(where, name, "suppress", None, parallelism, **options), self.windowed)
 
@@ -154,8 +159,8 @@ class Table(Generic[K, V]):
         self._stream._callable(where, f"{told} {name!r}", fn)
         return Table(self._stream._node(where, name, kind, fn, None), self.windowed)
 
-    def _by_key(self, side: int) -> list[Edge]:
-        """Its revisions, each to the task that owns its key."""
+    def by_key(self, side: int) -> list[Edge]:
+        """Edges on which each of its revisions goes to the task that owns its key, for an operator that reads it."""
         return [replace(edge, key_of=KEY_OF, side=side) for edge in self._stream._use()]
 
 

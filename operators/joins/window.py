@@ -1,0 +1,115 @@
+"""`window_join(name, other, assigner)`: pairs of two streams that are in one window of event time.
+
+A window is told when the watermark reaches its end, and then it is gone: pairs in the order of arrival, left before
+right, windows by end and key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import invariant
+from operators.eventtime.merge import END_NS
+from operators.eventtime.times import times_of
+from operators.failures import Failures
+from operators.joins.sides import Pair, Pairing, keeps_left, keeps_right
+from operators.slots import Slots
+from operators.stages import Stage, without
+from operators.state import FragmentJob, Table
+from operators.windowing.assigners import Sliding, Tumbling
+
+
+class WindowJoinStage(Stage):
+    """One task of a window join; `<name>:panes` holds [left records, right records] by (key, start)."""
+
+    sides = True
+    traces = False
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        fn: Pair,
+        how: str,
+        assigner: Tumbling | Sliding,
+        times: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        key_groups: int,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        Args:
+            times: where the event time is, left and right.
+            tags: side outputs that somebody reads.
+        """
+        super().__init__(name, ordinal, failures)
+        self._assigner = assigner
+        self._times = times
+        self._alone = keeps_left(how), keeps_right(how)
+        self._pairing = Pairing(name, failures, fn)
+        self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
+        self._tags = tags
+        self._mark_ns: int | None = None
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        times, lost = times_of(
+            self._times[side], records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+        )
+        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        mark_ns, end_of, values = self._mark_ns, self._assigner.end_ns, self._slots.values
+        for index, starts in zip(places, self._assigner.panes(times), strict=True):
+            key, record = keys[index], records[index]
+            opened = [start for start in starts if mark_ns is None or end_of(start) > mark_ns]
+            if not opened:
+                self._late(record)
+            for start in opened:
+                pair = (key, start)
+                self._slots.touch((pair,))
+                pane = values.get(pair)
+                if pane is None:
+                    pane = values[pair] = [[], []]
+                    self._slots.added((pair,))
+                pane[side].append(record)
+        return []
+
+    def _late(self, record: Any) -> None:
+        self.count("late", 1)
+        if "late" in self._tags:
+            self.aside.setdefault("late", []).append(record)
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        self._mark_ns = mark_ns
+        due = self._slots.due(mark_ns)
+        out: list[Any] = []
+        for pair in due:
+            lefts, rights = self._slots.values[pair]
+            if not rights and self._alone[0]:
+                rights = [None]
+            elif not lefts and self._alone[1]:
+                lefts = [None]
+            for left in lefts:
+                for right in rights:
+                    self._pairing.add(out, pair[0], left, right)
+        self._slots.drop(due)
+        return out
+
+    def passes(self, mark_ns: int) -> int:
+        """A pair may be as old as its window's start."""
+        return END_NS if mark_ns == END_NS else mark_ns - self._assigner.size_ns
+
+    # Snapshots.
+
+    def tables(self) -> list[Table]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["mark"] = self._mark_ns
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header.get("mark")

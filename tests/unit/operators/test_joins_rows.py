@@ -1,0 +1,145 @@
+"""A stream with a table's rows: as they are on delivery, or, where it waits, as they are when they are complete."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from causal.errors import PipelineError
+from operators import Pipeline
+from operators.plan import Plan, plan
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from operators.testing import At, run
+from tests.unit.operators.join_scene import Task, key_of, time_of
+from tests.unit.operators.scene import NoSink, config, source
+
+
+def planned_rows(timed: bool = False, watermarks: bool = False, **options: Any) -> Plan:
+    """Clicks (input 0) with the rows of users (inputs 1 and 2)."""
+    pipeline = Pipeline("test")
+    users = pipeline.source("users", source(2), parallelism=2)
+    clicks = pipeline.source("clicks", source())
+    if watermarks:
+        users, clicks = users.watermarks("users-time", time_of), clicks.watermarks("clicks-time", time_of)
+    if timed:
+        clicks = clicks.timed(time_of)
+    table = users.key_by(key_of).table("table", parallelism=2)
+    clicks.key_by(key_of).join_table("named", table, **options).sink("out", NoSink())
+    return plan(pipeline, config())
+
+
+def task(**options: Any) -> Task:
+    return Task(planned_rows(**options), "named/0")
+
+
+CLICK = ("u", 5, "click")
+ROW = ("u", 1, "Ann")
+
+
+@pytest.mark.parametrize(("how", "alone"), [("inner", []), ("left", [(CLICK, None)])])
+def test_a_record_sees_the_row_of_its_delivery(how: str, alone: list[Any]) -> None:
+    told = task(how=how)
+    assert told.give(0, CLICK) == alone
+    told.give(1, ("u", None, ROW))
+    told.restore()
+    assert told.give(0, CLICK) == [(CLICK, ROW)]
+    told.give(1, ("u", ROW, None))
+    assert told.give(0, CLICK) == alone
+    assert told.held() == 0
+
+
+def test_records_without_a_time_wait_until_all_inputs_of_the_table_have_ended() -> None:
+    told = task(wait=True, how="left")
+    assert told.give(0, CLICK, ("v", 1, "")) == []
+    told.give(1, ("u", None, ("u", 0, "old")))
+    assert told.end(1) == []
+    told.restore()
+    told.give(2, ("u", ("u", 0, "old"), ROW))
+    assert told.end(2) == [(CLICK, ROW), (("v", 1, ""), None)]
+    assert told.give(0, CLICK) == [(CLICK, ROW)]
+    told.restore(full=True)
+    assert told.give(0, CLICK) == [(CLICK, ROW)]
+    assert told.chain.counts() == {"named": {"held_back": 2}}
+
+
+def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
+    told = task(wait=True, watermarks=True)
+    told.give(1, ("u", None, ROW))
+    assert told.give(0, CLICK) == []
+    assert told.mark(5, range(3)) == []
+    told.restore()
+    assert told.mark(5.000001, range(3)) == [(CLICK, ROW)]
+    assert told.give(0, CLICK) == [(CLICK, ROW)]
+    assert told.marks == [5_000_000_000, 5_000_001_000]
+    assert told.give(0, ("u", 9, "")) == []
+    assert told.finish() == [(("u", 9, ""), ROW)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just(0), st.sampled_from("ab")),
+            st.tuples(st.sampled_from([1, 2]), st.sampled_from("ab")),
+            st.just("restore"),
+        ),
+        max_size=25,
+    )
+)
+def test_what_waited_sees_the_last_rows_whatever_came_when(steps: list[Any]) -> None:
+    told = task(wait=True, how="left")
+    rows: dict[str, Any] = {}
+    clicks = []
+    for number, step in enumerate(steps):
+        if step == "restore":
+            told.restore()
+            continue
+        input, key = step
+        if input == 0:
+            clicks.append((key, 0, number))
+            told.give(0, clicks[-1])
+        else:
+            told.give(input, (key, rows.get(key), (key, 0, number)))
+            rows[key] = (key, 0, number)
+    told.end(1, 2)
+    assert sorted(told.out) == sorted((click, rows.get(click[0])) for click in clicks)
+    assert [click for click, _ in told.out if click[0] == "a"] == [click for click in clicks if click[0] == "a"]
+
+
+def build() -> Pipeline:
+    pipeline = Pipeline("side")
+    users = pipeline.source("users", GeneratedSource(lambda p, i: {}, count=0)).key_by(key_of).table("table")
+    clicks = pipeline.source("clicks", GeneratedSource(lambda p, i: {}, count=0))
+    clicks.key_by(key_of).join_table("named", users, wait=True, how="left").sink("out", JsonLinesSink("/nowhere"))
+    return pipeline
+
+
+@pytest.mark.parametrize("crash", [{}, {"named/0": 1}, {"named/0": 3}, {"table/0": 1}])
+def test_a_side_input_that_comes_late_is_waited_for(crash: dict[str, int]) -> None:
+    told = run(build(), {"clicks": [CLICK, ("w", 0, "")], "users": [At(60, ROW)]}, crash=crash)
+    assert told["out"] == [(CLICK, ROW), (("w", 0, ""), None)] and told.recoveries == len(crash)
+
+
+@pytest.mark.parametrize(
+    ("options", "mend"),
+    [
+        ({"how": "outer"}, "join_table 'named' has how 'outer'; give 'inner' or 'left'"),
+        ({"wait": 3}, "join_table 'named' has wait 3; give True or False"),
+        ({"fn": 3}, "join_table 'named' is given a int; give a function"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(options: Any, mend: str) -> None:
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(mend)}[^\n]*$"):
+        planned_rows(**options)
+
+
+def test_a_stream_is_no_table() -> None:
+    pipeline = Pipeline("test")
+    stream: Any = pipeline.source("in", source()).key_by(key_of)
+    with pytest.raises(PipelineError, match=r"give a table: stream.key_by\(fn\).table\(name\)"):
+        stream.join_table("named", stream)
