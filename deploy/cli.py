@@ -21,7 +21,7 @@ from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
 from deploy.querying import state
 from deploy.report import progress, report, summary, write_report
-from deploy.savepoints import change, savepoint
+from deploy.savepoints import begin_from, change, savepoint
 from operators.loading import load
 from operators.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
@@ -85,10 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--check", action="store_true", help="perform every epoch twice and compare (development)")
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
+    running.add_argument("--from", dest="from_", metavar="DIR", help="begin with the savepoint in that directory")
     running.add_argument(
         "--allow-dropped-state",
         action="store_true",
-        help="with --resume: leave behind state of operators that are gone",
+        help="with --resume or --from: leave behind state of operators that are gone",
     )
     running.set_defaults(act=_run)
 
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
     saving = commands.add_parser("savepoint", help="end a job where another pipeline can go on")
     saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
+    saving.add_argument("--to", metavar="DIR", help="the job goes on, and a copy of the savepoint is made there")
     _add_job(saving)
     saving.set_defaults(act=savepoint)
 
@@ -168,6 +170,9 @@ def _run(arguments: argparse.Namespace) -> int:
     given = _given(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
+    from_ = None if arguments.from_ is None else Path(arguments.from_).absolute()
+    if from_ is not None and arguments.resume:
+        raise PipelineError("--from begins a new job, --resume goes on with one; give one of them")
     pipeline = load(path, given.get("settings", {}))
     directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name)
     try:
@@ -186,7 +191,9 @@ def _run(arguments: argparse.Namespace) -> int:
         planned.check(directory.path)
         if not arguments.resume:
             directory.clear()
-        else:
+        if from_ is not None:
+            begin_from(directory, from_, config, planned, blueprint, arguments.allow_dropped_state)
+        if arguments.resume or from_ is not None:
             directory.note_resumption()
         directory.open_runtime()
         config.save(directory.path)

@@ -29,12 +29,13 @@ from standby.checkpoints import as_files
 from standby.control import ask
 from standby.effects import Files
 from standby.journal import Journal
-from standby.manifests import DIRECTORY, write_manifest
+from standby.manifests import DIRECTORY, newest_manifest, write_manifest
 from standby.roster import Roster
 from standby.savepoints import STOPPED
 
 ANSWER_S = 5.0
 LOOK_S = 0.1
+BEGAN = "began"
 
 
 def change(
@@ -52,12 +53,55 @@ def change(
     epoch, files, incarnation = _stopped_at(job, before)
     saved = [_read(job, task, files[task.name]) for task in before.tasks]
     stood = {name: where for each in saved for name, where in _stood(before, each)}
-    stores = _open_stores(job, config, planned, stood, incarnation, epoch)
-    parts = Rescaling(before, saved, planned, config.key_groups, allow_dropped, stores).snapshots()
+    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
+    _begin(directory, config, planned, blueprint, rescaling, stood, epoch, incarnation)
+
+
+def begin_from(
+    directory: JobDirectory, where: Path, config: JobConfig, planned: Plan, blueprint: Blueprint, allow_dropped: bool
+) -> None:
+    """Have a new job in `directory`, which is empty, begin with the savepoint in `where`.
+
+    Raises:
+        PipelineError: there is none, or the job cannot begin with it as this graph.
+    """
+    before, told = Blueprint.load(where).topology, JobConfig.load(where)
+    found = newest_manifest(where)
+    if found is None:
+        raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
+    if told.key_groups != config.key_groups:
+        raise PipelineError(f"the savepoint in {where} has key_groups {told.key_groups}; give the same")
+    if planned.companions(directory.path):
+        raise PipelineError(
+            f"a source of {config.name} reads a log in the directory of its job; end that job with "
+            "`causal savepoint --stop` and go on with --resume"
+        )
+    epoch, files = found
+    saved = [_read(where, task, files[task.name]) for task in before.tasks]
+    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
+    if (where / BEGAN).exists():  # by that clock a source knows which of its records are due
+        shutil.copy(where / BEGAN, directory.path / BEGAN)
+    _begin(directory, config, planned, blueprint, rescaling, {}, epoch, 1)
+
+
+def _begin(
+    directory: JobDirectory,
+    config: JobConfig,
+    planned: Plan,
+    blueprint: Blueprint,
+    rescaling: Rescaling,
+    stood: Mapping[str, tuple[int, int]],
+    epoch: int,
+    incarnation: int,
+) -> None:
+    """Make the first snapshots of all tasks, and have the job begin with them."""
+    job = directory.path
+    chains = rescaling.chains()
+    cuts = rescaling.cuts(_open_stores(job, config, planned, stood, incarnation, epoch))
     fresh: dict[str, Files] = {}
-    for task, told in parts.items():
+    for task, parts in chains.items():
         path = f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
-        size, digest = write_parts(job / path, told, durable=True)
+        size, digest = write_parts(job / path, [cuts[task].pack(), *parts], durable=True)
         fresh[task] = ((path, size, digest),)
     _prepare(job, config, blueprint, epoch, fresh, incarnation)
     directory.change()
@@ -104,7 +148,7 @@ def _stood(before: Topology, saved: Saved) -> list[tuple[str, tuple[int, int]]]:
 def _open_stores(
     job: Path, config: JobConfig, planned: Plan, stood: Mapping[str, tuple[int, int]], incarnation: int, epoch: int
 ) -> dict[str, tuple[int, int]]:
-    """Where sink tasks begin that the savepoint does not know: behind what an earlier task of that name wrote.
+    """Where sink tasks begin: behind their last row, also where that was written in an earlier life of the job.
 
     The stores hear that the savepoint is complete, so they hold nothing any more of the graph that was.
     """
@@ -157,18 +201,56 @@ def savepoint(arguments: argparse.Namespace) -> int:
         Unavailable: the job ended before it came to the savepoint.
     """
     job = find_job(arguments.job, arguments.state_dir)
-    if not arguments.stop:
-        raise PipelineError("a savepoint ends the job, so that rows do not come twice: give --stop")
-    answer = ask(str(_sockets(job)), "savepoint", {"final": True}, ANSWER_S)
+    if bool(arguments.stop) == bool(arguments.to):
+        raise PipelineError("a savepoint ends the job or is copied: give --stop or --to DIR")
+    answer = ask(str(_sockets(job)), "savepoint", {"final": arguments.stop}, ANSWER_S)
     if answer is None:
         raise Unavailable(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log")
     if not answer.get("ok"):
         raise Unavailable(str(answer.get("error")))
+    if arguments.to:
+        epoch = _copied(job, Path(arguments.to), int(answer["epoch"]))
+        print(f"savepoint {epoch} is in {arguments.to}; begin with it: causal run PIPELINE.py --from {arguments.to}")
+        return 0
     reason = _ended(job)
     if not reason.startswith(STOPPED):
         raise Unavailable(f"the job in {job} ended before its savepoint: {reason or 'it has finished'}")
     print(f"{reason}; go on with: causal run PIPELINE.py --resume --state-dir {job}")
     return 0
+
+
+def _copied(job: Path, to: Path, epoch: int) -> int:
+    """Copy the newest complete checkpoint from `epoch` on, with all that a job needs to begin with it."""
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        if any(to.iterdir()):
+            raise PipelineError(f"{to} is not empty; give another directory for the savepoint")
+    except OSError as problem:
+        raise PipelineError(f"--to {to} cannot be used: {problem.strerror}") from None
+    while True:
+        still = running(job)
+        found = newest_manifest(job)
+        if found is not None and found[0] >= epoch and _copy(job, to, *found):
+            return found[0]
+        if not still:
+            raise Unavailable(f"the job in {job} ended before its savepoint")
+        time.sleep(LOOK_S)
+
+
+def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
+    """False if the checkpoint is too old by now: its files are gone."""
+    try:
+        for path, _, _ in (file for each in files.values() for file in each):
+            (to / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(job / path, to / path)
+    except FileNotFoundError:
+        shutil.rmtree(to / DIRECTORY)
+        return False
+    for name in ("job.json", "topology.json", BEGAN):
+        if (job / name).exists():
+            shutil.copy(job / name, to / name)
+    write_manifest(to, epoch, files)
+    return True
 
 
 def _sockets(job: Path) -> Path:

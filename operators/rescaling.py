@@ -53,7 +53,9 @@ class Rescaling:
 
     Args:
         before: the graph of the job that wrote the savepoint.
-        stores: by name of sink task, (rows, digest) of a store whose task the savepoint does not know.
+
+    Raises:
+        PipelineError: here or in `chains`: the savepoint cannot go on as this plan.
     """
 
     def __init__(
@@ -63,13 +65,11 @@ class Rescaling:
         plan: Plan,
         key_groups: int,
         allow_dropped: bool,
-        stores: Mapping[str, tuple[int, int]],
     ) -> None:
         self._before = before
         self._saved = list(saved)
         self._plan = plan
         self._key_groups = key_groups
-        self._stores = stores
         self._had = _tasks_of_operators(before)
         self._has = _tasks_of_operators(plan.topology)
         self._finished: dict[int, bool] = {}
@@ -77,24 +77,24 @@ class Rescaling:
         if not allow_dropped:
             self._check_dropped()
 
-    def snapshots(self) -> dict[str, list[bytes]]:
-        """By task of the new plan: the parts of its first snapshot.
+        for task in plan.topology.tasks:
+            olds = self._contributors(task)
+            self._finished[task.index] = bool(olds) and all(saved.cut.finished for saved in olds)
 
-        Raises:
-            PipelineError: the savepoint cannot go on as this plan.
-        """
-        return {task.name: self._snapshot(task) for task in self._plan.topology.tasks}
+    def chains(self) -> dict[str, list[bytes]]:
+        """By task of the new plan: what its first snapshot holds behind the cut."""
+        return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
-    def _snapshot(self, task: Task) -> list[bytes]:
+    def _chain(self, task: Task) -> list[bytes]:
         chain = self._plan.chain(task.index)
-        olds = [self._saved[index] for index in self._contributors(task)]
+        olds = self._contributors(task)
         if isinstance(chain, FusedChain) and olds:
             self._fill(chain, task, olds)
-        return [self._cut(task, olds).pack(), *_whole(chain)]
+        return _whole(chain)
 
-    def _contributors(self, task: Task) -> list[int]:
+    def _contributors(self, task: Task) -> list[Saved]:
         found = {index for name in task.operators for index in self._had.get(name, ())}
-        return sorted(found)
+        return [self._saved[index] for index in sorted(found)]
 
     # Chains.
 
@@ -190,10 +190,18 @@ class Rescaling:
 
     # Cuts.
 
-    def _cut(self, task: Task, olds: Sequence[Saved]) -> Cut:
+    def cuts(self, stores: Mapping[str, tuple[int, int]]) -> dict[str, Cut]:
+        """By task of the new plan: where it begins.
+
+        Args:
+            stores: by name of sink task: (rows, digest) of its store.
+        """
+        return {task.name: self._cut(task, stores) for task in self._plan.topology.tasks}
+
+    def _cut(self, task: Task, stores: Mapping[str, tuple[int, int]]) -> Cut:
         topology = self._plan.topology
         epoch = self._saved[0].cut.epoch
-        finished = self._finished[task.index] = bool(olds) and all(saved.cut.finished for saved in olds)
+        finished = self._finished[task.index]
         inputs: dict[int, tuple[int, int, bool]] = {}
         for channel in topology.inputs(task.index):
             if channel.source == OUTSIDE:
@@ -203,23 +211,13 @@ class Rescaling:
             else:
                 inputs[channel.id] = (0, 0, self._has_ended(channel.source))
         outputs: dict[int, tuple[int, int]] = {
-            channel.id: self._stood(task) for channel in topology.outputs(task.index) if channel.target == OUTSIDE
+            channel.id: stores[task.name] for channel in topology.outputs(task.index) if channel.target == OUTSIDE
         }
         last_ns = max(saved.cut.last_ns for saved in self._saved)
         return Cut(epoch, inputs, outputs, last_ns, finished)
 
     def _has_ended(self, source: int) -> bool:
         return source != OUTSIDE and self._finished[source]
-
-    def _stood(self, task: Task) -> tuple[int, int]:
-        """(position, digest) of a sink task's channel to its store."""
-        old = self._before.named(task.name)
-        if old is None:
-            return self._stores.get(task.name, (0, 0))
-        [(position, digest)] = [
-            self._saved[old.index].cut.outputs[c.id] for c in self._before.outputs(old.index) if c.target == OUTSIDE
-        ]
-        return position, digest
 
     def _partition(self, source: str, partition: int) -> tuple[int, int, bool]:
         for index in self._had.get(source, ()):

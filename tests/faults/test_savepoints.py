@@ -150,3 +150,51 @@ def test_a_savepoint_of_what_does_not_run_is_refused(start: Start, tmp_path: Pat
     job.finish_well()
     status, said = causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
     assert status == 2 and "is not running" in one_line(said)
+
+
+def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
+    job.until_warm(records=300)
+    copied = tmp_path / "copy"
+    status, said = causal(tmp_path, "savepoint", "--to", str(copied), "--state-dir", str(job.state))
+    assert status == 0, said
+    job.until_warm(records=len(rows(tmp_path)) + 200)
+    stop(job)
+    done = further(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    settings = sets(out=other / "rows.db", parallelism=3, sources=1, count=done, rate=100_000)
+    arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *settings]
+    status, said = causal(tmp_path, "run", *arguments, "--from", str(copied))
+    assert status == 0, said
+    told = [record for record in rows(other) if "n" in record]
+    firsts = {p: min(record["i"] for record in told if record["p"] == p) for p in range(4)}
+    assert all(firsts.values()), "it begins where the savepoint was, not at the beginning"
+    assert sorted((r["p"], r["i"]) for r in told) == [(p, i) for p in range(4) for i in range(firsts[p], done)]
+    totals = {key: max(record["n"] for record in told if record["key"] == key) for key in range(40)}
+    assert totals == {key: sum((i * 7 + p) % 40 == key for p in range(4) for i in range(done)) for key in range(40)}
+    status, said = causal(tmp_path, "savepoint", "--to", str(copied), "--state-dir", str(job.state))
+    assert status == 2 and "is not running" in one_line(said)
+
+
+def test_a_change_that_is_interrupted_has_happened_or_has_not(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
+    job.until_warm(records=300)
+    stop(job)
+    prepared = job.state / "change"
+    prepared.mkdir()
+    (prepared / "job.json").write_text("half of it")
+    job.start("--resume", *sets(parallelism=3))
+    job.until_warm(records=len(rows(tmp_path)) + 100)
+    stop(job)
+    assert not prepared.exists()
+    prepared.mkdir()
+    moved = {name: (job.state / name).read_bytes() for name in ("topology.json", "job.json", "journal.sqlite")}
+    for name, body in moved.items():
+        (prepared / name).write_bytes(body)
+    (job.state / "topology.json").unlink()  # it was killed between two of the moves
+    (prepared / "ready").touch()
+    done = further(tmp_path)
+    job.start("--resume", *sets(parallelism=3, count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
