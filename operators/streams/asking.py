@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.streams.base import StreamBase, T
+from operators.streams.base import StreamBase, T, U
 
 if TYPE_CHECKING:
     from operators.pipeline import Stream
+
+A = TypeVar("A")
+"""Type of the answers."""
 
 CONCURRENCY_MAX = 1000
 RETRIES_MAX = 100
@@ -19,6 +22,36 @@ RETRIES_MAX = 100
 
 class Asking(StreamBase[T]):
     """`call`."""
+
+    @overload
+    def call(
+        self,
+        name: str,
+        fn: Callable[[T, str], A],
+        *,
+        combine: None = None,
+        concurrency: int = 64,
+        order: str = "input",
+        timeout_s: float | None = None,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T, A]]: ...
+
+    @overload
+    def call(
+        self,
+        name: str,
+        fn: Callable[[T, str], A],
+        *,
+        combine: Callable[[T, A], U],
+        concurrency: int = 64,
+        order: str = "input",
+        timeout_s: float | None = None,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        parallelism: int | None = None,
+    ) -> Stream[U]: ...
 
     def call(
         self,

@@ -142,3 +142,15 @@ def tables(bids: Stream[Bid]) -> None:
     assert_type(keyed.window_table("w", Tumbling(5), Count()), Table[tuple[int, float, float], Any])
     latest.filter("f", lambda auction, bid: bid["buyer"])  # type: ignore[typeddict-item]
     keyed.window_table("w", 5, Count())  # type: ignore[arg-type]
+
+
+def ask(bid: Bid, idempotency_key: str) -> int:
+    """The outside world."""
+    return len(idempotency_key) + bid["auction"]
+
+
+def calls(bids: Stream[Bid]) -> None:
+    """An answer has the type that the function gives."""
+    assert_type(bids.call("a", ask), Stream[tuple[Bid, int]])
+    assert_type(bids.call("b", ask, combine=lambda bid, answer: f"{answer}", timeout_s=2), Stream[str])
+    bids.call("c", lambda bid: 1)  # type: ignore[arg-type, misc]
