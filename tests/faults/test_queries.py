@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, WAIT_S, Job, command, environment, wait_for
+from tests.faults.job import PIPELINES, WAIT_S, Job, causal, command, environment, wait_for
 
 COUNT, RATE, KEYS = 3000, 600, 5
 
@@ -36,7 +36,7 @@ def told(job: Job, key: int, *more: str) -> dict[str, Any]:
     status, found, said = state(job, "keep", f'"k{key}"', *more)
     assert status == 0, said
     [task] = found["tasks"]
-    assert found["key"] == f"k{key}" and task["task"] in ("keep/0", "keep/1")
+    assert found["key"] == f"k{key}" and task["task"] in ("keep/0", "keep/1", "keep/2")
     return dict(task)
 
 
@@ -115,6 +115,19 @@ def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job,
     whole = model(0, COUNT // KEYS)
     whole["total"] = {"added": 7, "sum": whole["total"]["sum"], "n": whole["total"]["n"]}
     assert told(job, 0, "--live")["state"] == whole
+    (tmp_path / "gate").touch()
+    job.finish_well()
+    assert_exact(tmp_path)
+
+
+def test_every_kind_of_state_moves_to_other_tasks(job: Job, tmp_path: Path) -> None:
+    job.until_warm(records=300, checkpoints=3)
+    assert causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state)) == (0, "")
+    assert job.finish()[0] == 0
+    job.start("--resume", "--set", "tasks=3").until_written(COUNT - 1)
+    kill(job.pid_of("keep/2"))
+    owners = [told(job, key, "--live") for key in (0, 1, 2)]
+    assert [found["state"] for found in owners] == [model(key, COUNT // KEYS) for key in (0, 1, 2)]
     (tmp_path / "gate").touch()
     job.finish_well()
     assert_exact(tmp_path)

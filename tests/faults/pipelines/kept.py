@@ -79,6 +79,6 @@ source = HeldSource(number, int(settings["count"]), float(settings["rate"]), Pat
 (
     pipeline.source("numbers", source)
     .key_by(lambda record: f"k{record['i'] % KEYS}")
-    .process("keep", Keep(), parallelism=2)
+    .process("keep", Keep(), parallelism=int(settings.get("tasks", "2")))
     .sink("out", JsonLinesSink(settings["out"]))
 )
