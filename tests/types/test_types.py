@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILDER = Path(__file__).parent / "builder.py"
+FILES = [Path(__file__).parent / name for name in ("builder.py", "state.py")]
 
 pytestmark = pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
 
@@ -29,14 +29,16 @@ def checked(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*argv, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=280)
 
 
-def test_record_types_flow_through_the_builder(tmp_path: Path) -> None:
-    done = checked(BUILDER, ROOT / ".mypy_cache")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_types_are_known(path: Path) -> None:
+    done = checked(path, ROOT / ".mypy_cache")
     assert done.returncode == 0, done.stdout
 
 
-def test_each_line_that_must_be_wrong_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_line_that_must_be_wrong_is_found(path: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
-    lines = BUILDER.read_text().splitlines()
+    lines = path.read_text().splitlines()
     must = [number for number, line in enumerate(lines, 1) if "# type: ignore[" in line and "no-untyped" not in line]
     wrong.write_text(
         "\n".join([line.split("  # type: ignore")[0] if n in must else line for n, line in enumerate(lines, 1)])
