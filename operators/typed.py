@@ -165,6 +165,100 @@ if TYPE_CHECKING:
 
         def join(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
 
+        @overload  # type: ignore[override]
+        def window_join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            assigner: Tumbling | Sliding,
+            how: Literal["inner"] = "inner",
+            fn: None = None,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T, U]]: ...
+
+        @overload
+        def window_join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            assigner: Tumbling | Sliding,
+            how: Literal["inner"] = "inner",
+            *,
+            fn: Callable[[T, U], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def window_join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            assigner: Tumbling | Sliding,
+            how: Literal["left", "right", "outer"],
+            fn: Callable[[T | None, U | None], R],
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def window_join(
+            self,
+            name: str,
+            other: KeyedStream[K, U],
+            assigner: Tumbling | Sliding,
+            how: Literal["left", "right", "outer"],
+            fn: None = None,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T | None, U | None]]: ...
+
+        def window_join(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
+        @overload  # type: ignore[override]
+        def join_table(
+            self,
+            name: str,
+            table: Table[K, U],
+            fn: None = None,
+            how: Literal["inner"] = "inner",
+            wait: bool = False,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T, U]]: ...
+
+        @overload
+        def join_table(
+            self,
+            name: str,
+            table: Table[K, U],
+            fn: Callable[[T, U], R],
+            how: Literal["inner"] = "inner",
+            wait: bool = False,
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join_table(
+            self,
+            name: str,
+            table: Table[K, U],
+            fn: Callable[[T, U | None], R],
+            how: Literal["left"],
+            wait: bool = False,
+            parallelism: int | None = None,
+        ) -> Stream[R]: ...
+
+        @overload
+        def join_table(
+            self,
+            name: str,
+            table: Table[K, U],
+            fn: None = None,
+            *,
+            how: Literal["left"],
+            wait: bool = False,
+            parallelism: int | None = None,
+        ) -> Stream[tuple[T, U | None]]: ...
+
+        def join_table(self, *arguments: Any, **options: Any) -> Stream[Any]: ...
+
         def table(self, name: str, parallelism: int | None = None) -> Table[K, T]: ...
 
         def aggregate_table(

@@ -12,10 +12,11 @@ from typing import Any
 from causal.errors import PipelineError
 from examples.nexmark.auctions import LastSales, Row, Sellers, Winning
 from examples.nexmark.events import Event
-from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros
-from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Tumbling, Window
+from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros, side_value
+from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Table, Tumbling, Window
 from operators.pipeline import Stream
 from operators.sinks.base import Sink
+from operators.sources import GeneratedSource
 from operators.sources.base import Source
 
 Query = Callable[[Stream[Event], Terms, int], Stream[Row]]
@@ -111,8 +112,8 @@ def _winners(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Ro
 
 def _q4(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_category = _winners(events, terms, parallelism).key_by(lambda won: won["category"])
-    means = by_category.window("q4", Sliding(terms.window_s, terms.every_s), Mean(_price), parallelism)
-    return means.map("rows", lambda told: {"category": told[0], "mean": told[1], "start_ms": _ms(told[2])})
+    means = by_category.window("means", Sliding(terms.window_s, terms.every_s), Mean(_price), parallelism)
+    return means.map("q4", lambda told: {"category": told[0], "mean": told[1], "start_ms": _ms(told[2])})
 
 
 def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
@@ -158,30 +159,54 @@ def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     persons = events.filter("persons", _of("person")).key_by(lambda person: person["id"])
     auctions = events.filter("auctions", _of("auction")).key_by(lambda auction: auction["seller"])
 
-    def pair(person: Event, auction: Event) -> Row | None:
-        start_ms = person["time_ms"] // size_ms * size_ms
-        if auction["time_ms"] // size_ms * size_ms != start_ms:
-            return None
-        return {"id": person["id"], "name": person["name"], "reserve": auction["reserve"], "start_ms": start_ms}
+    def pair(person: Event, auction: Event) -> Row:
+        told = {"id": person["id"], "name": person["name"], "reserve": auction["reserve"]}
+        return {**told, "start_ms": person["time_ms"] // size_ms * size_ms}
 
-    within = (-terms.window_s, terms.window_s)
-    pairs = persons.join("pairs", auctions, within=within, fn=pair, parallelism=parallelism)
-    return pairs.filter("q8", lambda row: row is not None)
+    return persons.window_join("q8", auctions, Tumbling(terms.window_s), fn=pair, parallelism=parallelism)
 
 
 def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
-    sessions = by_bidder.window("q11", Session(terms.gap_s), Count(), parallelism)
+    sessions = by_bidder.window("sessions", Session(terms.gap_s), Count(), parallelism)
     return sessions.map(
-        "rows",
+        "q11",
         lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2]), "end_ms": _ms(told[3])},
     )
 
 
 def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
-    counts = by_bidder.window("q12", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
-    return counts.map("rows", lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2])})
+    counts = by_bidder.window("counts", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
+    return counts.map("q12", lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2])})
+
+
+def _side(events: Stream[Any], terms: Terms) -> Table[int, Row]:
+    """The side table, which ends before anything is joined with it."""
+
+    def row(partition: int, i: int) -> Row:
+        return {"key": i, "value": side_value(i)}
+
+    read = events.pipeline.source("side", GeneratedSource(row, terms.side_rows))
+    return read.key_by(lambda told: told["key"]).table("side-table")
+
+
+def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_place = events.filter("bids", _of("bid")).key_by(lambda bid: bid["auction"] % terms.side_rows)
+
+    def joined(bid: Event, row: Row) -> Row:
+        return {**{name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}, "value": row["value"]}
+
+    return by_place.join_table("q13", _side(events, terms), fn=joined, wait=True, parallelism=parallelism)
+
+
+def _q14(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
+    by_place = _q11(events, terms, parallelism).key_by(lambda session: session["bidder"] % terms.side_rows)
+
+    def joined(session: Row, row: Row) -> Row:
+        return {**session, "value": row["value"]}
+
+    return by_place.join_table("q14", _side(events, terms), fn=joined, wait=True, parallelism=parallelism)
 
 
 def _price(won: Row) -> int:
@@ -217,4 +242,6 @@ BUILT: dict[int, Query] = {
     9: _q9,
     11: _q11,
     12: _q12,
+    13: _q13,
+    14: _q14,
 }

@@ -57,6 +57,11 @@ def joined(stream: Stream[Any]) -> Stream[Any]:
     return keyed(early).join("op", keyed(early), within=(-1, 1))
 
 
+def window_joined(stream: Stream[Any]) -> Stream[Any]:
+    early = timed(stream)
+    return keyed(early).window_join("op", keyed(early), Tumbling(2))
+
+
 def grouped(stream: Stream[Any]) -> Any:
     return keyed(stream).table("t").group_by("g", lambda k, v: v["at"] % 3).aggregate("op", Count())
 
@@ -78,6 +83,8 @@ BUILDS: dict[str, Build] = {
     "`Session(…, clock=": lambda s: keyed(s).window("op", Session(1.5, clock="processing"), Count()),
     "every_s(s, clock=": lambda s: keyed(s).window("op", Global(), Count(), trigger=every_s(3, "processing")),
     "`.join(": joined,
+    "`.window_join(": window_joined,
+    "`.join_table(": lambda s: keyed(s).join_table("op", keyed(s).table("t"), how="left", wait=True),
     "`.table(": lambda s: keyed(s).table("op").revisions("rows"),
     "`.window_table(": lambda s: keyed(timed(s)).window_table("op", Tumbling(2), Count()).revisions("rows"),
     "`table.filter`": lambda s: keyed(s).table("t").filter("op", lambda k, v: True).to_stream("rows"),

@@ -127,6 +127,9 @@ def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
     assert_type(left.join("j", right, within=(-1, 5)), Stream[tuple[Bid, Sale]])
     assert_type(left.join("k", right, within=(-1, 5), fn=sold), Stream[str])
     assert_type(left.join("l", right, within=(-1, 5), how="left", fn=perhaps_sold), Stream[float | None])
+    assert_type(left.window_join("w", right, Tumbling(5), fn=sold), Stream[str])
+    assert_type(left.join_table("t", right.table("sales"), fn=perhaps_sold, how="left"), Stream[float | None])
+    assert_type(left.join_table("u", right.table("more")), Stream[tuple[Bid, Sale]])
     left.join("m", by_name, within=(-1, 5))  # type: ignore[arg-type]
     left.join("n", right, within=(-1, 5), how="left", fn=sold)  # type: ignore[call-overload]
     left.join("o", right, within=5)  # type: ignore[call-overload]
