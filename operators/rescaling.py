@@ -110,10 +110,9 @@ class Rescaling:
             place = self._has[name].index(task.index)
             if same:
                 own = [share for share in own if share.saved.task.index == self._had[name][place]]
+            headers = [share.header["stages"].get(stage.name, {}) for share in own]
             if own:
-                header["stages"][stage.name] = stage.merge_headers(
-                    [s.header["stages"].get(stage.name, {}) for s in own]
-                )
+                header["stages"][stage.name] = headers[0] if same else stage.merge_headers(headers)
             if own and place == 0 or same:
                 header["counts"][stage.name] = _sum(share.header["counts"].get(stage.name, {}) for share in own)
             self._gather(stage, name, place, own, same, fragments)
