@@ -62,9 +62,9 @@ class Contents:
         if other in self.values:
             self.table.touch((into, other))
             held = self.values.pop(other)
-            self.values[into] = self._merged(self.values[into], held, into) if into in self.values else held
+            self.values[into] = self._merged(self.values[into], held) if into in self.values else held
 
-    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+    def _merged(self, first: Any, second: Any) -> Any:
         raise NotImplementedError
 
     def drop(self, pairs: Iterable[Pair]) -> None:
@@ -76,14 +76,32 @@ class Contents:
 
     def tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
         """Put into `out` what the window amounts to; with `keeps` it goes on holding what it holds."""
+        held = self.values[pair]
+        if type(held) not in SCALARS:  # the user's code may change it
+            if keeps:
+                held = own(held)
+            else:
+                self.table.touch((pair,))
         try:
-            self._tell(pair, window, out, keeps)
+            self._tell(pair[0], held, window, out)
         except CausalError:
             raise
         except Exception as problem:
             self.refused(pair, window, problem)
 
-    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+    def tell_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
+        """The same of several pairs of one key, the earliest first, as if they were one; they are kept."""
+        try:
+            held = own(self.values[pairs[0]])
+            for pair in pairs[1:]:
+                held = self._merged(held, own(self.values[pair]))
+            self._tell(pairs[0][0], held, window, out)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.refused(pairs[0], window, problem)
+
+    def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
         raise NotImplementedError
 
     def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
@@ -127,17 +145,15 @@ class Accumulated(Contents):
         held = self.values.get(pair, _ABSENT)
         self.values[pair] = self._aggregate.add(self._aggregate.initial() if held is _ABSENT else held, record)
 
-    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+    def _merged(self, first: Any, second: Any) -> Any:
         merge = self._aggregate.merge
         invariant(merge is not None, "what is merged has a function for it", operator=self._operator)
         return merge(first, second) if merge is not None else first
 
-    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
-        held, result = self.values[pair], self._aggregate.result
+    def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
+        result = self._aggregate.result
         value = held if result is None else result(held)
-        if type(value) not in SCALARS:
-            value = own(value)
-        out.append((pair[0], value, window.start, window.end))
+        out.append((key, value if type(value) in SCALARS else own(value), window.start, window.end))
 
 
 class Listed(Contents):
@@ -158,13 +174,11 @@ class Listed(Contents):
     def put(self, pair: Pair, record: Any) -> None:
         self._lists.append(pair, record)
 
-    def _merged(self, first: Any, second: Any, into: Pair) -> Any:
+    def _merged(self, first: Any, second: Any) -> Any:
         return first + second
 
-    def _tell(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
-        self.table.touch((pair,))  # the function may change the records that a snapshot is still to hold
-        held = self.values[pair]
-        result = self._fn(pair[0], own(held) if keeps else held, window)
+    def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
+        result = self._fn(key, held, window)
         if result is not None:
             check_records(result, self._operator)
             out.extend(map(own, result))

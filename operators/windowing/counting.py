@@ -66,15 +66,19 @@ class CountWindowStage(Stage):
         count, held = (0, _NOTHING) if entry is None else entry if len(entry) == 2 else (entry[0], _NOTHING)
         if self._folds and isinstance(told, Aggregate):
             held = told.add(told.initial() if held is _NOTHING else held, record)
+        elif held is _NOTHING:
+            held = [record]
         else:
-            held = [record] if held is _NOTHING else [*held[1 - self._n :], record] if self._n > 1 else [record]
+            held.append(record)
         count += 1
         if count % self._every:
             self._table.values[key] = [count, held]
             return
-        kept = [] if self._folds or self._n == self._every else [held]
-        self._table.values[key] = [count, *kept]
-        self._tell(key, own(held) if kept else held, Window(max(0, count - self._n), count), out)
+        keeps = self._n > self._every
+        if keeps:
+            del held[: -self._n]
+        self._table.values[key] = [count, held] if keeps else [count]
+        self._tell(key, own(held) if keeps else held, Window(max(0, count - self._n), count), out)
 
     def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
         told = self._told

@@ -7,12 +7,13 @@ from operators.graph import Node, time_of_inputs, watermarked
 from operators.scope import Kind, Scope
 from operators.stages import Stage
 from operators.windowing.aggregates import Aggregate
-from operators.windowing.assigners import CountWindow, Global, Session, Tumbling
+from operators.windowing.assigners import CountWindow, Global, Session, Sliding, Tumbling
 from operators.windowing.contents import contents_of
 from operators.windowing.counting import CountWindowStage
 from operators.windowing.panes import PaneStage
-from operators.windowing.processing import ClockPaneStage
+from operators.windowing.processing import ClockPaneStage, ClockSliceStage
 from operators.windowing.sessions import ClockSessionStage, SessionStage
+from operators.windowing.slices import SliceStage, sliced
 from operators.windowing.stage import LATE
 from operators.windowing.triggered import TriggeredStage
 from operators.windowing.triggers import AtEnd, Trigger
@@ -40,11 +41,14 @@ def _stage(node: Node, scope: Scope) -> Stage:
             name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner.gap_ns, groups
         )
     if assigner.clock == "processing":
-        return ClockPaneStage(name, ordinal, failures, contents, node.keyed, assigner)
+        stage = ClockSliceStage if sliced(assigner, subject) else ClockPaneStage
+        return stage(name, ordinal, failures, contents, node.keyed, assigner)
     if isinstance(assigner, Global) or (trigger is not None and not isinstance(trigger, AtEnd)):
         time_of = None if isinstance(assigner, Global) else time_of
         given = (name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
         return TriggeredStage(*given, trigger or AtEnd(), groups)
+    if isinstance(assigner, Sliding) and sliced(assigner, subject):
+        return SliceStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
     return PaneStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
 
 

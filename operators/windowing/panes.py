@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from operators.failures import Failures
 from operators.slots import Pair
-from operators.windowing.assigners import Assigner, Tumbling
-from operators.windowing.contents import Contents
-from operators.windowing.stage import WindowedStage, window_of
+from operators.windowing.assigners import Tumbling
+from operators.windowing.stage import AssignedStage, window_of
 
 
-class PaneStage(WindowedStage):
+class PaneStage(AssignedStage):
     """`window(name, Tumbling | Sliding, contents)`: slot = start of the window in ns.
 
     A pane is told when the mark reaches its end, and kept until the mark is its lateness beyond.  What comes in
     between has it told again, once per batch.
     """
-
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-        assigner: Assigner,
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
-        self._assigner = assigner
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         out: list[Any] = []

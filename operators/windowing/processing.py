@@ -18,22 +18,18 @@ from operators.state import FragmentJob
 from operators.windowing.assigners import Sliding, Tumbling
 from operators.windowing.contents import Contents
 from operators.windowing.panes import PaneStage
+from operators.windowing.slices import SliceStage
+from operators.windowing.stage import AssignedStage
 from operators.windows import later_end
 
 _MICROSECOND_NS = 1000
 
 
-class ClockPaneStage(PaneStage):
-    """`window(name, Tumbling | Sliding, contents)` with clock="processing"."""
+class WallClock(AssignedStage):
+    """Gives the stage of event time that is beside it among the bases the wall clock."""
 
     def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        assigner: Tumbling | Sliding,
+        self, name: str, ordinal: int, failures: Failures, contents: Contents, keyed: bool, assigner: Tumbling | Sliding
     ) -> None:
         super().__init__(name, ordinal, failures, contents, keyed, None, 0, frozenset(), assigner)
         self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
@@ -128,3 +124,11 @@ class ClockPaneStage(PaneStage):
             "slides": [sum(sum(header["slides"]) for header in headers)],
             "told": sum(header["told"] for header in headers),
         }
+
+
+class ClockPaneStage(WallClock, PaneStage):
+    """`window(name, Tumbling | Sliding, contents)` with clock="processing"."""
+
+
+class ClockSliceStage(WallClock, SliceStage):
+    """The same with slices."""

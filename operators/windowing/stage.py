@@ -13,6 +13,7 @@ from operators.ownership import own
 from operators.slots import Pair
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
+from operators.windowing.assigners import Assigner
 from operators.windowing.contents import Contents
 from operators.windowing.wakes import Wakes
 from operators.windows import Window
@@ -138,3 +139,22 @@ class WindowedStage(Stage):
 
     def _rebuild(self) -> None:
         raise NotImplementedError
+
+
+class AssignedStage(WindowedStage):
+    """Windows that an assigner knows by their starts."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Contents,
+        keyed: bool,
+        time_of: Callable[[Any], Any] | None,
+        lateness_ns: int,
+        tags: frozenset[str],
+        assigner: Assigner,
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
+        self._assigner = assigner

@@ -68,8 +68,15 @@ def collected() -> Aggregate[Any, Any]:
     return Aggregate(list, add, result=lambda values: tuple(sorted(values)))
 
 
-@pytest.mark.parametrize("size_ms, every_ms, offset_ms", [(1000, 1000, 0), (1000, 1000, 250), (1000, 300, 100)])
-@pytest.mark.parametrize("contents", [collected, lambda: held], ids=["aggregate", "function"])
+def merged() -> Aggregate[Any, Any]:
+    plain = collected()
+    return Aggregate(plain.initial, plain.add, plain.result, merge=lambda first, later: first + later)
+
+
+@pytest.mark.parametrize(
+    "size_ms, every_ms, offset_ms", [(1000, 1000, 0), (1000, 1000, 250), (1000, 300, 100), (900, 110, 30)]
+)
+@pytest.mark.parametrize("contents", [collected, merged, lambda: held], ids=["plain", "merging", "function"])
 @settings(max_examples=25)
 @given(told=runs())
 def test_every_record_is_in_the_windows_of_the_model_and_each_is_told_once(
@@ -157,6 +164,50 @@ def test_within_the_lateness_a_window_is_told_again_once_per_batch() -> None:
     assert parts_of(driven.chain, full=True)[1:] == []
     assert driven.give([("a", 16, 0)], 100 * S) == [("a", 1, 10.0, 20.0)], "end and lateness at once: told once"
     assert driven.finish() == []
+
+
+@pytest.mark.parametrize("contents", [collected, merged, lambda: held], ids=["panes", "slices", "function"])
+def test_sliding_windows_within_the_lateness(contents: Callable[[], Any]) -> None:
+    """Windows of 10 s each second; the last row of a window is right, and only those that have ended are told."""
+
+    def make() -> Any:
+        return window_chain(Sliding(10, 1), contents(), lateness_s=4, late=True)
+
+    driven = Driven(make)
+    driven.give([("a", 3, 1), ("b", 8, 2)], 12 * S)
+    assert [row[3] for row in driven.out if row[0] == "a"] == [*range(4, 13)]
+    driven.restore(make)
+    told = driven.give([("a", 3, 3), ("a", 0, 4), ("a", -4, 5)])
+    assert [(tuple(row[1]), row[3]) for row in told] == [((1, 3, 4), 9), ((1, 3, 4), 10), ((1, 3), 11), ((1, 3), 12)]
+    assert driven.late == [("a", -4, 5)] and driven.chain.counts() == {"w": {"late": 1}}
+    driven.give([("b", 9, 6)], 13 * S)
+    assert driven.out[-2:] == [("a", (1, 3), 3.0, 13.0), ("b", (2, 6), 3.0, 13.0)]
+    driven.give([], 23 * S)
+    assert driven.out[-1] == ("b", (6,), 9.0, 19.0)
+    assert parts_of(driven.chain, full=True)[1:] == [], "nothing is left"
+
+
+def test_the_slices_of_a_window_stay_as_they_are() -> None:
+    """A merge, a result or a function may change what it is given: the next window has it as it was."""
+
+    def spoil(key: Any, records: list[Any], window: Window) -> Any:
+        told = [record[2] for record in records]
+        records[0][2].append("spoilt")
+        yield told
+
+    def add(values: list[Any], record: Any) -> list[Any]:
+        return [*values, *record[2]]
+
+    def merge(first: list[Any], later: list[Any]) -> list[Any]:
+        first += later
+        return first
+
+    for contents in [spoil, Aggregate(list, add, merge=merge, result=lambda values: values.append("spoilt"))]:
+        driven = Driven(lambda contents=contents: window_chain(Sliding(10, 1), contents))  # type: ignore[misc]
+        driven.give([("a", 0, ["x"]), ("a", 1, ["y"])], 11 * S)
+        stage: Any = driven.chain
+        [table] = stage._root.stage.tables()
+        assert "spoilt" not in str(table.values)
 
 
 def test_a_value_that_is_told_does_not_change_with_later_records() -> None:

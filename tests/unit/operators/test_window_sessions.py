@@ -14,15 +14,10 @@ from causal.errors import OperatorFailed, PipelineError, ReplayDivergence
 from operators import Aggregate, Count, Pipeline, Reduce, Session, Sum, Window, every
 from operators.testing import At, every_crash, run
 from tests.unit.operators.scene import NoSink, Services, parts_of, source
-from tests.unit.operators.test_window_panes import BOUND_MS, collected, held, runs
+from tests.unit.operators.test_window_panes import BOUND_MS, collected, held, merged, runs
 from tests.unit.operators.window_scene import Driven, Row, S, drive, third, window_chain
 
 GAP_MS = 500
-
-
-def merged() -> Aggregate[Any, Any]:
-    plain = collected()
-    return Aggregate(plain.initial, plain.add, plain.result, merge=lambda first, later: first + later)
 
 
 def expected(batches: Sequence[Sequence[Row]]) -> Counter[Any]:

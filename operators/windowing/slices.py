@@ -1,0 +1,153 @@
+"""Sliding windows whose records are kept once: in slices, of which the windows that are told are put together.
+
+A slice is as long as the greatest common divisor of size and period, so each window is a row of whole slices.  A record
+costs one addition, however many windows it is in; a window costs as many merges as it has slices that hold something.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+from math import gcd
+from operator import itemgetter
+from typing import Any
+
+from operators.failures import Failures
+from operators.keys import ordered
+from operators.slots import Pair
+from operators.windowing.aggregates import Aggregate
+from operators.windowing.assigners import Sliding
+from operators.windowing.contents import Contents
+from operators.windowing.stage import AssignedStage, window_of
+
+PANES_MIN = 8
+"""From so many windows per record on, an aggregate's are sliced."""
+_WAKE = 0
+"""Each key has one time at which something of it is due; its slot in the index."""
+
+
+def sliced(assigner: object, contents: object) -> bool:
+    """Whether slices are the cheaper way: always for a function, which would keep its records over and over."""
+    if not isinstance(assigner, Sliding):
+        return False
+    if isinstance(contents, Aggregate):
+        return contents.merge is not None and assigner.size_ns >= PANES_MIN * assigner.every_ns
+    return True
+
+
+class SliceStage(AssignedStage):
+    """`window(name, Sliding, contents)`: slot = start of the slice in ns."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Contents,
+        keyed: bool,
+        time_of: Callable[[Any], Any] | None,
+        lateness_ns: int,
+        tags: frozenset[str],
+        assigner: Sliding,
+    ) -> None:
+        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags, assigner)
+        self._size_ns, self._every_ns, self._offset_ns = assigner.size_ns, assigner.every_ns, assigner.offset_ns
+        self._length_ns = gcd(self._size_ns, self._every_ns)
+        self._slices: dict[Any, list[int]] = {}
+        """By key the starts of its slices, ascending; derived."""
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        out: list[Any] = []
+        rows, named, times = self._timed(records, keys)
+        length_ns, offset_ns = self._length_ns, self._offset_ns
+        pairs = [(key, at_ns - (at_ns - offset_ns) % length_ns) for key, at_ns in zip(named, times, strict=True)]
+        places: Sequence[int] = range(len(rows))
+        if self.mark_ns is not None and pairs:
+            closed_ns = self.mark_ns - self._lateness_ns
+            if self._last_end_ns_of(min(map(itemgetter(1), pairs))) <= closed_ns:
+                places = [place for place, pair in enumerate(pairs) if self._last_end_ns_of(pair[1]) > closed_ns]
+                taken = frozenset(places)
+                self._late([row for place, row in enumerate(rows) if place not in taken])
+                pairs, rows = [pairs[place] for place in places], [rows[place] for place in places]
+        fresh = self._contents.add(pairs, rows, self._failed_in(places, rows))
+        for key, start_ns in fresh:
+            insort(self._slices.setdefault(key, []), start_ns)
+        for key in dict.fromkeys(map(itemgetter(0), fresh)):
+            self._schedule(key)
+        if self.mark_ns is not None and self._lateness_ns:
+            ends = self._ends(pairs, self.mark_ns - self._lateness_ns, self.mark_ns)
+            self._tell(ends, out)
+        return out
+
+    # Which windows a slice is in.
+
+    def _end_behind_ns(self, at_ns: int) -> int:
+        """The first end of a window behind a time; behind the start of a slice: of the first window that it is in."""
+        return at_ns + self._every_ns - (at_ns - self._offset_ns - self._size_ns) % self._every_ns
+
+    def _last_end_ns_of(self, start_ns: int) -> int:
+        """The end of the last window that a slice is in: of the last that begins with it or before."""
+        return start_ns - (start_ns - self._offset_ns) % self._every_ns + self._size_ns
+
+    def _next_end_ns(self, key: Any, after_ns: int | None) -> int | None:
+        """The first end, above a mark, of a window of the key that holds something; None when all have passed."""
+        for start_ns in self._slices.get(key, ()):
+            end_ns = self._end_behind_ns(start_ns)
+            if after_ns is not None and end_ns <= after_ns:
+                end_ns = self._end_behind_ns(after_ns)
+            if end_ns <= self._last_end_ns_of(start_ns):
+                return end_ns
+        return None
+
+    def _ends(self, pairs: Iterable[Pair], above_ns: int | None, until_ns: int) -> list[Pair]:
+        """(key, end) of the windows of these slices that end above one mark and not above another, in order."""
+        found: dict[Pair, None] = {}
+        for key, start_ns in pairs:
+            end_ns = self._end_behind_ns(start_ns)
+            if above_ns is not None and end_ns <= above_ns:
+                end_ns = self._end_behind_ns(above_ns)
+            for at_ns in range(end_ns, min(self._last_end_ns_of(start_ns), until_ns) + 1, self._every_ns):
+                found[key, at_ns] = None
+        rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), found))))}
+        return sorted(found, key=lambda pair: (pair[1], rank[pair[0]]))
+
+    # Telling.
+
+    def _tell(self, ends: Sequence[Pair], out: list[Any]) -> None:
+        for key, end_ns in ends:
+            slices = self._slices.get(key, [])
+            first, last = bisect_left(slices, end_ns - self._size_ns), bisect_left(slices, end_ns)
+            pairs = [(key, start_ns) for start_ns in slices[first:last]]
+            if pairs:
+                self._contents.tell_all(pairs, window_of(end_ns - self._size_ns, end_ns), out)
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        keys = list(map(itemgetter(0), due))
+        held = [(key, start_ns) for key in keys for start_ns in self._slices[key]]
+        self._tell(self._ends(held, before_ns, mark_ns), out)
+        gone = [pair for pair in held if self._last_end_ns_of(pair[1]) + self._lateness_ns <= mark_ns]
+        self._contents.drop(gone)
+        for key in keys:
+            slices = self._slices[key]
+            while slices and self._last_end_ns_of(slices[0]) + self._lateness_ns <= mark_ns:
+                del slices[0]
+            self._schedule(key)
+
+    def _schedule(self, key: Any) -> None:
+        """See to the next thing that is due of a key: a window's end, or that of the first slice."""
+        slices = self._slices[key]
+        if not slices:
+            del self._slices[key]
+            self._wakes.forget([(key, _WAKE)])
+            return
+        over_ns = self._last_end_ns_of(slices[0]) + self._lateness_ns
+        next_ns = self._next_end_ns(key, self.mark_ns)
+        self._wakes.set((key, _WAKE), over_ns if next_ns is None else min(over_ns, next_ns))
+
+    def _rebuild(self) -> None:
+        self._slices = {}
+        for key, start_ns in self._contents.values:
+            self._slices.setdefault(key, []).append(start_ns)
+        for key, slices in self._slices.items():
+            slices.sort()
+            self._schedule(key)
