@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
@@ -32,6 +33,8 @@ from operators.tracing import Tracing
 
 CHUNK_BYTES_TARGET = 4 << 20
 """What an event has made for one channel is cut into chunks of up to this, so that a frame always has room."""
+
+_ORDINAL = itemgetter(0)
 
 
 class FusedChain(PlainChain):
@@ -58,6 +61,8 @@ class FusedChain(PlainChain):
         self._root = root
         self._branches = list(descend(root))
         self._stages = [branch.stage for branch in self._branches]
+        self._begun = [stage for stage in self._stages if type(stage).begin is not Stage.begin]
+        self._over = [stage for stage in self._stages if type(stage).end is not Stage.end]
         self._marking = [branch for branch in self._branches if branch.stage.makes_marks]
         self._asking = [branch for branch in self._branches if branch.stage.asks]
         for branch in self._branches:
@@ -95,7 +100,8 @@ class FusedChain(PlainChain):
         self._begin(services, input, first, origin_ns)
         try:
             if records:
-                self._merge.active(input)
+                if self._merge.dozing:
+                    self._merge.active(input)
                 self._feed_root(self._inputs[input], records)
             if mark is not None:
                 self._told(self._merge.told(input, mark))
@@ -204,22 +210,24 @@ class FusedChain(PlainChain):
             self.open()
         arrival = self._arrival
         arrival.input, arrival.first = input, first
-        arrival.mark_ns = None if input < 0 else self._merge.mark_of(input)
+        arrival.mark_ns = None if input < 0 else self._merge.marks[input]
         self._origin_ns = origin_ns
         self._active.begin(services)
-        for stage in self._stages:
+        for stage in self._begun:
             stage.begin(services)
 
     def _end(self) -> list[Output]:
-        for stage in self._stages:
+        for stage in self._over:
             stage.end()
         self._active.operator = NOBODY
         for branch in self._branches:
-            self._drain(branch)
+            if branch.routes:
+                self._drain(branch)
             branch.made = []
         self._tracing.keys = ()
         outputs, self._outputs = self._outputs, []
-        outputs.sort(key=lambda output: output[0])
+        if len(outputs) > 1:
+            outputs.sort(key=_ORDINAL)
         letters = self._failures.letters
         if letters:
             invariant(self._dead_letters is not None, "dead letters have a channel")
@@ -320,10 +328,11 @@ class FusedChain(PlainChain):
             records = listed(records)
         branch.made = records
         active = self._active
-        active.operator, active.keying = branch.stage.name, True
-        for route in branch.routes:
-            route.add(records, partial(self._tracing.unroutable, branch, route.target))
-        active.keying = False
+        if branch.routes:
+            active.operator, active.keying = branch.stage.name, True
+            for route in branch.routes:
+                route.add(records, partial(self._tracing.unroutable, branch, route.target))
+            active.keying = False
         readers = len(branch.routes) + len(branch.children)
         for child in branch.children:
             readers -= 1

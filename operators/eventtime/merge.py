@@ -17,33 +17,34 @@ class Merge:
     """The marks of the inputs of one task.
 
     Attributes:
+        marks: by input its last mark; None before the first.
         merged: the last mark of all inputs together; None before the first.
+        dozing: whether some input is idle.
     """
 
     def __init__(self, inputs: int) -> None:
         self.merged: int | None = None
-        self._marks: list[int | None] = [None] * inputs
+        self.marks: list[int | None] = [None] * inputs
+        self.dozing = False
         self._idle = [False] * inputs
         self._ended = [False] * inputs
         self._waiting = True
         """Whether some input is neither idle nor ended, as far as was told on."""
 
-    def mark_of(self, input: int) -> int | None:
-        """The last mark of one input; None before the first."""
-        return self._marks[input]
-
     def told(self, input: int, stamp_ns: int) -> int | None:
         """An input's watermark, or that it is idle: the merged mark if it rose, IDLE_NS if now all are idle."""
         self._idle[input] = stamp_ns == IDLE_NS
+        self.dozing = True in self._idle
         if stamp_ns != IDLE_NS:
-            known = self._marks[input]
-            self._marks[input] = stamp_ns if known is None else max(known, stamp_ns)
+            known = self.marks[input]
+            self.marks[input] = stamp_ns if known is None else max(known, stamp_ns)
         return self._rose()
 
     def active(self, input: int) -> None:
         """A record has come from that input."""
         if self._idle[input]:
             self._idle[input] = False
+            self.dozing = True in self._idle
             self._waiting = True
 
     def ended(self, input: int) -> int | None:
@@ -59,7 +60,7 @@ class Merge:
             return IDLE_NS if waited else None
         lowest = END_NS
         for input in awake:
-            mark = self._marks[input]
+            mark = self.marks[input]
             if mark is None:
                 return None
             lowest = min(lowest, mark)
@@ -71,7 +72,7 @@ class Merge:
     def header(self) -> dict[str, Any]:
         """All of it, for a snapshot."""
         return {
-            "marks": list(self._marks),
+            "marks": list(self.marks),
             "idle": list(self._idle),
             "ended": list(self._ended),
             "merged": self.merged,
@@ -80,5 +81,6 @@ class Merge:
 
     def load(self, header: dict[str, Any]) -> None:
         """Take over what `header` gave."""
-        self._marks, self._idle, self._ended = list(header["marks"]), list(header["idle"]), list(header["ended"])
+        self.marks, self._idle, self._ended = list(header["marks"]), list(header["idle"]), list(header["ended"])
         self.merged, self._waiting = header["merged"], header["waiting"]
+        self.dozing = True in self._idle

@@ -112,7 +112,7 @@ class WatermarkStage(Stage):
             self.failures.stop(self.name, None, problem)
         if mark is None:
             return [(records, None)]
-        known = self._merge.mark_of(input)
+        known = self._merge.marks[input]
         self.count("watermark_fell", known is not None and mark < known)
         return [(records, self._merge.told(input, mark))]
 
