@@ -14,6 +14,7 @@ from operators.graph import DELIVERIES, SPECULATIVE, ByColumn
 from operators.operator import Operator
 from operators.ordering.speculative import time_of_revision
 from operators.streams.base import K, StreamBase, T, U, kind_of
+from operators.streams.table import Table
 
 if TYPE_CHECKING:
     from operators.context import Context
@@ -55,19 +56,45 @@ class Keyed(StreamBase[T]):
         keyed = self._stream([replace(edge, key_of=by) for edge in self._use()], where, "key_by")
         return cast("KeyedStream[K, T]", keyed)
 
+    @overload
     def process(
         self,
         name: str,
         operator: Processes[T, U],
         parallelism: int | None = None,
+        delivery: Literal["arrival", "ordered"] = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Stream[U]: ...
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        *,
+        delivery: Literal["speculative"],
+    ) -> Table[Any, U]: ...
+
+    @overload
+    def process(
+        self, name: str, operator: Processes[T, U], parallelism: int | None = None, delivery: str = "arrival"
+    ) -> Any: ...
+
+    def process(
+        self,
+        name: str,
+        operator: Any,
+        parallelism: int | None = None,
         delivery: str = "arrival",
         state: Literal["memory", "disk"] | None = None,
-    ) -> Stream[U]:
+    ) -> Any:
         """An operator with state: per key after key_by, otherwise one state per task.
 
         Args:
             delivery: "arrival": in the order in which records come; "ordered": in that of their event times, whatever
-                came when, in every run; what came too late for that goes to `.side("late")`.
+                came when, in every run; what came too late for that goes to `.side("late")`.  "speculative": as they
+                come, and those behind an older one again: gives a `Table`, whose revisions amount to the same.
             state: where its state is; by default where the job's setting `state` says.
         """
         where = graph.caller()
@@ -84,7 +111,8 @@ class Keyed(StreamBase[T]):
         options: dict[str, Any] = self._delivery(where, f"process {name!r}", delivery, DELIVERIES)
         if delivery == SPECULATIVE:
             options["time_of"] = time_of_revision
-        return self._node(where, name, "process", operator, parallelism, state=state, **options)
+        made: Stream[Any] = self._node(where, name, "process", operator, parallelism, state=state, **options)
+        return Table(made) if delivery == SPECULATIVE else made
 
     def reduce(
         self,

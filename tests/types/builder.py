@@ -80,7 +80,7 @@ def keyed(bids: Stream[Bid]) -> None:
     assert_type(by_auction.reduce("sum", lambda a, bid: a + bid["price"], initial=0.0), Stream[tuple[int, float]])
     assert_type(by_auction.process("best", Best()), Stream[float])
     assert_type(by_auction.process("any", Untyped()), Stream[Any])
-    by_auction.process("best", Best)  # type: ignore[arg-type]
+    by_auction.process("best", Best)  # type: ignore[call-overload]
     bids.map("p", lambda bid: bid["price"]).key_by(int).process("best", Best())  # type: ignore[arg-type]
     by_auction.count(7)  # type: ignore[arg-type]
 
