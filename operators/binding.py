@@ -96,6 +96,10 @@ class Binding:
             bound = state.bound(attribute, name, ctx, key_groups, now, event_ns)
             setattr(operator, attribute, bound)
             self._states[attribute] = bound
+        self._aging: dict[Clock, list[State]] = {
+            clock: [state for state in self._states.values() if state.ttl_ns and state.clock == clock]
+            for clock in ("event", "processing")
+        }
         self.tables: list[Table] = [state.table for state in self._states.values()]
         if disk is not None:
             for state in self._states.values():
@@ -119,19 +123,19 @@ class Binding:
 
     # Time to live.
 
-    def _of_clock(self, clock: Clock) -> Iterator[State]:
-        return (state for state in self._states.values() if state.ttl_ns and state.clock == clock)
-
     def advance(self, clock: Clock, now_ns: int) -> None:
         """That clock shows so much: what is too old goes."""
-        for state in self._of_clock(clock):
+        for state in self._aging[clock]:
             for place in state.table.expiry.advance(now_ns):
                 state.expire(place)
                 self.expired += 1
 
     def next_ns(self) -> int | None:
         """When, by the wall clock, something may next become too old."""
-        found = [at_ns for state in self._of_clock("processing") if (at_ns := state.table.expiry.next_ns()) is not None]
+        aging = self._aging["processing"]
+        if not aging:
+            return None
+        found = [at_ns for state in aging if (at_ns := state.table.expiry.next_ns()) is not None]
         return min(found) if found else None
 
     # Snapshots.

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Operator:
     """Base of all stateful operators; only `process` must be written.
 
-    Everything that must survive a failure belongs in `ctx.state`: attributes of the operator are not
-    checkpointed.  Clocks, random numbers and the outside world are asked through `ctx`, so that a
-    recovery can repeat what was done.
+    Everything that must survive a failure belongs in `ctx.state`, or in state that the class declares
+    (`ListState` and its like): attributes of the operator are not checkpointed.  Clocks, random numbers
+    and the outside world are asked through `ctx`, so that a recovery can repeat what was done.
 
     A record that raises stops the job, or goes to the dead letters, as the job is set.  What was done
     before the exception stands either way: state that was changed, records that were yielded, timers that were set.

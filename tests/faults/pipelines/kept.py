@@ -51,11 +51,12 @@ FORM: Any = {"first": Totals, "later": Later, "wrong": Wrong}[settings.get("form
 
 
 class Keep(Operator):
-    """Everything twice and thrice."""
+    """Everything twice and thrice; and what came lately, of which rows tell, so that a replay must forget alike."""
 
     numbers = ListState[int]()
     recent = ListState[int](ttl_s=3600, clock="processing")
     total = ValueState[Any](FORM)
+    lately = MapState[int, int](ttl_s=0.2, clock="processing")
     by_digit = MapState[int, int]()
     most = ReducingState[int](max)
 
@@ -67,8 +68,9 @@ class Keep(Operator):
         self.total.value.sum += number
         self.by_digit[number % 10] = self.by_digit.get(number % 10, 0) + 1
         self.most.add(number)
+        self.lately[number] = number
         ctx.state["last"] = number
-        yield {"k": ctx.key, "i": number, "n": len(self.numbers)}
+        yield {"k": ctx.key, "i": number, "n": len(self.numbers), "lately": len(self.lately)}
 
 
 def number(partition: int, i: int) -> Any:
