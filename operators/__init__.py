@@ -1,5 +1,6 @@
 """What users of the runtime import: the builder, the operator, and what operators meet."""
 
+from operators.broadcast import BroadcastContext, BroadcastOperator
 from operators.context import CallFailed, Context
 from operators.declared import ListState, MapState, ReducingState, ValueState
 from operators.eventtime.generators import WatermarkGenerator
@@ -31,6 +32,8 @@ from operators.windows import Window
 
 __all__ = [
     "Aggregate",
+    "BroadcastContext",
+    "BroadcastOperator",
     "CallFailed",
     "Context",
     "Count",

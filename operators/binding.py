@@ -13,7 +13,7 @@ from operators.keyed.ttl import Expiry
 from operators.operator import Operator
 from operators.state import Table
 
-RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state"))
+RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state", "broadcast"))
 """Parts of an operator's state that the runtime names."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from causal.errors import invariant
-from operators import binding
+from operators import binding, broadcast
 from operators.accumulating import CountStage, ReduceStage
 from operators.asking import AskStage
 from operators.disk import disk_of
@@ -131,5 +131,6 @@ KINDS: dict[str, Kind] = {
     **eventtime.KINDS,
     **windowing.KINDS,
     **joins.KINDS,
+    **broadcast.KINDS,
     **tables.KINDS,
 }

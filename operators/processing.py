@@ -40,6 +40,9 @@ _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), c
 class ProcessStage(Stage):
     """`process(name, operator)`: one user operator in one task."""
 
+    context: type[Context] = Context
+    """What the operator is given as `ctx`."""
+
     def __init__(
         self,
         name: str,
@@ -75,7 +78,7 @@ class ProcessStage(Stage):
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
         self._timers = Timers(TimerTable(f"{name}:timers", name, key_groups, {}), sequence, refusal)
         self._event_timers = Timers(TimerTable(f"{name}:event-timers", name, key_groups, {}), sequence, refusal)
-        self._ctx = Context(name, task, self._states, self._timers, self._event_timers, self)
+        self._ctx = self.context(name, task, self._states, self._timers, self._event_timers, self)
         self._time_of = time_of
         self._tags = tags
         self._records: Sequence[Any] = ()

@@ -146,7 +146,11 @@ class Rescaling:
         self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
     ) -> None:
         """Add the fragments of a stage's tables that belong to its task number `place`."""
-        tables = set(stage.loaders())
+        tables = set(stage.loaders()).difference(stage.replicated)
+        for group, held in own[0].fragments.items() if own else ():
+            for table in stage.replicated:
+                if table in held:  # every task has the whole, so the first one's does
+                    fragments.setdefault(group, {}).setdefault(table, []).extend(held[table])
         parallelism = len(self._has[name])
         nobody = key_group(None, self._key_groups)
         for share in own:

@@ -78,6 +78,7 @@ class Stage:
         sides: whether it tells its inputs apart: `run_side` is called instead of `run`.
         makes_marks: whether it makes watermarks of its own: `pieces` is asked for what it gives.
         asks: whether it asks the outside world.
+        replicated: its tables of which every task holds the same copy.
         moves: whether its state without a key may go to any of its tasks, when there are more or fewer of them.
         counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
         aside: tag -> records for that side output; the chain takes them away.
@@ -92,6 +93,7 @@ class Stage:
     makes_marks = False
     asks = False
     moves = False
+    replicated: tuple[str, ...] = ()
 
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
         self.name = name

@@ -11,6 +11,7 @@ from operators import graph
 from operators.eventtime.times import ns_of
 from operators.graph import Edge
 from operators.joins.sides import HOW, LEFT, RIGHT, pair
+from operators.operator import Operator
 from operators.streams.base import StreamBase, T, U, kind_of
 from operators.streams.table import Table
 from operators.windowing.assigners import Sliding, Tumbling
@@ -22,7 +23,7 @@ _FARTHEST_S = 1e9
 
 
 class Joining(StreamBase[T]):
-    """`join`, `window_join`, `join_table`."""
+    """`join`, `window_join`, `join_table`, `broadcast`."""
 
     def join(
         self,
@@ -129,6 +130,37 @@ class Joining(StreamBase[T]):
         edges = left + table.by_key(RIGHT)
         return self._joined(where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of)
 
+    def broadcast(
+        self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """An operator with state, as `process`, all tasks of which are told all records of `rules`.
+
+        Args:
+            operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
+                `process_broadcast(record, ctx)` changes.
+            wait: hold all records until the rules, which must be bounded then, have ended.
+        """
+        where = graph.caller()
+        told = f"broadcast {name!r}"
+        if not isinstance(rules, StreamBase) or rules.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: the rules of {told} are {kind_of(rules)}; give a stream of this pipeline")
+        if not hasattr(operator, "process_broadcast") or isinstance(operator, type):
+            raise PipelineError(
+                f"{where}: {told} is given {kind_of(operator)}; give an instance of a BroadcastOperator"
+            )
+        if type(wait) is not bool:
+            raise PipelineError(f"{where}: {told} has wait {wait!r}; give True or False")
+        left, right = self._use(), rules._use()
+        if any(edge.key_of is not None for edge in right):
+            raise PipelineError(f"{where}: the rules of {told} are keyed, but every task gets all; leave key_by out")
+        # An operator reads all its inputs by key or none; which task has a rule's key does not matter.
+        of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
+        edges = [replace(edge, side=LEFT) for edge in left]
+        edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in left)
+        return self.pipeline._add(where, name, "broadcast", operator, parallelism, edges, wait=wait)
+
     def _sides(self, where: str, told: str, other: object) -> list[Edge]:
         """The edges of both sides, each of which says which it is."""
         if not isinstance(other, StreamBase):
@@ -204,3 +236,7 @@ def _later(
 def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
     """Where the event time is in pairs that have the time of their first."""
     return None if time_of is None else lambda made: time_of(made[0])
+
+
+def _no_key(rule: Any) -> None:
+    """The key of a rule."""
