@@ -113,8 +113,8 @@ def test_what_waited_sees_the_last_rows_whatever_came_when(steps: list[Any]) -> 
 
 def build() -> Pipeline:
     pipeline = Pipeline("side")
-    users = pipeline.source("users", GeneratedSource(lambda p, i: {}, count=0)).key_by(key_of).table("table")
-    clicks = pipeline.source("clicks", GeneratedSource(lambda p, i: {}, count=0))
+    users: Any = pipeline.source("users", GeneratedSource(lambda p, i: {}, count=0)).key_by(key_of).table("table")
+    clicks: Any = pipeline.source("clicks", GeneratedSource(lambda p, i: {}, count=0))
     clicks.key_by(key_of).join_table("named", users, wait=True, how="left").sink("out", JsonLinesSink("/nowhere"))
     return pipeline
 

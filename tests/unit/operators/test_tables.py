@@ -49,7 +49,7 @@ def folded(revisions: Iterable[Any], rows: Rows | None = None) -> Rows:
 # Figure 6.
 
 VIEWS = [("page", 12, ""), ("page", 16, ""), ("page", 14, ""), ("page", 23, ""), ("page", 12, "")]
-REVISED = [
+REVISED: list[list[Any]] = [
     [(("page", 10, 15), None, 1)],
     [(("page", 15, 20), None, 1)],
     [(("page", 10, 15), 1, 2)],
