@@ -106,11 +106,14 @@ class Cores:
         audit: check that states which are taken for one behave alike, by stepping each form in which one was met.
     """
 
-    def __init__(self, topology: Topology, config: JobConfig, betrays: int, timers: bool, audit: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, config: JobConfig, betrays: int, timers: bool, marks: bool, audit: bool = False
+    ) -> None:
         self.topology = topology
         self.config = config
         self.betrays = betrays
         self.timers = timers
+        self.marks = marks
         self.facts: list[Facts] = []
         self.steps: dict[tuple[int, Told, int], tuple[int, tuple[Asked, ...]]] = {}
         self.values: list[Any] = []
@@ -143,6 +146,7 @@ class Cores:
             answers,
             index == self.betrays,
             self.timers,
+            self.marks,
         )
         cut = Cut()
         if parts:

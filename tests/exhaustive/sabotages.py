@@ -223,7 +223,8 @@ SABOTAGES = {
         ),
         Sabotage(
             "gaps-by-position", "a gap in the frames is seen by positions alone",
-            Job("pair, frames are lost", PAIR, crashes=0, losses=2, hurries=1), "no orphans",
+            # A barrier, for what is sent again joins the frames of one epoch.
+            Job("pair, frames are lost", PAIR, records=1, crashes=0, losses=2, hurries=1, asks=1), "no orphans",
             _gaps_by_position_alone,
         ),
         Sabotage(

@@ -30,7 +30,7 @@ def test_a_breach_is_found_by_the_shortest_path() -> None:
         text = "\n".join(told(found, found.breach))
     kinds = [action[0] for action in found.breach.path]
     assert kinds == ["deliver", "deliver", "turn", "turn", "deliver", "turn"], text
-    assert text.splitlines()[-2].endswith("DATA of channel 1, elements 0 to 0, log 0/0 from 0 to 33 arrives"), text
+    assert text.splitlines()[-2].endswith("DATA of channel 1, elements 0 to 0, log 0/0 from 0 to 32 arrives"), text
 
 
 def test_without_sabotage_the_same_jobs_hold() -> None:

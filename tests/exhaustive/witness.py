@@ -50,9 +50,13 @@ class Witness(PlainChain):
     Args:
         betrays: asks the world behind the runtime's back at each event, which no log can know.
         timer: sets a timer that is due at once at its first event.
+        marks: a watermark, the number of its events, follows what each of them gave.
     """
 
-    def __init__(self, task: int, outputs: int, sink: bool, answers: Answers, betrays: bool, timer: bool) -> None:
+    def __init__(
+        self, task: int, outputs: int, sink: bool, answers: Answers, betrays: bool, timer: bool, marks: bool
+    ) -> None:
+        self.marks = marks and not sink
         self.task = task
         self.outputs = outputs
         self.sink = sink
@@ -84,9 +88,12 @@ class Witness(PlainChain):
         self.armed = self.timer and (self.armed or self.number == 1)
         known = [list(fact) for fact in sorted(self.facts)]
         out = [[f"{name}-{self.task}", known] for name, _ in records]
+        marks = [(o, batch.watermark(self.number)) for o in range(self.outputs)] if self.marks else []
+        if not out:
+            return marks
         if self.sink:
             return [(0, Chunk(batch.ROWS, len(out), b"".join(map(encode, out))))]
-        return [(o, Chunk(batch.RECORDS, len(out), encode_records(out))) for o in range(self.outputs)]
+        return [(o, Chunk(batch.RECORDS, len(out), encode_records(out))) for o in range(self.outputs)] + marks
 
     def next_timer_ns(self) -> int | None:
         return 1 if self.armed else None

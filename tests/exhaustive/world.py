@@ -33,7 +33,8 @@ class Job:
         losses: frames that may be lost; asks: checkpoints that may be asked for.
         hurries: how often the clock may run ahead of frames that are on their way, so that they are asked for again.
         travelling: what the supervisor says to a process takes time, like frames.
-        timers: operators set one; betrays: the task whose operator is nondeterministic behind the runtime's back.
+        timers: operators set one; betrays: the task whose operator is nondeterministic behind the runtime's back;
+            marks: operators give watermarks.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Job:
     travelling: bool = False
     timers: bool = False
     betrays: int = -1
+    marks: bool = False
 
 
 class World:
@@ -61,7 +63,7 @@ class World:
         config = JobConfig(
             run="r", name="w", pipeline="p", sharing_depth=job.depth, credit_bytes=1 << 16, batch_elements_max=job.batch
         )
-        self.cores = Cores(job.topology, config, job.betrays, job.timers, audit)
+        self.cores = Cores(job.topology, config, job.betrays, job.timers, job.marks, audit)
         self.stores = Stores()
         self.tasks = [TaskIndex(index) for index in range(len(job.topology.tasks))]
         self.sinks = [task for task in self.tasks if self.topology.is_sink(task)]

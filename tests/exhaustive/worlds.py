@@ -7,9 +7,9 @@ from causal.topology import Channel, Task, Topology
 from tests.exhaustive.world import Job
 
 
-def graph(names: str, *ends: tuple[int, int]) -> Topology:
-    """Tasks by name, channels by their ends; -1 is outside."""
-    tasks = tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(names.split()))
+def graph(names: str, *ends: tuple[int, int], ordered: int = -1) -> Topology:
+    """Tasks by name, channels by their ends; -1 is outside.  `ordered`: the task whose inputs follow from content."""
+    tasks = tuple(Task(TaskIndex(i), TaskName(name), (), i == ordered) for i, name in enumerate(names.split()))
     channels = []
     for place, (source, target) in enumerate(ends):
         partition = sum(1 for before in ends[:place] if before[0] == OUTSIDE)
@@ -22,6 +22,8 @@ def graph(names: str, *ends: tuple[int, int]) -> Topology:
 PAIR = graph("source sink", (-1, 0), (0, 1), (1, -1))
 CHAIN = graph("source middle sink", (-1, 0), (0, 1), (1, 2), (2, -1))
 MERGE = graph("left right sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1))
+ORDERED_SINK = graph("left right sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, -1), ordered=2)
+ORDERED_JOIN = graph("left right join sink", (-1, 0), (-1, 1), (0, 2), (1, 2), (2, 3), (3, -1), ordered=2)
 DIAMOND = graph("source left right join", (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1))
 TRIANGLE = graph("source middle join", (-1, 0), (0, 1), (0, 2), (1, 2), (2, -1))
 
@@ -39,6 +41,9 @@ JOBS = {
         Job("pair-orders-travel", PAIR, records=1, asks=1, travelling=True),
         Job("merge", MERGE, records=1),
         Job("merge-two-records", MERGE, crashes=0),
+        Job("merge-ordered", ORDERED_SINK, records=1, marks=True, mortal=(1, 2)),
+        Job("merge-ordered-checkpoint", ORDERED_SINK, records=1, crashes=0, asks=1),
+        Job("join-ordered", ORDERED_JOIN, records=1, mortal=(2,)),
         Job("chain-two-crashes", CHAIN, records=1, crashes=2),
         Job("chain-checkpoint", CHAIN, records=1, mortal=(0, 1), asks=1),
         Job("chain-depth-1", CHAIN, depth=1),
