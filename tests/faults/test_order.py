@@ -48,6 +48,16 @@ def chained() -> list[Any]:
     return rows
 
 
+def standing(revisions: list[Any]) -> list[Any]:
+    """The rows that stand behind all revisions, in the order of event time; none contradicts what was there."""
+    rows: dict[tuple[Any, ...], Any] = {}
+    for place, old, new in revisions:
+        assert rows.pop(tuple(place), None) == old
+        if new is not None:
+            rows[tuple(place)] = new
+    return [rows[place] for place in sorted(rows)]
+
+
 def counted() -> Counter[Any]:
     found = Counter((name, int(record(name, n)[2] // PER_S) + 1) for name in NAMES for n in range(COUNT))
     return Counter({("count", *which, count): 1 for which, count in found.items()})
@@ -78,3 +88,17 @@ def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_pat
     assert len(report["recoveries"]) == len(KILLS[name])
     logged = report["tasks"]["chain/0"]["determinant_bytes"]
     assert logged.get("order", 0) == 0, "an ordered task logs no order"
+
+
+def test_speculation_amounts_to_the_same_whoever_dies(start: Start, tmp_path: Path) -> None:
+    out = tmp_path / "ordered.db"
+    settings = [f"out={out}", f"rate={RATE}", f"count={COUNT}", "delivery=speculative"]
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    kills = ("revisions/0@0.4", "right-time/0@0.8", "revisions/0@1.1", "out/0@1.1", "left-time/0@1.5")
+    arguments += [part for kill in kills for part in ("--kill", kill)]
+    report = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_well()
+    rows = rows_of(out)
+    assert standing(rows) == chained()
+    assert report["counts"]["chain"]["late"] == in_order()[1]
+    assert report["counts"]["chain"]["revised"] > 0 and len(rows) > len(chained())
+    assert len(report["recoveries"]) == len(kills)

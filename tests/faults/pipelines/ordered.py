@@ -1,6 +1,6 @@
 """Two sources out of order: a chain of hashes over both in the order of event times, and counts by event-time timer.
 
-Settings: out (database), rate (records per second and source), count (records per source).
+Settings: out (database), rate (records per second and source), count (records per source), delivery (of the chain).
 """
 
 from __future__ import annotations
@@ -62,10 +62,14 @@ _streams = [
     ).watermarks(f"{name}-time", time_of, out_of_order_s=BOUND_S)
     for name in NAMES
 ]
-_both = _streams[0].union(_streams[1])
-_both.process("chain", Chain(), parallelism=1, delivery="ordered").sink(
-    "out", SqliteSink(Path(pipeline.settings.get("out", "ordered.db")))
+_chained: Any = (
+    _streams[0]
+    .union(_streams[1])
+    .process("chain", Chain(), parallelism=1, delivery=pipeline.settings.get("delivery", "ordered"))
 )
+if pipeline.settings.get("delivery") == "speculative":
+    _chained = _chained.revisions("revisions")
+_chained.sink("out", SqliteSink(Path(pipeline.settings.get("out", "ordered.db"))))
 pipeline.stream("left-time").union(pipeline.stream("right-time")).key_by(lambda told: told[0]).process(
     "stretch", PerStretch(), parallelism=2
 ).sink("counts", SqliteSink(Path(pipeline.settings.get("out", "ordered.db") + ".counts")))
