@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
+from itertools import chain
 from operator import itemgetter, length_hint
 from typing import Any
 
@@ -62,9 +64,10 @@ class Contents:
         if other in self.values:
             self.table.touch((into, other))
             held = self.values.pop(other)
-            self.values[into] = self._merged(self.values[into], held) if into in self.values else held
+            self.values[into] = self._joined([self.values[into], held]) if into in self.values else held
 
-    def _merged(self, first: Any, second: Any) -> Any:
+    def _joined(self, held: Sequence[Any]) -> Any:
+        """What several windows hold, the earliest first, as one."""
         raise NotImplementedError
 
     def drop(self, pairs: Iterable[Pair]) -> None:
@@ -92,10 +95,8 @@ class Contents:
     def tell_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
         """The same of several pairs of one key, the earliest first, as if they were one; they are kept."""
         try:
-            held = own(self.values[pairs[0]])
-            for pair in pairs[1:]:
-                held = self._merged(held, own(self.values[pair]))
-            self._tell(pairs[0][0], held, window, out)
+            held = list(map(own, map(self.values.__getitem__, pairs)))
+            self._tell(pairs[0][0], self._joined(held), window, out)
         except CausalError:
             raise
         except Exception as problem:
@@ -145,10 +146,10 @@ class Accumulated(Contents):
         held = self.values.get(pair, _ABSENT)
         self.values[pair] = self._aggregate.add(self._aggregate.initial() if held is _ABSENT else held, record)
 
-    def _merged(self, first: Any, second: Any) -> Any:
+    def _joined(self, held: Sequence[Any]) -> Any:
         merge = self._aggregate.merge
         invariant(merge is not None, "what is merged has a function for it", operator=self._operator)
-        return merge(first, second) if merge is not None else first
+        return held[0] if merge is None else reduce(merge, held)
 
     def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
         result = self._aggregate.result
@@ -174,8 +175,8 @@ class Listed(Contents):
     def put(self, pair: Pair, record: Any) -> None:
         self._lists.append(pair, record)
 
-    def _merged(self, first: Any, second: Any) -> Any:
-        return first + second
+    def _joined(self, held: Sequence[Any]) -> Any:
+        return list(chain.from_iterable(held))
 
     def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
         result = self._fn(key, held, window)

@@ -1,8 +1,8 @@
 """Sessions: a window per stretch of activity of a key, which grows with it; records between two make them one.
 
 Of each key its sessions are kept, `[start, end, id, told]`, ascending and apart; what they hold is in their contents
-by (key, id).  A session's id is where it first began, so it stays while the session grows.  Sessions whose records
-are less than the gap apart are one, so what they are does not depend on the order in which records come.
+by (key, id).  A session's id is where it first began: it stays while the session grows, and lies in no other one.
+Sessions whose records are less than the gap apart are one, so what they are does not depend on the order of records.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SessionStage(WindowedStage):
             end_ns = time_ns + self._gap_ns
             if self.mark_ns is not None and end_ns + self._lateness_ns <= self.mark_ns:
                 return None
-            session = [time_ns, end_ns, self._fresh_id(sessions or (), time_ns), False]
+            session = [time_ns, end_ns, time_ns, False]
             self._sessions.setdefault(key, []).insert(place, session)
             return session
         session, others = sessions[first], sessions[first + 1 : last]
@@ -107,14 +107,6 @@ class SessionStage(WindowedStage):
             changed.pop((key, other[_ID]), None)
         del sessions[first + 1 : last]
         return session
-
-    @staticmethod
-    def _fresh_id(sessions: Sequence[_Session], time_ns: int) -> int:
-        """The time, or the next number that no session of the key has: a session may lie before where it began."""
-        taken = [session[_ID] for session in sessions]
-        while time_ns in taken:
-            time_ns += 1
-        return time_ns
 
     def _join(self, key: Any, session: _Session, other: _Session) -> None:
         session[_END] = max(session[_END], other[_END])

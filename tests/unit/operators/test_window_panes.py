@@ -294,6 +294,23 @@ def test_a_crash_behind_any_record_changes_nothing(crash: dict[str, int]) -> Non
     assert told.rows == whole.rows and whole["late"]
 
 
+def test_ordered_windows_are_the_same_in_every_run() -> None:
+    def told(key: Any, records: list[Any], window: Window) -> Any:
+        yield (key, [record[2] for record in records], window.end)
+
+    def job() -> Pipeline:
+        pipeline = Pipeline("test")
+        stream = pipeline.source("in", source(2)).watermarks("time", second, out_of_order_s=2).key_by(lambda r: r[0])
+        stream.window("w", Tumbling(4), told, delivery="ordered").sink("out", NoSink())
+        return pipeline
+
+    inputs = {"in": [[("a", at, at) for at in (2, 0, 4, 6, 9)], [("a", at, at) for at in (1, 3, 5, 8, 7)]]}
+    for seed in range(4):
+        for crash in ({}, {"w/0": 4}, {"w/0": 9}):
+            rows = run(job(), inputs, seed=seed, crash=crash)["out"]
+            assert rows == [("a", [0, 1, 2, 3], 4.0), ("a", [4, 5, 6, 7], 8.0), ("a", [8, 9], 12.0)]
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
