@@ -26,7 +26,7 @@ import early  # type: ignore[import-not-found]  # made by the test
 
 from causal.shell.clock import RealLive
 from operators.capture import clock, install
-from operators.capture.scope import Active, HiddenNondeterminism
+from operators.capture.scope import RUNNING, Active, HiddenNondeterminism
 from tests.unit.operators.scene import Services
 
 # By no module's name, so that nothing can be put in their place.
@@ -121,6 +121,16 @@ def elsewhere() -> bool:
     return told[0] > 1_600_000_000
 
 
+def outside() -> bool:
+    """Whether a function given to `ctx.call` gets the real time, and the operator its own again behind it."""
+    with RUNNING.suspended():
+        told = time.time()
+    try:
+        return told > 1_600_000_000 > time.time()
+    except HiddenNondeterminism:
+        return told > 1_600_000_000
+
+
 def lazily() -> list[str]:
     import late  # type: ignore[import-not-found]
 
@@ -164,6 +174,7 @@ def told(mode: str) -> dict[str, Any]:
         "asking": everything,
         "given": [name for name, ask in GIVEN.items() if perform(ask) != ask()],
         "elsewhere": perform(elsewhere),
+        "suspended": perform(outside),
         "keying": refusal(time.time_ns, keying=True),
         "live": RealLive().wall_ns() > 1_600_000_000_000_000_000 and perform(RealLive().wall_ns) > 1.6e18,
     }

@@ -89,6 +89,11 @@ def test_other_threads_and_the_runtime_get_the_real_values(told: Told, how: str)
     assert told(how)["elsewhere"] is True and told(how)["live"] is True
 
 
+@pytest.mark.parametrize("how", ["capture", "refuse"])
+def test_what_is_given_to_ctx_call_gets_the_real_values(told: Told, how: str) -> None:
+    assert told(how)["suspended"] is True
+
+
 def test_the_type_of_a_datetime_stays(told: Told) -> None:
     assert told("capture")["same type"] is True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from causal.checkpointing import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.values import decode
-from operators import Operator, Pipeline
+from operators import ListState, MapState, Operator, Pipeline, ValueState
 from operators.keys import key_group, task_of_group
 from operators.plan import Plan, plan
 from operators.rescaling import Rescaling, Saved
@@ -49,11 +49,13 @@ def planned(parallelism: int, build: Build = ringing, sources: int = 2) -> Plan:
     return plan(pipeline, config(key_groups=GROUPS))
 
 
-def saved(found: Plan, parts: dict[str, Sequence[list[bytes]]]) -> list[Saved]:
+def saved(found: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Saved]:
     """All tasks at a barrier; those without parts in their first state."""
     told = []
     for task in found.topology.tasks:
-        inputs = {channel.id: (7, 1, False) for channel in found.topology.inputs(task.index)}
+        inputs: dict[int, tuple[int, int, bool]] = {
+            channel.id: (7, 1, False) for channel in found.topology.inputs(task.index)
+        }
         outputs: dict[int, tuple[int, int]] = {channel.id: (9, 2) for channel in found.topology.outputs(task.index)}
         files = parts.get(task.name) or [parts_of(found.chain(task.index), True)]
         told.append(Saved(task, Cut(4, inputs, outputs, 11), tuple(map(tuple, files))))
@@ -176,7 +178,23 @@ def test_requests_of_several_tasks_go_to_one_and_are_numbered_anew() -> None:
     assert chain.asked()[0].number > max(request.number for request in waiting)
 
 
+class Declaring(Operator):
+    """Every kind of declared state."""
+
+    seen = ListState[int]()
+    total = ValueState[int]()
+    by_time = MapState[int, int]()
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        key, at_s = record
+        self.seen.append(at_s)
+        self.total.value = (self.total.value or 0) + 1
+        self.by_time[at_s] = self.by_time.get(at_s, 0) + 1
+        yield (key, list(self.seen), self.total.value, sorted(self.by_time.items()))
+
+
 KINDS: dict[str, Build] = {
+    "declared": lambda s, p: s.key_by(key_of).process("op", Declaring(), parallelism=p),
     "count": lambda s, p: s.key_by(key_of).count("op", parallelism=p),
     "reduce": lambda s, p: s.key_by(key_of).reduce("op", lambda a, b: [a[0], a[1] + b[1]], parallelism=p),
     "tumbling": lambda s, p: s.key_by(key_of).window("op", Tumbling(10), Count(), parallelism=p),
@@ -244,7 +262,7 @@ def test_every_keyed_operator_goes_on_as_if_nothing_had_been(kind: str, data: st
     chains = chains_of(before)
     for place, batch in enumerate(told[:cut]):
         step(chains, batch, 5 * place, out)
-    names = [task.name for task in before.topology.tasks if "op" in task.operators]
+    names = [str(task.name) for task in before.topology.tasks if "op" in task.operators]
     files = {name: [parts_of(chain, True)] for name, chain in zip(names, chains, strict=True)}
     parts = rescaled(before, saved(before, files), after).chains()
     chains = chains_of(after)
