@@ -14,6 +14,7 @@ import operators.sinks
 import operators.sources
 import operators.testing
 from operators import (
+    BroadcastOperator,
     Context,
     Count,
     CountWindow,
@@ -44,6 +45,16 @@ class Same(Operator):
         return [record]
 
 
+class Told(BroadcastOperator):
+    """Gives each record on, once it has been told something."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        return [record, dict(ctx.broadcast)]
+
+    def process_broadcast(self, record: Any, ctx: Any) -> None:
+        ctx.broadcast[record["k"]] = record["at"]
+
+
 def timed(stream: Stream[Any]) -> Stream[Any]:
     return stream.watermarks("time", lambda r: r["at"], out_of_order_s=1)
 
@@ -70,7 +81,7 @@ BUILDS: dict[str, Build] = {
     ".map(": lambda s: s.map("op", lambda r: r),
     ".filter(": lambda s: s.filter("op", lambda r: True),
     ".flat_map(": lambda s: s.flat_map("op", lambda r: [r, r]),
-    ".process(": lambda s: keyed(s).process("op", Same()),
+    "`.process(name, operator": lambda s: keyed(s).process("op", Same()),
     ".reduce(": lambda s: keyed(s).reduce("op", lambda a, r: a + r["at"], initial=0),
     ".count(": lambda s: keyed(s).count("op"),
     ".union(": lambda s: s.union(s.filter("again", lambda r: True)).map("op", lambda r: r),
@@ -91,6 +102,8 @@ BUILDS: dict[str, Build] = {
     "`table.group_by(": lambda s: grouped(s).revisions("rows"),
     "`table.join(": lambda s: keyed(s).table("t").join("op", keyed(s).table("u")).revisions("rows"),
     "`table.suppress(": lambda s: keyed(timed(s)).table("t").suppress("op", after_s=2).revisions("rows"),
+    "`.broadcast(": lambda s: s.broadcast("op", s, Told()),
+    'delivery="speculative")`': lambda s: timed(s).process("op", Same(), delivery="speculative").revisions("rows"),
     "`.call(": lambda s: s.call("op", lambda record, key: record["at"]),
 }
 """By what the first cell of the row has in it."""
@@ -112,7 +125,7 @@ def test_an_operator_logs_what_the_table_says(call: str) -> None:
     told = run(pipeline, {"in": records}, checkpoint_every=0, seed=1)
     logged = {kind for kind, size in told.determinant_bytes.items() if size and kind != "order"}
     documented = set(re.findall(r"`(\w+)`", row[2]))
-    if call == ".process(":
+    if call in ("`.process(name, operator", "`.broadcast("):
         assert row[2] == "what it asks of `ctx`" and not logged
     else:
         assert logged == documented, row
