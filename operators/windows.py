@@ -164,6 +164,13 @@ class WindowStage(Stage):
 
     # Snapshots.
 
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """What the open window holds for the key."""
+        self._settle()
+        held = [*(self._generations[g] for g in sorted(self._generations)), self._current]
+        records = [record for contents in held for record in contents.get(key, ())]
+        return {self._table: records} if records else {}
+
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         self._settle()
         if self._job is not None:

@@ -105,6 +105,10 @@ class KeyedStage(VectorStage):
         """The number behind each row, in the order of `rows`; `known` are the groups that had one before."""
         return counted(rows, self.table.values[rows.slots])
 
+    def inspect(self, key: Any) -> dict[str, Any]:
+        number = self.table.inspect(key)
+        return {} if number is None else {self.table.name: number}
+
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         return {}, [self.table.snapshot(full)]
 

@@ -65,6 +65,11 @@ class NumberTable:
         self._touched = np.zeros(_SLOTS_MIN, np.bool_)
         self._loaded = []
 
+    def inspect(self, key: Any) -> Any:
+        """The key's number; None when it has none."""
+        keys = self.index.keys_at(np.arange(len(self.index)))
+        return self.values[keys.index(key)].item() if key in keys else None
+
     def load(self, fragment: bytes) -> None:
         """Take over what a job encoded; `settle` before anything is looked up."""
         keys, values, gone = decode(fragment)

@@ -17,6 +17,7 @@ from causal.values import NotCarried, decode, encode
 from causal.vectors import Vectors, join
 from operators.failures import Failures
 from operators.keys import key_group
+from operators.sources.arrow_rows import rows_of
 from operators.state import FragmentJob
 from operators.vectors.keys import KeyIndex, Slots, column_of
 from operators.windows import Window, WindowStage
@@ -86,6 +87,12 @@ class VectorWindowStage(WindowStage):
             self.failures.stop(self.name, None, problem)
 
     # Snapshots.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """The rows of the key in the open window."""
+        rows = [row for piece in self._pieces for row in rows_of(piece.vectors.batch, 0, len(piece.vectors))]
+        kept = rows if self._key is None else [row for row in rows if row[self._key] == key]
+        return {self._table: kept} if kept else {}
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         frozen = [piece for piece in self._pieces if full or piece.generation == self._generation]

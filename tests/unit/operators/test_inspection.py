@@ -1,0 +1,107 @@
+"""What an operator keeps for a key can be asked of every kind that keeps something, live and out of parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.checkpointing import Cut
+from causal.errors import CorruptData, PipelineError
+from causal.shell.files import write_parts
+from operators import Pipeline
+from operators.inspection import as_of, key_of, owners
+from operators.plan import plan
+from operators.sources import SequenceSource
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of
+
+RECORDS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "kept"),
+    [
+        (lambda stream: stream.count("op"), "op/0", {"op": 2}),
+        (lambda stream: stream.reduce("op", lambda total, record: total + record[1], 0), "op/0", {"op": 4}),
+        (lambda stream: stream.window("op", 5.0, lambda k, r, w: r), "op/0", {"op:window": [("a", 1), ("a", 3)]}),
+    ],
+    ids=["count", "reduce", "window"],
+)
+def test_each_kind_says_what_it_keeps(build: Any, name: str, kept: dict[str, Any]) -> None:
+    live, restored = keyed(build, name), keyed(build, name)
+    give(live, RECORDS[:1])
+    restored.restore(parts_of(live, full=True))
+    give(live, RECORDS[1:])
+    assert live.inspect("op", "a") == kept
+    restored.restore(parts_of(live))
+    assert restored.inspect("op", "a") == kept
+    assert restored.inspect("op", "nobody") == {} == restored.inspect("other", "a")
+
+
+def test_numbers_and_windows_of_vectors_too() -> None:
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("numpy")
+    from causal.vectors import Vectors
+    from operators.failures import Failures
+    from operators.vectors.stages import KeyedStage
+    from operators.vectors.windows import VectorWindowStage
+
+    rows = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}]
+    vectors = Vectors(pa.RecordBatch.from_pylist(rows))
+    count = KeyedStage("count", 0, Failures(None, 1 << 20), "k", 8)
+    count.run(vectors, None)
+    assert (count.inspect("a"), count.inspect("z")) == ({"count": 2}, {})
+    window = VectorWindowStage("w", 0, Failures(None, 1 << 20), lambda batch, window: None, 10**9, "k", 8)
+    window.begin(Services())
+    window.run(vectors, None)
+    assert (window.inspect("a"), window.inspect("z")) == ({"w:window": [rows[0], rows[2]]}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [('"ann"', "ann"), ("3", 3), ('["a", [1, null]]', ("a", (1, None))), ("true", True), ("2.5", 2.5)]
+)
+def test_a_key_is_json(text: str, key: Any) -> None:
+    assert key_of(text) == key and type(key_of(text)) is type(key)
+
+
+@pytest.mark.parametrize("text", ["ann", "", '{"a": 1}', "NaN", "[" * 100_000])
+def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
+    with pytest.raises(PipelineError) as told:
+        key_of(text)
+    assert "it is JSON: a text in double quotes" in str(told.value) and len(str(told.value)) < 400
+
+
+def counting(parallelism: int) -> Pipeline:
+    pipeline = Pipeline("test")
+    source = SequenceSource(lambda partition, start, stop: [], 0, 1)
+    stream = pipeline.source("in", source).key_by(first_field)
+    stream.count("count", parallelism=parallelism).map("same", lambda record: record).sink("out", NoSink())
+    return pipeline
+
+
+def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_path: Path) -> None:
+    pipeline = counting(3)
+    planned = plan(pipeline, config(key_groups=8))
+    tasks = {key: owners(pipeline, planned, "count", key, 8) for key in ("a", "b", "c", 1, None)}
+    assert all(len(found) == 1 for found in tasks.values())
+    assert len({found[0].name for found in tasks.values()}) > 1
+    [task] = tasks["a"]
+    chain = chain_of(planned, task.name)
+    give(chain, RECORDS)
+    size, digest = write_parts(tmp_path / "1.snap", [Cut().pack(), *parts_of(chain, full=True)], durable=False)
+    give(chain, RECORDS)
+    more, other = write_parts(tmp_path / "2.snap", [Cut().pack(), *parts_of(chain)], durable=False)
+    files = [("1.snap", size, digest), ("2.snap", more, other)]
+    assert as_of(planned, task, files, tmp_path, "count", "a", 8) == {"count": 4}
+    assert as_of(planned, task, files[:1], tmp_path, "count", "a", 8) == {"count": 2}
+    with pytest.raises(CorruptData):
+        as_of(planned, task, [("1.snap", size, other)], tmp_path, "count", "a", 8)
+
+
+def test_every_task_of_an_operator_without_keys_is_asked() -> None:
+    pipeline = counting(3)
+    planned = plan(pipeline, config())
+    assert len(owners(pipeline, planned, "same", None, 128)) == 3
+    with pytest.raises(PipelineError, match="there is no operator 'cuont'; operators are count, same"):
+        owners(pipeline, planned, "cuont", "a", 128)
