@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import invariant
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
 from operators.joins.sides import LEFT, RIGHT, Pair, Pairing, keeps_left, keeps_right
@@ -62,7 +62,6 @@ class Buffer:
 
     def add(self, values: dict[Any, list[Any]]) -> None:
         """Keep these records."""
-        self.slots.added(())  # what was restored enters the index before these do
         self.slots.touch(values.keys())
         self.slots.values.update(values)
         self.slots.added(values)
@@ -166,7 +165,9 @@ class IntervalJoinStage(Stage):
 
     def passes(self, mark_ns: int) -> int:
         """A result of a record without a partner is as old as the record."""
-        return END_NS if mark_ns == END_NS else mark_ns - max(buffer.hold_ns for buffer in self._buffers)
+        if mark_ns in (END_NS, IDLE_NS):
+            return mark_ns
+        return mark_ns - max(buffer.hold_ns for buffer in self._buffers)
 
     # Snapshots.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import invariant
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
 from operators.joins.sides import Pair, Pairing, keeps_left, keeps_right
@@ -98,7 +98,7 @@ class WindowJoinStage(Stage):
 
     def passes(self, mark_ns: int) -> int:
         """A pair may be as old as its window's start."""
-        return END_NS if mark_ns == END_NS else mark_ns - self._assigner.size_ns
+        return mark_ns if mark_ns in (END_NS, IDLE_NS) else mark_ns - self._assigner.size_ns
 
     # Snapshots.
 

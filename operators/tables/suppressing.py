@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.failures import Failures
 from operators.slots import Slots
 from operators.stages import Stage
@@ -72,7 +72,7 @@ class SuppressStage(Stage):
 
     def passes(self, mark_ns: int) -> int:
         """What is held is as old as it was when it came."""
-        return mark_ns if mark_ns == END_NS or self._after_ns is None else mark_ns - self._after_ns
+        return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
 
     # Snapshots.
 

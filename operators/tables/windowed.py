@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import CausalError, invariant
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
 from operators.slots import Slots
@@ -70,7 +70,6 @@ class WindowTableStage(Stage):
         )
         places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
         panes = self._assigner.panes(times)
-        self._slots.added(())  # what was restored enters the index before what comes now
         self._slots.touch([(keys[at], start) for at, starts in zip(places, panes, strict=True) for start in starts])
         self._kept = []
         out: list[Revision] = []
@@ -140,8 +139,8 @@ class WindowTableStage(Stage):
         return []
 
     def passes(self, mark_ns: int) -> int | None:
-        if mark_ns == END_NS:
-            return END_NS
+        if mark_ns in (END_NS, IDLE_NS):
+            return mark_ns
         return None if self._stream_ns is None else self._stream_ns - self._grace_ns
 
     # Snapshots.

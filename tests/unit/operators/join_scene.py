@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Pipeline
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.pipeline import Stream
 from operators.plan import Plan, plan
 from operators.stages import Stage
@@ -47,7 +47,7 @@ class Task:
 
     def __init__(self, found: Plan, name: str) -> None:
         self._plan = found
-        self._name = name
+        self.name = name
         self.chain = chain_of(found, name)
         self.services = Services()
         self.out: list[Any] = []
@@ -76,6 +76,11 @@ class Task:
             made += self._took(self.chain.deliver(input, [mark], 0, self.services))
         return made
 
+    def idle(self, *inputs: int) -> None:
+        """Nothing comes on these inputs for now."""
+        for input in inputs:
+            self._took(self.chain.deliver(input, [watermark(IDLE_NS)], 0, self.services))
+
     def end(self, *inputs: int) -> list[Any]:
         """These inputs have ended."""
         made = []
@@ -91,7 +96,7 @@ class Task:
         """A snapshot, and another process that goes on from it and those before."""
         parts = parts_of(self.chain, full)
         self._loaded = parts if full else [*self._loaded, *parts]
-        self.chain = chain_of(self._plan, self._name)
+        self.chain = chain_of(self._plan, self.name)
         self.chain.restore(self._loaded)
 
     def held(self) -> int:

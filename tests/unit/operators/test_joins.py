@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from operators import Operator, Pipeline
+from operators import Count, Operator, Pipeline, Tumbling
+from operators.eventtime.merge import IDLE_NS
 from operators.plan import plan
 from operators.streams.base import StreamBase
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, time_of, timed_source
@@ -190,3 +191,25 @@ def test_a_join_that_cannot_be_is_refused_in_one_line(build: Any, told: str) -> 
     with pytest.raises(PipelineError, match=f"(?s)^[^\n]*{re.escape(told)}[^\n]*$"):
         build(pipeline, a, b).sink("out", NoSink())
         plan(pipeline, config())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda a, b: a.join("op", b, within=(0, 5), how="outer"),
+        lambda a, b: a.window_join("op", b, Tumbling(5)),
+        lambda a, b: a.join_table("op", b.table("t"), wait=True),
+        lambda a, b: a.window_table("t", Tumbling(5), Count(), grace_s=1).suppress("op", after_s=3).revisions("r"),
+    ],
+)
+def test_who_waits_for_idle_inputs_hears_of_them(build: Any) -> None:
+    pipeline = Pipeline("test")
+    a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
+    a.join("used", b, within=(0, 0)).sink("all", NoSink())
+    build(a, b).sink("out", NoSink())
+    found = plan(pipeline, config())
+    task = Task(found, next(task.name for task in found.topology.tasks if "op" in task.operators))
+    inputs = range(len(found.topology.inputs(found.topology.named(task.name).index)))
+    task.mark(20, inputs)
+    task.idle(*inputs)
+    assert task.marks[-1] == IDLE_NS and len(task.marks) == 2

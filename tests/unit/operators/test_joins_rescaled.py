@@ -65,11 +65,11 @@ def moved(build: Any, give: Any, keys: list[Any] = KEYS, old: int = 2, new: int 
         for step in range(2):
             give(task, owned(keys, index, old), step)
             files.append(parts_of(task.chain, step == 0))
-        parts[task._name] = files
+        parts[task.name] = files
     chains = rescaled(before, saved(before, parts), after).chains()
     found = [of_task(after, index) for index in range(new)]
     for task in found:
-        task.chain.restore(chains[task._name])
+        task.chain.restore(chains[task.name])
     return found
 
 
