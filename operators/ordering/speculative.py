@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from causal.errors import CausalError, OperatorFailed, PipelineError, invariant
 from causal.ports import Services
-from causal.values import NotCarried, decode, encode
+from causal.values import NotCarried, encode
 from operators.binding import declared
 from operators.context import Context
 from operators.eventtime.times import times_of
@@ -22,7 +22,7 @@ from operators.failures import NO_KEY
 from operators.graph import Node
 from operators.operator import Operator
 from operators.ordering.hold import LATE, Slot, due_ns, unused
-from operators.ownership import own
+from operators.ownership import all_scalar, own
 from operators.scope import Scope
 from operators.slots import Slots
 from operators.stages import Stage, check_records
@@ -32,7 +32,7 @@ from operators.timers import Timers
 Revision = tuple[Any, Any, Any]
 """(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output)."""
 Entry = list[Any]
-"""[a record that may be run again, the state before it (bytes), what it gave, whether it failed]"""
+"""[a record that may be run again, the state before it, what it gave, whether it failed]"""
 
 
 def time_of_revision(revision: Revision) -> float:
@@ -153,7 +153,7 @@ class SpeculativeStage(Stage):
         self._table.touch((key,))
         self._since.touch(pairs)
         if behind:
-            self._states[key] = decode(values[pairs[1]][1])
+            self._states[key] = own(values[pairs[1]][1])
             self.count("revised", len(behind))
         self._run(key, slot, record, None, out)
         self._since.added(pairs[:1])
@@ -163,16 +163,13 @@ class SpeculativeStage(Stage):
 
     def _run(self, key: Any, slot: Slot, record: Any, known: Entry | None, out: list[Revision]) -> None:
         """Run a record on the state as it is; what differs from what it gave before, as `known`, is a revision."""
-        try:
-            before = encode(self._states[key])
-        except NotCarried as wrong:
-            self.failures.stop(self.name, record, wrong)
+        before = own(self._states[key])
         made, problem = self._made(key, slot, own(record))
         if problem is not None and not (known and known[3]):
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
         self._since.values[key, slot] = [record, before, made, problem is not None]
         for number, (old, new) in enumerate(zip_longest(known[2] if known else (), made)):
-            if encode(old) != encode(new):
+            if old is not new and (known is None or encode(old) != encode(new)):
                 out.append(((slot[0] / 1e9, self._number, *slot[1:], number), own(old), own(new)))
 
     def _made(self, key: Any, slot: Slot, record: Any) -> tuple[list[Any], Exception | None]:
@@ -186,7 +183,8 @@ class SpeculativeStage(Stage):
                 made.extend(map(own, result))
             if ctx.state is not state:
                 raise TypeError("ctx.state was assigned to; change it in place")
-            encode(made)
+            if not all_scalar(map(type, made)):
+                encode(made)
         except NotCarried as problem:
             return [], problem
         except CausalError:

@@ -108,7 +108,7 @@ def test_what_the_watermark_has_passed_is_late_and_its_past_forgotten() -> None:
     running = chain_of(plan(pipeline, config()), "rows/0")
     deliver(running, 0, 0, [("k", 1, "a"), ("k", 5, "b")], 5)
     assert list(running.inspect("o", None)["o:since"]) == [
-        [(5 * S, 0, 1), [("k", 5, "b"), b"\x81\xa4last\xa1a", ["ab"], False]]
+        [(5 * S, 0, 1), [("k", 5, "b"), {"last": "a"}, ["ab"], False]]
     ]
     outputs = running.deliver(0, [records_chunk([("k", 4, "late"), ("k", 5, "c")])], 3, Services())
     found = [decode_records(chunk.body) for _, chunk in outputs if chunk.kind == RECORDS]
@@ -176,13 +176,22 @@ def test_what_would_be_asked_twice_stops_the_job(ask: Callable[[Any], Any], what
         deliver(chain(Asks(), on_error="dead-letter"), 0, 0, [("k", 1, "a")])
 
 
-def test_a_state_that_cannot_be_carried_stops_the_job_at_once() -> None:
+def test_an_output_that_cannot_be_carried_is_a_dead_letter_and_a_state_stops_the_job() -> None:
     class Sets(Operator):
-        def process(self, record: Any, ctx: Any) -> None:
-            ctx.state["seen"] = {1}
+        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+            if record[2] == "state":
+                ctx.state["seen"] = {1}
+            yield (record[2], {1}) if record[2] == "output" else record[2]
 
-    with pytest.raises(OperatorFailed, match="operator 'o'.*a set has no order"):
-        deliver(chain(Sets()), 0, 0, [("k", 1, "a"), ("k", 2, "b")])
+    running = chain(Sets(), on_error="dead-letter")
+    outputs = running.deliver(0, [records_chunk([("k", 1, "output"), ("k", 2, "b")])], 0, Services())
+    letters = [row["record"] for ordinal, chunk in outputs if ordinal == 1 for row in decode_records(chunk.body)]
+    assert letters == [("k", 1, "output")]
+    assert [new for ordinal, c in outputs if ordinal == 0 for _, _, new in decode_records(c.body)] == ["b"]
+    parts_of(running)
+    deliver(running, 0, 2, [("k", 3, "state")])
+    with pytest.raises(OperatorFailed, match="operator 'o', key 'k': its state cannot be checkpointed: a set"):
+        parts_of(running)
 
 
 class Ringing(Operator):
