@@ -22,7 +22,7 @@ from operators.failures import NO_KEY
 from operators.graph import Node
 from operators.operator import Operator
 from operators.ordering.hold import LATE, Slot, due_ns, unused
-from operators.ownership import all_scalar, own
+from operators.ownership import SCALARS, all_scalar, own
 from operators.scope import Scope
 from operators.slots import Slots
 from operators.stages import Stage, check_records
@@ -183,7 +183,7 @@ class SpeculativeStage(Stage):
                 made.extend(map(own, result))
             if ctx.state is not state:
                 raise TypeError("ctx.state was assigned to; change it in place")
-            if not all_scalar(map(type, made)):
+            if not all(map(_plain, made)):
                 encode(made)
         except NotCarried as problem:
             return [], problem
@@ -211,6 +211,11 @@ class SpeculativeStage(Stage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._told_ns = header["told"]
+
+
+def _plain(value: Any) -> bool:
+    """Whether it can be carried, as can be seen at once."""
+    return type(value) in SCALARS or (type(value) is tuple and all_scalar(map(type, value)))
 
 
 def _known_time(node: Node, scope: Scope) -> Callable[[Any], Any]:
