@@ -54,6 +54,8 @@ class Windowing(StreamBase[T]):
         """
         where = graph.caller()
         assigned = self._assigner(where, name, assigner)
+        if isinstance(contents, type) and issubclass(contents, Aggregate):
+            raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
         if not isinstance(contents, Aggregate):
             self._callable(where, f"window {name!r}", contents)
         if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):

@@ -183,7 +183,9 @@ class TriggeredStage(PaneStage):
             raise
         except Exception as problem:
             self._stop(pair, problem)
-        self._perform(firing, pair, entry, out)
+        if firing is not Firing.FIRE or entry[_UNSEEN]:
+            self._perform(firing, pair, entry, out)
+        entry[_WAKE] = None
         self._schedule(pair, entry)
         if entry[_WAKE] is not None and entry[_WAKE] <= at_ns:
             self._stop(pair, ValueError(f"wake_at_s gave a time that has passed when on_time was called at {at_ns} ns"))

@@ -15,7 +15,7 @@ class Firing(Enum):
 
     NOTHING = 0
     FIRE = 1
-    """Tell what the window holds."""
+    """Tell what the window holds, if something has come since it was told."""
     PURGE = 2
     """Tell it, and go on with an empty window."""
 

@@ -318,6 +318,8 @@ def test_ordered_windows_are_the_same_in_every_run() -> None:
         (lambda s: s.window("w", Sliding(10, 20), Count()), "every_s 20 .* larger than its size_s 10; records would"),
         (lambda s: s.window("w", Tumbling(10, clock="wall"), Count()), "clock 'wall'; give 'event' or 'processing'"),
         (lambda s: s.window("w", Tumbling(10), 7), "window 'w' is given a int; give a function"),
+        (lambda s: s.window("w", Tumbling(10), Count), r"'w' is given the class Count; give Count\(...\)"),
+        (lambda s: s.window("w", Tumbling, Count()), "'w' is given the class Tumbling; give Tumbling"),
         (lambda s: s.window("w", "10", Count()), "window 'w' is given a str; give Tumbling"),
         (lambda s: s.window("w", Tumbling(10), Count(), lateness_s=-1), "lateness_s -1; give seconds, at least 0"),
         (

@@ -178,6 +178,15 @@ def test_every_so_many_seconds_of_the_wall_clock() -> None:
     assert [kind for kind, _ in driven.services.log] == ["clock"] * 2
 
 
+def test_the_wall_clock_finds_a_window_that_has_ended_already() -> None:
+    driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every_s(10, clock="processing"), lateness_s=90))
+    driven.services.clock_ns = 1003 * S
+    assert driven.give([("a", 1, 1)], 10 * S) == [("a", 1, 0.0, 10.0)]
+    assert driven.fire(1010 * S) == [], "all of it has been told"
+    assert driven.chain.next_timer_ns() is None
+    assert driven.give([("a", 2, 1)]) == [("a", 2, 0.0, 10.0)]
+
+
 class Threshold(Trigger):
     """Told as soon as the values in it are ten together, then emptied; and ten seconds behind a -1."""
 
