@@ -51,3 +51,31 @@ def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) ->
     for (_, begin), n in expected.items():
         sums[begin] += n
     assert folded(written(tmp_path / "sums")) == sums
+
+
+def ready(view: dict[str, Any]) -> bool:
+    """Whether each task that has not ended has its standby; the rules end soon."""
+    tasks = [task for task in view["tasks"] if task["state"] != "finished"]
+    return view["checkpoint"]["count"] > 0 and all(task["state"] == "running" and task["standbys"] for task in tasks)
+
+
+def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Path) -> None:
+    settings = [f"count={COUNT}", "rate=300", f"out={tmp_path / 'out'}"]
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    job = start(PIPELINES / "ruled.py", *arguments, "--checkpoint-interval", "0.5")
+    job.until("a checkpoint, all standbys ready", ready)
+    groups = (("judge/0", "named/0"), ("events/0", "judge/1"), ("named/1", "out/0"))
+    for tasks in groups:
+        dying = [job.pid_of(task) for task in tasks]
+        for pid in dying:
+            kill(pid)
+        job.until_replaced(*dying)
+    report = job.finish_well()
+    assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
+    of_key = Counter((i * 3 + p) % 10 for p in range(2) for i in range(COUNT))
+    rows = sorted(written(tmp_path / "out"), key=lambda row: (row["k"], row["n"]))
+    assert rows == [
+        {"k": key, "n": n, "limit": key + 10, "rules": 10, "name": f"n{key + 20}"}
+        for key in range(10)
+        for n in range(1, of_key[key] + 1)
+    ]
