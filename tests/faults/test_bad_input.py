@@ -219,7 +219,7 @@ def test_hidden_nondeterminism_stops_the_job_when_it_is_replayed(start: Start, t
         "numbers.flat_map('hidden', lambda r: [{**r, 'x': os.urandom(8).hex()}])"
         ".key_by(lambda r: r['k']).count('counted').sink('out', out)\n"
     )
-    job = start(written(tmp_path, body, rate="250"), "--checkpoint-interval", "60")
+    job = start(written(tmp_path, body, rate="250"), "--checkpoint-interval", "60", "--hidden-nondeterminism", "allow")
     job.until_warm(records=100, checkpoints=0)
     kill(job.pid_of("hidden/0"))
     status, said = job.finish()
