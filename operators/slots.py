@@ -110,13 +110,26 @@ class Slots:
             del bucket[pair]
             if not bucket:
                 del self._buckets[at_ns]
-            if self._by_key:
-                slots = self._slots[pair[0]]
-                del slots[bisect_left(slots, pair[1])]
-                if not slots:
-                    del self._slots[pair[0]]
+        if self._by_key:
+            self._unlist(listed)
         if len(self._heap) > 2 * len(self._buckets) + _SLACK:
             self._rebuild_heap()
+
+    def _unlist(self, pairs: Iterable[Pair]) -> None:
+        """By key at once: what is dropped is mostly the oldest of a key, and a hot key has many."""
+        gone: dict[Any, list[Any]] = {}
+        for key, slot in pairs:
+            gone.setdefault(key, []).append(slot)
+        for key, dropped in gone.items():
+            slots = self._slots[key]
+            dropped.sort()
+            if slots[: len(dropped)] == dropped:
+                del slots[: len(dropped)]
+            else:
+                for slot in dropped:
+                    del slots[bisect_left(slots, slot)]
+            if not slots:
+                del self._slots[key]
 
     def of(self, key: Any) -> list[Any]:
         """The slots of a key, ascending; not to be changed."""
