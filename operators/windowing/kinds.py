@@ -67,10 +67,12 @@ def _check(node: Node) -> None:
     else:
         return
     if without is not None:
-        raise PipelineError(
-            f"{node.where}: window {node.name!r} counts event time, but {without.source.name!r} has none; "
-            'put .watermarks(name, time) before it, or clock="processing"'
-        )
+        name = without.source.name
+        if watermarked(without.source):
+            told = f"it is not known where the time is in what {name!r} gives; put .timed(fn) behind it"
+        else:
+            told = f"{name!r} has none; put .watermarks(name, time) before it"
+        raise PipelineError(f'{node.where}: window {node.name!r} counts event time, but {told}, or clock="processing"')
 
 
 KINDS = {"window": Kind(_stage, keyed="allowed", check=_check, takes="either", asides=(LATE,))}
