@@ -73,7 +73,9 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
     giant = RECORD_BYTES_MAX if "giant_bytes" in told else 4096
     inputs = {f"fold/{index}": 1 for index in range(width)} | {"out/0": width}
     shares = peaks.shares(Budget(INFLIGHT_BYTES, CREDIT_BYTES, giant, inputs, frozenset(("out/0",))))
-    assert set(shares) == {"numbers/0", *inputs} and max(shares.values()) <= 1, (shares, peaks)
+    # The successor of the one that was killed may have come and gone between two looks.
+    others = {"numbers/0", *inputs} - {strain.victim}
+    assert others <= set(shares) <= others | {strain.victim} and max(shares.values()) <= 1, (shares, peaks)
 
 
 def test_a_record_above_the_limit_is_named_and_what_was_before_it_stands(start: Start, tmp_path: Path) -> None:
