@@ -283,6 +283,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
+    logging.raiseExceptions = False  # a line that a full disk does not take is lost, and nothing else is said about it
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         agent = Agent(Path(argv[0]).resolve())
