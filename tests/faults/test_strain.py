@@ -48,7 +48,7 @@ STRAINS = {
     "giant records, source": Strain(
         {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rounds": 1}, "numbers/0", 300
     ),
-    "tiny batches": Strain({"count": 6000}, "fold/0", 1000, {"batch_elements_max": 1}),
+    "tiny batches": Strain({"count": 30_000}, "fold/0", 1000, {"batch_elements_max": 1}),
     "slow operator": Strain({"count": 3000, "sleep_s": 0.001, "width": 1}, "fold/0", 400, IMPATIENT),
     "slow sink": Strain({"count": 3000, "sink_row_s": 0.001, "width": 1}, "out/0", 400, IMPATIENT),
 }

@@ -24,18 +24,30 @@ WORLD = told["world"]
 FAIL, NEVER, SLOW = (int(told.get(name, 0)) for name in ("fail", "never", "slow"))
 
 
+def noted(key: str, number: int) -> int:
+    """How often this key has asked, this time included; its journal is kept, since processes die at any moment here."""
+    world = sqlite3.connect(WORLD, timeout=30)
+    try:
+        world.execute("PRAGMA journal_mode=PERSIST")
+        world.execute("PRAGMA synchronous=OFF")
+        with world:
+            world.execute("CREATE TABLE IF NOT EXISTS effects (key TEXT PRIMARY KEY, record INTEGER, asked INTEGER)")
+            world.execute(
+                "INSERT INTO effects VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1", (key, number)
+            )
+            [(asked,)] = world.execute("SELECT asked FROM effects WHERE key = ?", (key,)).fetchall()
+        return int(asked)
+    finally:
+        world.close()
+
+
 def ask(record: Any, key: str) -> Any:
     """Its effect is there once per key, however often it is asked; the answer is another one each time."""
     time.sleep(random.random() * 0.02)
-    with sqlite3.connect(WORLD, timeout=30) as world:
-        world.execute("PRAGMA synchronous=OFF")
-        world.execute("CREATE TABLE IF NOT EXISTS effects (key TEXT PRIMARY KEY, record INTEGER, asked INTEGER)")
-        world.execute(
-            "INSERT INTO effects VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1",
-            (key, record["p"] * 1_000_000 + record["i"]),
-        )
-        [(asked,)] = world.execute("SELECT asked FROM effects WHERE key = ?", (key,)).fetchall()
-    world.close()
+    try:
+        asked = noted(key, record["p"] * 1_000_000 + record["i"])
+    except sqlite3.Error as problem:
+        raise RuntimeError(f"the world itself failed: {problem} ({problem.sqlite_errorname})") from problem
     if NEVER and record["i"] % NEVER == 0:
         raise ValueError(f"never {record['i']}")
     if FAIL and asked == 1 and record["i"] % FAIL == 0:
