@@ -16,6 +16,7 @@ from typing import Any
 
 from causal.config import GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError
+from causal.topology import Topology
 from deploy import settings
 from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
@@ -185,9 +186,9 @@ def _run(arguments: argparse.Namespace) -> int:
         planned = plan(pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
         if arguments.resume:
-            change(directory, config, planned, blueprint, arguments.allow_dropped_state)
             if directory.finished():
                 return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
+            change(directory, config, planned, blueprint, arguments.allow_dropped_state)
         planned.check(directory.path)
         if not arguments.resume:
             directory.clear()
@@ -207,11 +208,18 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
     topology = planned.topology
     for task, _ in kills:
         if topology.named(task) is None:
-            raise PipelineError(
-                f"--kill {task}: there is no such task; tasks are {', '.join(t.name for t in topology.tasks)}"
-            )
+            raise PipelineError(f"--kill {task}: {_no_such_task(topology, task)}")
     companions = [CompanionCall(c.name, tuple(c.argv), dict(c.environment)) for c in planned.companions(job)]
     return Blueprint(topology, tuple(companions), kills)
+
+
+def _no_such_task(topology: Topology, name: str) -> str:
+    """What is there instead: the tasks that run the operator of that name, or all."""
+    operator = name.rpartition("/")[0]
+    runs = [task.name for task in topology.tasks if operator in task.operators]
+    if runs and not any(task.startswith(f"{operator}/") for task in runs):
+        return f"there is no such task; {operator!r} runs in {', '.join(runs)}"
+    return f"there is no such task; tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
 def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:
@@ -282,8 +290,7 @@ def _kill(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
     known = Blueprint.load(job).topology
     if known.named(arguments.task) is None:
-        tasks = ", ".join(task.name for task in known.tasks)
-        raise PipelineError(f"there is no task {arguments.task}; tasks are {tasks}")
+        raise PipelineError(f"kill {arguments.task}: {_no_such_task(known, arguments.task)}")
     runtime = job / "runtime"
     sockets = Path(runtime.read_text().strip()) if runtime.exists() else None
     if sockets is None or not sockets.is_dir():

@@ -105,6 +105,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "determinant_bytes": determinant_bytes(view),
         "counts": counts(view),
         "recoveries": view["recoveries"],
+        "kills_left": view["kills_left"],
         "withdrawn": total(view, "withdrawn_rows"),
         "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
         "sent_bytes": total(view, "sent_bytes"),
@@ -165,6 +166,8 @@ def summary(told: Mapping[str, Any]) -> str:
         epochs = told["checked_epochs"].values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
         lines.append(f"{again} and found the same" if not told["status"] else again)
+    if told["status"] is not None and told["kills_left"]:
+        lines.append(f"the job ended before --kill {', '.join(told['kills_left'])}")
     if told["withdrawn"]:
         lines.append(f"withdrawn {told['withdrawn']:,} rows that depended on lost determinants")
     return "\n".join(lines)

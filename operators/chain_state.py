@@ -32,6 +32,7 @@ class ChainState:
             jobs += frozen
         header = {
             "stages": {name: told for name, told in stages.items() if told},
+            "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.tables()},
             "numbers": self._numbers.next,
             "turns": [route.turn for route in self._turns],
             "merge": self._merge.header(),
@@ -69,6 +70,12 @@ class ChainState:
         if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), self._inputs):
             raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
         for stage in self._stages:
+            was = header["kinds"].get(stage.name, stage.kind)
+            if was != stage.kind:
+                raise PipelineError(
+                    f"operator {stage.name!r} was a {was!r} when the checkpoint was taken and is a {stage.kind!r} now; "
+                    "its state means something else: give it a name of its own"
+                )
             stage.load_header(header["stages"].get(stage.name, {}), header["full"])
             stage.counts = dict(header["counts"].get(stage.name, {}))
         for route, turn in zip(self._turns, turns, strict=True):

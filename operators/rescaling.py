@@ -131,7 +131,7 @@ class Rescaling:
         for file in saved.files:
             header, fragments = _read(file)
             told = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
-            told["stages"] = header["stages"]
+            told["stages"], told["kinds"] = header["stages"], header["kinds"]
             parts = [
                 table_part(group, kept)
                 for group, tables in fragments.items()

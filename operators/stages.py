@@ -98,6 +98,8 @@ class Stage:
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
         self.name = name
         self.ordinal = ordinal
+        self.kind = ""
+        """The builder's method that made it; state is never loaded into another kind of operator."""
         self.failures = failures
         self.parent: Stage | None = None
         self.traced = False

@@ -74,6 +74,7 @@ class Tree:
             len(self._inputs), tags, tuple(each.time_of for each in self._inputs),
         )  # fmt: skip
         branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, scope))
+        branch.stage.kind = node.kind
         if parent is not None:
             parent.children.append(branch)
             branch.stage.parent, parent.stage.traced = parent.stage, True

@@ -44,6 +44,10 @@ class Injection:
                 ripe.setdefault(task, index)
         return [(index, task) for task, index in ripe.items()]
 
+    def left(self) -> list[str]:
+        """The kills that have not happened, as they were asked for."""
+        return [f"{task}@{at:g}" for index, (task, at) in enumerate(self._kills) if index not in self._done]
+
     def deadline_ns(self, first_record_ns: int | None) -> int | None:
         """When the next kill is due; None when none is left or nothing has entered yet."""
         left = [seconds for index, (_, seconds) in enumerate(self._kills) if index not in self._done]

@@ -14,7 +14,7 @@ from causal.errors import invariant
 from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
-from operators.joins.sides import LEFT, RIGHT, Pair, Pairing, keeps_left, keeps_right
+from operators.joins.sides import LEFT, RIGHT, KeyKinds, Pair, Pairing, keeps_left, keeps_right
 from operators.slots import Slots
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
@@ -109,10 +109,12 @@ class IntervalJoinStage(Stage):
         self._numbers = numbers
         self._tags = tags
         self._mark_ns: int | None = None
+        self._kinds = KeyKinds()
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
         invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
         mine, others = self._buffers[side], self._buffers[1 - side]
         times, lost = times_of(
             mine.time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
@@ -176,9 +178,17 @@ class IntervalJoinStage(Stage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         header, jobs = super().freeze(full)
-        header["mark"] = self._mark_ns
+        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
         return header, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._mark_ns = header.get("mark")
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        told = [header["kinds"] for header in headers if "kinds" in header]
+        bare = [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
+        merged = super().merge_headers(bare)
+        return {**merged, "kinds": KeyKinds.merged(told)} if told else merged

@@ -13,7 +13,7 @@ from causal.errors import invariant
 from operators.eventtime.merge import END_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
-from operators.joins.sides import RIGHT, Pair, Pairing, keeps_left
+from operators.joins.sides import RIGHT, KeyKinds, Pair, Pairing, keeps_left
 from operators.joins.waiting import Waiting
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
@@ -49,10 +49,12 @@ class RowJoinStage(Stage):
         self._pairing = Pairing(name, failures, fn)
         self._rows = Table(f"{name}:rows", name, key_groups, {}, drop_empty=False)
         self._ready: list[tuple[Any, int | None]] = []
+        self._kinds = KeyKinds()
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
         invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
         if side == RIGHT:
             self._revise(records, keys)
             return []
@@ -121,15 +123,20 @@ class RowJoinStage(Stage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         header, jobs = super().freeze(full)
+        header["kinds"] = self._kinds.header()
         if self._waiting is not None:
             header["waiting"] = self._waiting.header()
         return header, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
         if self._waiting is not None and "waiting" in header:
             self._waiting.load(header["waiting"])
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         told = [header["waiting"] for header in headers if "waiting" in header]
-        return {"waiting": Waiting.merged(told)} if told else {}
+        kinds = [header["kinds"] for header in headers if "kinds" in header]
+        merged: dict[str, Any] = {"waiting": Waiting.merged(told)} if told else {}
+        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged

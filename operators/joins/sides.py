@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -57,6 +59,38 @@ def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
         place += senders
     invariant(place == inputs, "every input of a join is of one side", operator=node.name, sides=place, inputs=inputs)
     return found
+
+
+class KeyKinds:
+    """Of which kind the keys of each side are: a side keyed by 1 and one keyed by "1" never meet, and nobody is told.
+
+    State: the kinds seen so far, in snapshots by `header` and `load`.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[dict[str, None], dict[str, None]] = ({}, {})
+
+    def unlike(self, side: int, keys: Sequence[Any]) -> int:
+        """How many of these keys are of a kind that the other side, though it has had keys, has never had."""
+        found = Counter(map(type, keys))
+        kinds = {kind: "number" if issubclass(kind, _NUMBERS) else kind.__name__ for kind in found}
+        self._seen[side].update(dict.fromkeys(kinds.values()))
+        others = self._seen[1 - side]
+        return sum(count for kind, count in found.items() if kinds[kind] not in others) if others else 0
+
+    def header(self) -> list[list[str]]:
+        return [list(kinds) for kinds in self._seen]
+
+    def load(self, told: Sequence[Sequence[str]]) -> None:
+        self._seen = dict.fromkeys(told[LEFT]), dict.fromkeys(told[RIGHT])
+
+    @staticmethod
+    def merged(headers: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
+        """What the tasks that told these have seen together."""
+        return [list(dict.fromkeys(kind for told in headers for kind in told[side])) for side in (LEFT, RIGHT)]
+
+
+_NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
 
 
 class Pairing:

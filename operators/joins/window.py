@@ -13,7 +13,7 @@ from causal.errors import invariant
 from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
-from operators.joins.sides import Pair, Pairing, keeps_left, keeps_right
+from operators.joins.sides import KeyKinds, Pair, Pairing, keeps_left, keeps_right
 from operators.slots import Slots
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
@@ -51,10 +51,12 @@ class WindowJoinStage(Stage):
         self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
         self._tags = tags
         self._mark_ns: int | None = None
+        self._kinds = KeyKinds()
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
         invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
         times, lost = times_of(
             self._times[side], records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
         )
@@ -107,9 +109,17 @@ class WindowJoinStage(Stage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         header, jobs = super().freeze(full)
-        header["mark"] = self._mark_ns
+        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
         return header, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._mark_ns = header.get("mark")
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        told = [header["kinds"] for header in headers if "kinds" in header]
+        bare = [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
+        merged = super().merge_headers(bare)
+        return {**merged, "kinds": KeyKinds.merged(told)} if told else merged

@@ -65,5 +65,6 @@ def test_an_interrupted_job_leaves_nothing_running_and_goes_on_when_resumed(held
     assert status == 130 and len(said.splitlines()) == 1 and "--resume" in said
     chain.job.start("--resume")
     chain.finish_exactly()
-    status, said = causal(chain.job.directory, "run", *chain.job.arguments, "--resume")
-    assert status == 0 and "has finished already" in said
+    for changed in ((), ("--set", "parallelism=3")):
+        status, said = causal(chain.job.directory, "run", *chain.job.arguments, "--resume", *changed)
+        assert status == 0 and "has finished already" in said

@@ -28,7 +28,7 @@ def card(record: Any) -> Any:
 
 shop = pipeline.source("shop", HeldSource(payment("shop"), count, rate, gate))
 web = pipeline.source("web", HeldSource(payment("web"), count, rate, gate))
-scored = shop.union(web).key_by(card).process("score", Score(), parallelism=2)
+scored = shop.union(web).key_by(card).process("score", Score(), parallelism=int(settings.get("parallelism", "2")))
 totals = scored.key_by(card).window("totals", 0.2, total, parallelism=2)
 ledger = totals.key_by(card).process("ledger", Ledger(), parallelism=1)
 scored.union(ledger).sink("out", SqliteSink(settings["out"]))

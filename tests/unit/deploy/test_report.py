@@ -40,6 +40,7 @@ def view() -> dict[str, Any]:
         ],
         "checkpoint": {"complete": 3, "count": 3, "took_ms": [5.0]},
         "recoveries": [RECOVERY],
+        "kills_left": [],
         "first_record_ns": 1_000_000_000,
         "last_output_ns": 3_000_000_000,
         "ended": {"status": 0, "reason": ""},
@@ -85,6 +86,14 @@ def test_the_summary_has_one_line_per_recovery() -> None:
     lines = summary(report(view(), 2.5)).splitlines()
     assert len(lines) == 3 and lines[2].startswith("recovered count/0 (standby): detected 1.5 ms, promoted 3 ms")
     assert "in 100, out 90" in progress(view(), 1.0)
+
+
+def test_a_kill_that_never_happened_is_told() -> None:
+    assert "--kill" not in summary(report(view(), 2.0))
+    shown = {**view(), "kills_left": ["out/0@9.5"]}
+    assert report(shown, 2.0)["kills_left"] == ["out/0@9.5"]
+    assert summary(report(shown, 2.0)).endswith("the job ended before --kill out/0@9.5")
+    assert "--kill" not in summary(report({**shown, "ended": None}, 2.0)), "it may still come"
 
 
 def test_figures_of_incarnations_add_up_but_positions_and_levels_do_not() -> None:

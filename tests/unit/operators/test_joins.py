@@ -213,3 +213,14 @@ def test_who_waits_for_idle_inputs_hears_of_them(build: Any) -> None:
     task.mark(20, inputs)
     task.idle(*inputs)
     assert task.marks[-1] == IDLE_NS and len(task.marks) == 2
+
+
+def test_keys_of_a_kind_that_the_other_side_never_has_are_counted() -> None:
+    task = joined("inner")
+    task.give(0, (1, 0, "a"), (1.5, 0, "b"))
+    task.give(1, ("1", 0, "c"), ("2", 0, "d"))
+    task.restore(True)
+    task.give(0, (2, 1, "e"))
+    assert task.out == [] and task.chain.counts()["j"] == {"unlike_keys": 3}
+    task.give(1, (True, 1, "f"))
+    assert len(task.out) == 1 and task.chain.counts()["j"] == {"unlike_keys": 3}

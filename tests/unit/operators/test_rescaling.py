@@ -146,6 +146,14 @@ def test_state_that_has_no_operator_any_more_is_refused_or_left() -> None:
     assert set(rescaled(before, told, after, allow=True).chains()) == {task.name for task in after.topology.tasks}
 
 
+def test_an_operator_of_another_kind_does_not_take_the_state_of_its_name() -> None:
+    before = planned(2)
+    after = planned(3, lambda stream, parallelism: stream.key_by(lambda r: r).count("ring", parallelism=parallelism))
+    told = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
+    with pytest.raises(PipelineError, match="'ring' was a 'process' when .* is a 'count' now"):
+        rescaled(before, told, after, allow=True).chains()
+
+
 def test_an_operator_whose_state_is_empty_may_go() -> None:
     after = planned(2, lambda stream, parallelism: stream.key_by(lambda r: r).count("other", parallelism=parallelism))
     before = planned(2)

@@ -145,6 +145,8 @@ def test_a_snapshot_of_another_pipeline_is_refused() -> None:
     give(one, [("a", 1)])
     with pytest.raises(PipelineError, match="holds state 'keeps', which this pipeline has not"):
         keyed(lambda s: s.count("n"), "n/0").restore(parts_of(one))
+    with pytest.raises(PipelineError, match="'keeps' was a 'process' when .* is a 'count' now"):
+        keyed(lambda s: s.count("keeps"), "keeps/0").restore(parts_of(one))
     wide = planned(lambda s: s.process("p", Keeps(), parallelism=3))
     with pytest.raises(PipelineError, match="of another task graph"):
         keyed(lambda s: s.count("n"), "n/0").restore(parts_of(chain_of(wide, "in/0")))

@@ -364,6 +364,7 @@ class TestInjection:
 
     def test_kills_count_from_the_first_record_and_wait_for_a_process(self) -> None:
         scene = Scene(kills=[("count/0", 0.5), ("count/0", 0.5)])
+        assert scene.supervision.injection.left() == ["count/0@0.5", "count/0@0.5"]
         scene.beats(6)
         assert not of(scene.idle(1000), fx.KillProcess)
         scene.beat(scene.slot_of("read/0"), first_record_ns=scene.now)
@@ -376,6 +377,7 @@ class TestInjection:
         assert of(heard, fx.KillProcess) == [fx.KillProcess(second)] and second != first
         scene.die(second, killed_ns=scene.now)
         assert not of(scene.idle(1000), fx.KillProcess)
+        assert scene.supervision.injection.left() == []
 
     def test_a_restarted_supervisor_does_not_kill_twice(self) -> None:
         scene = Scene(kills=[("count/0", 0.5)])
