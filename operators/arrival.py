@@ -12,9 +12,11 @@ class Arrival:
     Attributes:
         input: ordinal of the input channel; -1 where nothing is delivered.
         first: position of the first record in that channel; -1 where nothing is delivered.
+        origin_ns: when the oldest of the records entered the job, 0 if nobody knows; for figures only, never in state.
         mark_ns: the last watermark of that input before this event; None where there was none.
     """
 
     input: int = -1
     first: int = -1
+    origin_ns: int = 0
     mark_ns: int | None = None

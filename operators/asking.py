@@ -17,7 +17,7 @@ from causal.ports import Request
 from causal.shell.asking import Asker
 from causal.values import NotCarried, decode, encode
 from operators.calls import CallFailed, outcome
-from operators.eventtime.merge import END_NS
+from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.failures import NO_KEY
 from operators.graph import Node
 from operators.scope import Scope
@@ -67,6 +67,10 @@ class AskStage(Stage):
         self._marks: list[list[int]] = []
         """[watermark, the last request before it]: it is passed on when all these have gone on."""
         self._told: int | None = None
+        self._idle = False
+        """The input is idle, which is to be told when no answer is waited for any more."""
+        self._origins_ns: dict[int, int] = {}
+        """By request, when what asks had entered the job; unknown after a restore."""
         self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
         self.asker = Asker(
             partial(_ask, node.subject),
@@ -81,7 +85,7 @@ class AskStage(Stage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         table, numbers, fresh = self._table, self._scope.numbers, dict[tuple[int, str], Any]()
-        root, before = -1, 0
+        root, before, origin_ns = -1, 0, self._scope.arrival.origin_ns
         for index, record in enumerate(records):
             came_from = self.root_index(index)
             place = -1 if came_from is None else came_from
@@ -95,6 +99,9 @@ class AskStage(Stage):
             number = numbers()
             fresh[number, self._scope.task] = [body, keys[index] if keys else None, None]
             self._open(number, body)
+            if origin_ns:
+                self._origins_ns[number] = origin_ns
+        self._idle = self._idle and not fresh
         table.touch(fresh)
         table.values.update(fresh)
         return []
@@ -129,14 +136,18 @@ class AskStage(Stage):
         self._table.touch((pair,))
         values[pair] = [*values[pair][:2], body]
         if not self._in_order:
+            self._scope.arrival.origin_ns = self._origins_ns.pop(number, 0)
             return self._go_on([values.pop(pair)])
         ready: list[Any] = []
+        origins_ns: list[int] = []
         while values:
             first = next(iter(values))
             if values[first][2] is None:
                 break
             self._table.touch((first,))
             ready.append(values.pop(first))
+            origins_ns.append(self._origins_ns.pop(first[0], 0))
+        self._scope.arrival.origin_ns = min(filter(None, origins_ns), default=0)
         return self._go_on(ready)
 
     def _go_on(self, answered: Iterable[Sequence[Any]]) -> list[Any]:
@@ -160,8 +171,11 @@ class AskStage(Stage):
         values = self._table.values
         if mark_ns == END_NS:
             return mark_ns
+        if mark_ns == IDLE_NS:
+            self._idle = bool(values)
+            return None if self._idle else mark_ns
         if self._told is None or mark_ns > self._told:
-            self._told = mark_ns
+            self._told, self._idle = mark_ns, False
             newest = next(reversed(values))[0] if values else -1
             if self._marks and self._marks[-1][1] == newest:
                 self._marks.pop()
@@ -172,6 +186,11 @@ class AskStage(Stage):
             passed = self._marks.pop(0)[0]
         return passed
 
+    def rests(self) -> bool:
+        rests = self._idle and not self._table.values
+        self._idle = self._idle and not rests
+        return rests
+
     # Snapshots.
 
     def tables(self) -> list[Table]:
@@ -179,12 +198,13 @@ class AskStage(Stage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         _, jobs = super().freeze(full)
-        return {"marks": [list(each) for each in self._marks], "told": self._told}, jobs
+        return {"marks": [list(each) for each in self._marks], "told": self._told, "idle": self._idle}, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._marks = [list(each) for each in header.get("marks", ())]
         self._told = header.get("told")
+        self._idle = header.get("idle", False)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Watermarks that wait are made up for by the next one."""
@@ -196,6 +216,7 @@ class AskStage(Stage):
         values.clear()
         values.update(held)
         self._new = []
+        self._origins_ns = {}
         self._waiting = {
             number: Request(self.ordinal, number, body) for (number, _), (body, _, told) in held if told is None
         }

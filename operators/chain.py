@@ -78,7 +78,6 @@ class FusedChain(PlainChain):
         self._numbers = numbers
         self._state = ChainState(self._branches, self._merge, len(inputs), numbers)
         self._outputs: list[Output] = []
-        self._origin_ns = 0
         self._opened = False
 
     # Events.
@@ -192,6 +191,8 @@ class FusedChain(PlainChain):
             self._given(branch, branch.stage.answer(number, body))
             if branch.told is not None:
                 self._pass(branch, branch.stage.passes(branch.told))
+            if branch.stage.rests():
+                self._pass(branch, IDLE_NS)
             return self._end()
         finally:
             self._active.end()
@@ -211,7 +212,7 @@ class FusedChain(PlainChain):
         arrival = self._arrival
         arrival.input, arrival.first = input, first
         arrival.mark_ns = None if input < 0 else self._merge.marks[input]
-        self._origin_ns = origin_ns
+        arrival.origin_ns = origin_ns
         self._active.begin(services)
         for stage in self._begun:
             stage.begin(services)
@@ -232,7 +233,7 @@ class FusedChain(PlainChain):
         if letters:
             invariant(self._dead_letters is not None, "dead letters have a channel")
             body = encode_records(letters)
-            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), body, self._origin_ns)))
+            outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), body, self._arrival.origin_ns)))
             letters.clear()
         return outputs
 
@@ -368,7 +369,7 @@ class FusedChain(PlainChain):
     def _put(self, ordinal: int, records: Records, body: bytes) -> None:
         """As one chunk, or where that is large as several: where it is cut follows from the records alone."""
         if len(body) <= CHUNK_BYTES_TARGET or len(records) == 1:
-            self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._origin_ns)))
+            self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._arrival.origin_ns)))
             return
         whole, middle = listed(records), len(records) // 2
         for piece in (whole[:middle], whole[middle:]):

@@ -206,6 +206,10 @@ class Stage:
         """The answer to request `number`; returns the records that this brings."""
         return []
 
+    def rests(self) -> bool:
+        """Behind an answer: whether that was the last one, and the input has been idle meanwhile."""
+        return False
+
     # State.
 
     def inspect(self, key: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
+from standby import logs
 from standby.blueprint import Blueprint
 from standby.children import Child, Children, End, command
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
@@ -283,8 +284,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
-    logging.raiseExceptions = False  # a line that a full disk does not take is lost, and nothing else is said about it
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logs.begin(sys.stderr)
     try:
         agent = Agent(Path(argv[0]).resolve())
         try:

@@ -24,7 +24,7 @@ import zmq
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.values import encode
-from standby import events
+from standby import events, logs
 from standby.blueprint import Blueprint
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox
 from standby.effects import (
@@ -222,8 +222,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
-    logging.raiseExceptions = False  # a line that a full disk does not take is lost, and nothing else is said about it
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logs.begin(sys.stderr)
     try:
         daemon = Daemon(Path(argv[0]).resolve())
         try:

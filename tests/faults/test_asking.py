@@ -49,6 +49,7 @@ def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tm
     told = rows(tmp_path)
     assert sorted((record["p"], record["i"]) for record in told) == everything()
     assert report["determinant_bytes"]["answer"] > 0
+    assert report["latency_ms"]["p50"] > 0
     done = effects(tmp_path)
     assert sorted(divmod(record, 1_000_000) for _, record, _ in done) == everything(), "one effect per record"
     keys = {record: key for key, record, _ in done}

@@ -6,6 +6,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from causal.ports import Chain, Output, Request
 from causal.shell.asking import Asker, Asking
 from causal.values import decode, encode
 from operators.asking import askers_of
+from operators.eventtime.merge import IDLE_NS
 from tests.unit.operators.scene import Services, chain_of, listed, parts_of, planned
 
 
@@ -109,6 +111,35 @@ def test_a_watermark_waits_for_the_records_before_it() -> None:
     assert marks(chain.deliver(0, [watermark(60)], 4, Services())) == []
     assert marks(answer(chain, third)) == [60]
     assert marks(chain.deliver(0, [watermark(70)], 5, Services())) == [70]
+
+
+def test_that_the_input_is_idle_waits_for_the_answers_too() -> None:
+    def told(chain: Chain, stamp_ns: int) -> list[int]:
+        return marks(chain.deliver(0, [watermark(stamp_ns)], 0, Services()))
+
+    chain = asking()
+    chain.deliver(0, listed([1, 2]), 0, Services())
+    first, second = chain.asked()
+    assert told(chain, 5_000) == [] and told(chain, IDLE_NS) == []
+    restored = asking()
+    restored.restore(parts_of(chain))
+    assert marks(answer(restored, first)) == []
+    assert marks(answer(restored, second)) == [5_000, IDLE_NS]
+    assert told(restored, IDLE_NS) == [], "nothing came since"
+    restored.deliver(0, listed([3]), 2, Services())
+    assert told(restored, IDLE_NS) == []
+    restored.deliver(0, listed([4]), 3, Services())
+    third, fourth = restored.asked()
+    assert marks(answer(restored, third)) == [] == marks(answer(restored, fourth)), "its input was active again"
+
+
+def test_latency_counts_from_where_the_record_entered() -> None:
+    chain = asking()
+    chain.deliver(0, [replace(each, origin_ns=70) for each in listed([1])], 0, Services())
+    chain.deliver(0, [replace(each, origin_ns=90) for each in listed([2])], 1, Services())
+    first, second = chain.asked()
+    answer(chain, second)
+    assert [chunk.origin_ns for _, chunk in answer(chain, first)] == [70]
 
 
 def test_a_chain_is_full_when_more_than_a_batch_waits_beside_the_calls() -> None:
