@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -12,16 +12,21 @@ import pytest
 from standby import logs
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logging, "raiseExceptions", True)
-    monkeypatch.setattr(logging.root, "handlers", [])
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Called in the test: then nobody listens to the logs of this process."""
     level = logging.root.level
-    yield
+
+    def bare() -> None:
+        monkeypatch.setattr(logging, "raiseExceptions", True)
+        monkeypatch.setattr(logging.root, "handlers", [])
+
+    yield bare
     logging.root.setLevel(level)
 
 
-def test_a_line_says_when_who_and_what() -> None:
+def test_a_line_says_when_who_and_what(bare: Callable[[], None]) -> None:
+    bare()
     told = StringIO()
     logs.begin(told)
     logging.getLogger("standby.daemon").info("a task is back")
@@ -29,7 +34,10 @@ def test_a_line_says_when_who_and_what() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_line_that_does_not_fit_is_lost_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_does_not_fit_is_lost_without_a_word(
+    bare: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare()
     full = open("/dev/full", "w")
     logs.begin(full)
     logging.getLogger("standby.daemon").info("nobody will read this")
