@@ -134,12 +134,17 @@ def encode_loosely(value: Any) -> bytes:
         raise NotCarried(f"{type(value).__name__} cannot be carried: {problem}") from None
 
 
+_FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
+"""Types that hold no others and are taken for nothing else."""
+
+
 def _refuse_unfaithful(value: Any) -> None:
     """MessagePack takes some types for others without asking us."""
     kind = type(value)
     if kind is list or kind is tuple:
-        for item in value:
-            _refuse_unfaithful(item)
+        if not _FAITHFUL.issuperset(map(type, value)):
+            for item in value:
+                _refuse_unfaithful(item)
     elif kind is dict:
         for key, item in value.items():
             _refuse_unfaithful(key)

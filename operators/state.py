@@ -8,15 +8,20 @@ pending key has it encoded first.  So what the job holds is the state at the bar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
 from causal.values import NotCarried, decode, encode
-from operators.keys import key_group
+from operators.keys import key_groups_of
+from operators.ownership import SCALARS
 
 _FORMAT = 2
 _HEADER = -1
 _ABSENT = object()
+_LASTING = SCALARS | {type(_ABSENT)}
+WAITING_MAX = 64
+"""Values of one key group that are encoded together, where they can wait."""
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -53,7 +58,11 @@ class FragmentJob(Protocol):
     """One table's share of a snapshot."""
 
     name: str
-    fragments: dict[int, list[bytes]]
+
+    @property
+    def fragments(self) -> dict[int, list[bytes]]:
+        """What was encoded, by key group; asked for when every step is done."""
+        ...
 
     def step(self, keys_max: int) -> int:
         """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
@@ -152,15 +161,29 @@ class Table:
 class TableJob:
     """Encodes the pending keys of one table into fragments per key group."""
 
-    __slots__ = ("name", "fragments", "pending", "_table")
+    __slots__ = ("name", "pending", "_table", "_fragments", "_waiting")
 
     def __init__(self, table: Table, pending: set[Any]) -> None:
         self.name = table.name
-        self.fragments: dict[int, list[bytes]] = {}
         self.pending = pending
         self._table = table
+        self._fragments: dict[int, list[bytes]] = {}
+        self._waiting: dict[int, Entry] = {}
+        """Values that can never change: they are as good as encoded, and many at a time cost less."""
         if not pending:
             table.done(self)
+
+    @property
+    def fragments(self) -> dict[int, list[bytes]]:
+        """What was encoded, by key group; all of it once no key is left.
+
+        Raises:
+            OperatorFailed: a value that cannot be carried.
+        """
+        waiting, self._waiting = self._waiting, {}
+        for group, entry in waiting.items():
+            self._write(group, entry)
+        return self._fragments
 
     @property
     def left(self) -> int:
@@ -184,28 +207,45 @@ class TableJob:
             self._encode(touched)
 
     def _encode(self, keys: Collection[Any]) -> None:
-        for group, entry in self._gathered(keys).items():
-            try:
-                fragment = encode(list(entry))
-            except NotCarried:
-                self._blame(*entry)
-                raise
-            self.fragments.setdefault(group, []).append(fragment)
-
-    def _gathered(self, keys: Collection[Any]) -> dict[int, Entry]:
-        """What there is to write of these keys, by key group."""
-        table = self._table
-        find, drop_empty, group_of = self._finder(keys), table.drop_empty, table.group_of
+        keys = list(keys)
+        values = self._found(keys)
+        if _LASTING.issuperset(map(type, values)):
+            self._gather(keys, values, self._waiting)
+            for group in [group for group, entry in self._waiting.items() if len(entry[0]) >= WAITING_MAX]:
+                self._write(group, self._waiting.pop(group))
+            return
         groups: dict[int, Entry] = {}
-        for key in keys:
-            group = key_group(key if group_of is None else group_of(key), table.key_groups)
+        self._gather(keys, values, groups)
+        for group, entry in groups.items():
+            self._write(group, entry)
+
+    def _write(self, group: int, entry: Entry) -> None:
+        try:
+            fragment = encode(list(entry))
+        except NotCarried:
+            self._blame(*entry)
+            raise
+        self._fragments.setdefault(group, []).append(fragment)
+
+    def _found(self, keys: Collection[Any]) -> list[Any]:
+        """What is to be written of each key; `_ABSENT` where there is nothing."""
+        find = self._finder(keys)
+        found: list[Any] = []
+        try:
+            found.extend(map(find, keys, repeat(_ABSENT)))
+        except NotCarried as problem:
+            raise self._blamed(list(keys)[len(found)], problem) from problem
+        return found
+
+    def _gather(self, keys: list[Any], values: list[Any], groups: dict[int, Entry]) -> None:
+        """Add what there is to write of these keys, by key group."""
+        table = self._table
+        drop_empty, group_of = table.drop_empty, table.group_of
+        numbers = key_groups_of(keys if group_of is None else list(map(group_of, keys)), table.key_groups)
+        for key, value, group in zip(keys, values, numbers, strict=True):
             entry = groups.get(group)
             if entry is None:
                 entry = groups[group] = ([], [], [])
-            try:
-                value = find(key, _ABSENT)
-            except NotCarried as problem:
-                raise self._blamed(key, problem) from problem
             if value is _ABSENT:
                 entry[2].append(key)
             elif drop_empty and not value:
@@ -214,7 +254,6 @@ class TableJob:
             else:
                 entry[0].append(key)
                 entry[1].append(value)
-        return groups
 
     def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
         """(key, absent) -> what is written of the value of one of `keys`; `absent` where there is none."""

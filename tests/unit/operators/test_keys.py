@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.keys import Unroutable, canonical, key_group, task_of_group
+from operators.keys import Unroutable, canonical, key_group, key_groups_of, task_of_group
 
 ROOT = Path(__file__).parents[3]
 scalars = (
@@ -48,6 +48,11 @@ def test_equal_keys_have_equal_bytes(one: Any, other: Any) -> None:
 def test_keys_that_one_dict_entry_holds_are_one_key(equals: tuple[Any, ...]) -> None:
     assert len(set(equals)) == 1
     assert len({key_group(key, 128) for key in equals}) == 1
+
+
+@given(st.lists(st.integers()) | st.lists(st.text()) | st.lists(keys))
+def test_many_keys_at_once_fall_into_the_groups_of_each(found: list[Any]) -> None:
+    assert key_groups_of(found, 128) == [key_group(key, 128) for key in found]
 
 
 @pytest.mark.parametrize("key", [float("nan"), Decimal("NaN"), (1, float("nan")), frozenset((1,)), object()])

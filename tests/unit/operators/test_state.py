@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
 from causal.values import encode
 from operators import Operator
-from operators.state import ChainSnapshot, States, Table, read_part
+from operators.state import WAITING_MAX, ChainSnapshot, States, Table, read_part
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
 
 keys = st.sampled_from([0, 1, "a", "b", b"c", (1, "x"), None])
@@ -54,6 +54,56 @@ def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, boo
         assert held(restored) == expected
         for key, value in held(restored).items():
             assert repr(value) == repr(expected[key])  # order and types too
+
+
+changes = st.lists(
+    st.tuples(
+        st.just("put"), keys, st.integers() | st.text(max_size=3) | st.none() | st.lists(st.integers(), max_size=2)
+    )
+    | st.tuples(st.just("drop"), keys, st.none())
+    | st.tuples(st.just("step"), st.integers(1, 3), st.none())
+)
+
+
+@given(st.lists(changes, min_size=1, max_size=5))
+def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_barrier(rounds: list[Any]) -> None:
+    live, restored = Table("t", "op", 2, {}, drop_empty=False), Table("t", "op", 2, {}, drop_empty=False)
+    for number, actions in enumerate(rounds):
+        expected = {key: list(value) if type(value) is list else value for key, value in live.values.items()}
+        job = live.snapshot(full=number == 0)
+        for action, subject, value in actions:
+            if action == "step":
+                job.step(subject)
+                continue
+            live.touch((subject,))
+            if action == "drop":
+                live.values.pop(subject, None)
+            elif type(value) is list and type(live.values.get(subject)) is list:
+                live.values[subject] += value  # in place
+            else:
+                live.values[subject] = value
+        while job.left:
+            job.step(2)
+        load(restored, job)
+        assert restored.values == expected
+
+
+def test_many_values_of_one_group_are_one_fragment() -> None:
+    live = Table("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)}, drop_empty=False)
+    job = live.snapshot(full=True)
+    while job.step(5) == 5:
+        pass
+    assert len(job.fragments[0]) == 3
+    restored = Table("t", "op", 1, {}, drop_empty=False)
+    load(restored, job)
+    assert restored.values == live.values
+
+
+def test_a_key_whose_value_waits_and_cannot_be_carried_is_named() -> None:
+    live = Table("t", "op", 1, dict.fromkeys(range(9), 1) | {"bad": object()}, drop_empty=False)
+    job = live.snapshot(full=True)
+    with pytest.raises(OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed"):
+        job.step(100) and job.fragments
 
 
 def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
