@@ -51,7 +51,7 @@ demo: $(VENV)/spark
 	$(RUN) -m examples.inverted_index
 
 test: check $(VENV)/spark
-	$(RUN) -m pytest --ignore=tests/architecture
+	$(RUN) -m tests
 
 check: $(VENV)/dev
 	$(VENV)/bin/ruff format --check $(CODE)

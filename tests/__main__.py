@@ -1,0 +1,54 @@
+"""All tests, in two groups side by side: `python -m tests [argument of pytest]...`
+
+Tests of whole jobs mostly wait for processes, the others mostly compute, so two cores do both in the time of one.  The
+second group is shown as it runs, the first when it has ended; the status is 0 when both have passed.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+JOBS = ("tests/faults",)
+ELSEWHERE = ("tests/architecture",)
+"""What `make check` has run already."""
+NOTHING_COLLECTED = 5
+
+
+def group(paths: Sequence[str], name: str, arguments: Sequence[str]) -> list[str]:
+    """The command of one group; each has a cache of its own."""
+    return [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *arguments, *paths]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run both groups to their end; an interrupt goes to both, so that what they have started is ended."""
+    others = [f"--ignore={path}" for path in (*JOBS, *ELSEWHERE)]
+    began_s = time.monotonic()
+    with tempfile.TemporaryFile("w+") as told:
+        # In process groups of their own: an interrupt from the terminal comes to them once, from here.
+        jobs = subprocess.Popen(
+            group(JOBS, "jobs", arguments), cwd=HOME, stdout=told, stderr=subprocess.STDOUT, process_group=0
+        )
+        rest = subprocess.Popen(group(["tests"], "rest", [*others, *arguments]), cwd=HOME, process_group=0)
+        while True:
+            try:
+                statuses = {rest.wait(), jobs.wait()}
+                break
+            except KeyboardInterrupt:
+                for each in (jobs, rest):
+                    each.send_signal(signal.SIGINT)  # does nothing to one that has been waited for
+        told.seek(0)
+        print(f"\n{' '.join(JOBS)}, meanwhile:\n{told.read()}", flush=True)
+    print(f"both groups together: {time.monotonic() - began_s:.0f} s")
+    return 0 if statuses <= {0, NOTHING_COLLECTED} and 0 in statuses else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
