@@ -34,6 +34,24 @@ class Unavailable(CausalError):
     """Something outside did not answer (store, disk, source); nothing was half done, trying again is safe."""
 
 
+class RowRefused(CausalError):
+    """A sink's store will never take these rows (a constraint, a type, a schema that has changed).
+
+    Nothing of their bundle was written, and other rows of it may be refused as well.
+
+    Args:
+        position: of a row that is refused.
+        reason: the store's own words, in one line.
+        more: (position, reason) of other rows of the bundle that are known to be refused, too.
+    """
+
+    def __init__(self, position: int, reason: str, *more: tuple[int, str]) -> None:
+        self.rows = tuple(sorted(dict([*more, (position, reason)]).items()))
+        position, reason = self.rows[0]
+        others = f" (and {len(self.rows) - 1} more rows of this bundle)" if len(self.rows) > 1 else ""
+        super().__init__(f"the row at position {position} is refused: {reason}{others}")
+
+
 class OperatorFailed(CausalError):
     """User code raised on a record: names operator, key, position and record.  Trying again would fail again."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from causal.batch import Chunk
 from causal.errors import PeerViolation
@@ -196,6 +196,9 @@ class Bundle:
     since the bundle before.  None where the store holds all logs that its rows depend on."""
     rollback: int = 0
     """How many rollbacks the writer knew to be decided."""
+    refused: tuple[tuple[int, str], ...] = ()
+    """(position, reason) of rows that the store has refused, ascending.  Their text is in `rows`, and must not be
+    stored; their positions count all the same, because a replay regenerates these rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +225,15 @@ class Held:
     where bundles came without dependencies."""
     withdrawn: int = 0
     """Rows ever taken back, by whichever incarnation."""
+    refused: int = 0
+    """Of the rows below `next`, those that were left out because the store refused them."""
 
 
 class SinkStore(Protocol):
     """The outside world of one sink task."""
 
     def open(self, task: str, run: str, incarnation: int) -> Held:
-        """Fence every lower incarnation, then say what is held.
+        """Fence every lower incarnation, then say what is held: in one step, or a zombie could write in between.
 
         Args:
             run: identity of the job's run; a store that holds rows of another run refuses with PipelineError.
@@ -236,15 +241,32 @@ class SinkStore(Protocol):
         Raises:
             Fenced: a higher incarnation has opened it.
             Unavailable: it cannot be reached or written.
+            PipelineError: somebody must change something first, e.g. a permission.
+            CorruptData: what is stored does not match its digest.
+        """
+        ...
+
+    def last_bundle(self) -> Held:
+        """Where the last bundle ended and all determinants that are held, read from the store.
+
+        For the incarnation that has it open.
+
+        Raises:
+            Fenced: a higher incarnation has opened it.
+            Unavailable: it cannot be reached.
         """
         ...
 
     def write(self, bundle: Bundle) -> None:
-        """Rows, position, digest and determinants, all or nothing, visible at once.
+        """Rows but the refused ones, position, digest, determinants and the check of the incarnation, all or nothing.
+
+        Visible at once.  The last bundle once more is a no-op: its acknowledgement was lost.
 
         Raises:
             Fenced: a higher incarnation has opened it; nothing was written.
             Unavailable: nothing was written, or the same bundle may be written again without harm.
+            RowRefused: it will never take one of the rows; nothing was written.  The bundle comes again with that row
+                in `refused`, if the job is set to go on.
         """
         ...
 
@@ -252,19 +274,25 @@ class SinkStore(Protocol):
         """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
         ...
 
+    def close(self) -> None:
+        """Let go; nothing is lost by leaving it out."""
+        ...
+
+
+@runtime_checkable
+class WithdrawingStore(SinkStore, Protocol):
+    """A store that can take rows back, where their determinants are lost (D9); without it such a job stops."""
+
     def withdraw(self, mark: Mark) -> Held:
         """Take back, all or nothing, the rows and determinants of every bundle after `mark`, one of `Held.marks`.
 
         Back to the first of them, nothing is depended on any more: its own dependencies and all determinants go too.
 
-        They depend on determinants that are lost, which can happen below full sharing depth only (D9).  A store
-        that cannot take rows back leaves this out, and the job stops instead.
+        They depend on determinants that are lost, which can happen below full sharing depth only.
 
         Raises: as `write`.
         """
         ...
-
-    def close(self) -> None: ...
 
 
 Encode = Callable[[Sequence[Any]], bytes]

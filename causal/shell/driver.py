@@ -35,7 +35,7 @@ from causal.effects import (
 )
 from causal.errors import Lost, Unavailable
 from causal.events import Event, FrameReceived, SinkOpened, SourceRead, Started, Turn
-from causal.ports import SinkStore
+from causal.ports import SinkStore, WithdrawingStore
 from causal.shell.asking import Asking
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
@@ -215,7 +215,7 @@ class TaskDriver:
 
     def _withdraw_rows(self, effect: WithdrawRows) -> None:
         store = self._stores[effect.channel]
-        if not hasattr(store, "withdraw"):
+        if not isinstance(store, WithdrawingStore):
             raise Lost(
                 f"{self.task.name}: visible rows depend on determinants that are lost, and {type(store).__name__} "
                 "cannot take rows back; restore the store and start the job anew, and use --sharing-depth full"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import lt
 
 from xxhash import xxh3_128
 
@@ -25,6 +26,8 @@ def fingerprint(bundle: Bundle) -> bytes:
     told = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
     if bundle.depends is not None:
         told += [[list(extent) for extent in bundle.depends], bundle.rollback]
+    if bundle.refused:
+        told.append({"refused": [list(row) for row in bundle.refused]})
     hashed = xxh3_128(encode(told))
     hashed.update(bundle.rows)
     return hashed.digest()
@@ -55,6 +58,10 @@ class Account:
     """Where rows can be taken back to; empty where bundles come without dependencies."""
     mark_bytes: list[int] = field(default_factory=list)
     """`row_bytes` at each mark."""
+    refused: int = 0
+    """Of the rows below `next`, those that were left out."""
+    mark_refused: list[int] = field(default_factory=list)
+    """`refused` at each mark."""
 
     def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
         """Account for `bundle`; answers the log bytes that are new, or None if it is the last bundle once more.
@@ -73,19 +80,25 @@ class Account:
         invariant(bundle.count >= 0 and bool(bundle.count) == bool(bundle.rows), "rows and their count agree", **facts)
         invariant(not (self.ended and bundle.count), "no rows follow the end", **facts)
         invariant(0 <= bundle.digest < 1 << 64, "a digest has 64 bits", task=self.task, digest=bundle.digest)
+        out = [bundle.first - 1, *(position for position, _ in bundle.refused), bundle.first + bundle.count]
+        invariant(all(map(lt, out, out[1:])), "refused rows are of the bundle, ascending", **facts)
         fresh = self.merge(bundle.logs)
         if bundle.epoch >= self.kept_from:
             self.epochs.setdefault(bundle.epoch, bundle.first)
         if bundle.depends is not None and not self.marks:
-            self.marks.append(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, ()))
-            self.mark_bytes.append(self.row_bytes)
+            self._mark(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, ()))
         self.next += bundle.count
         self.row_bytes += len(bundle.rows)
+        self.refused += len(bundle.refused)
         self.digest, self.last, self.ended = bundle.digest, mark, self.ended or bundle.ended
         if bundle.depends is not None:
-            self.marks.append(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, bundle.depends))
-            self.mark_bytes.append(self.row_bytes)
+            self._mark(Mark(self.next, self.digest, bundle.epoch, bundle.rollback, bundle.depends))
         return fresh
+
+    def _mark(self, mark: Mark) -> None:
+        self.marks.append(mark)
+        self.mark_bytes.append(self.row_bytes)
+        self.mark_refused.append(self.refused)
 
     def withdraw(self, mark: Mark) -> None:
         """Take back every bundle after `mark`, and the determinants that came with them."""
@@ -93,10 +106,12 @@ class Account:
         while self.marks[-1] != mark:
             self.marks.pop()
             self.mark_bytes.pop()
+            self.mark_refused.pop()
         if len(self.marks) == 1:
             self.marks = [replace(mark, depends=())]
         self.withdrawn += self.next - mark.next
         self.next, self.digest, self.row_bytes = mark.next, mark.digest, self.mark_bytes[-1]
+        self.refused = self.mark_refused[-1]
         self.last, self.ended = b"", False
         self.epochs = {e: first for e, first in self.epochs.items() if first < mark.next}
         stands = depended(self.marks)
@@ -126,12 +141,13 @@ class Account:
             log.truncate(epoch)
         self.marks = truncated(self.marks, epoch)
         self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
+        self.mark_refused = self.mark_refused[len(self.mark_refused) - len(self.marks) :]
         return True
 
     def held(self) -> Held:
         """What `SinkStore.open` gives back: whole logs, by task and epoch."""
         whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].deltas({}))
-        return Held(self.next, self.digest, whole, tuple(self.marks), self.withdrawn)
+        return Held(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
     def fence(self, run: str, incarnation: int) -> None:
         """Raise `Fenced` unless this account still belongs to that incarnation of that run."""

@@ -1,6 +1,17 @@
-"""The contract of a sink: an encoding of records, and a store that writes bundles atomically (D8).
+"""The contract of a sink, and all that the author of one imports (D8).
 
-A sink has no downstream to hold its determinants, so its store holds them beside the rows.
+A sink has no downstream to hold its determinants, so its store holds them beside the rows.  A `Sink` encodes records
+and opens a `SinkStore` for each of its tasks; the runtime gives that store a `Bundle` at a time, and asks it after a
+failure what it `Held`.  An `Account` decides which bundle may be taken, the same for every store; what a store adds
+is to make that durable in one atomic step.  Errors that a store may raise:
+
+    Fenced             a younger incarnation has opened the store: this process must exit
+    Unavailable        nothing was written, or the bundle may be written again: it is tried again, for `sink_patience_s`
+    RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
+    PipelineError      somebody must change something first; the job ends with that line
+    CorruptData        what is stored does not match its digest; the job ends with that line
+
+`operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
 """
 
 from __future__ import annotations
@@ -8,17 +19,41 @@ from __future__ import annotations
 import json
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from causal.errors import PipelineError
-from causal.ports import SinkStore
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable, invariant
+from causal.log import LogDelta
+from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
 from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
+from operators.sinks.account import Account, fenced, foreign_rows
+
+__all__ = [
+    "Account",
+    "Bundle",
+    "CorruptData",
+    "Fenced",
+    "Held",
+    "LogDelta",
+    "Mark",
+    "PipelineError",
+    "RowRefused",
+    "Sink",
+    "SinkStore",
+    "Unavailable",
+    "WithdrawingStore",
+    "check_writable",
+    "encode_json",
+    "fenced",
+    "foreign_rows",
+    "lines_of",
+]
 
 
 def _plain(value: Any) -> Any:
@@ -57,6 +92,13 @@ class Sink(ABC):
             return self.encode(rows_of(vectors.batch, 0, len(vectors)))
         return json_lines(vectors, encode_json)
 
+    def shown_row(self, rows: bytes, index: int) -> Any:
+        """One of the rows that `encode` gave, for a dead letter and for people: anything that JSON can carry.
+
+        A sink whose `encode` gives anything but a JSON document per line overrides this.
+        """
+        return json.loads(rows.split(b"\n", index + 1)[index])
+
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is fenced or read before its `open`."""
@@ -75,3 +117,20 @@ def check_writable(directory: Path, sink: str) -> None:
         raise PipelineError(
             f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
         ) from None
+
+
+def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:
+    """Positions and lines of the rows that are to be stored: all of the bundle but those in `refused`.
+
+    For a sink that leaves `Sink.encode` as it is.
+    """
+    lines = bundle.rows.decode().split("\n")
+    invariant(len(lines) == bundle.count + 1, "one line per row", first=bundle.first, count=bundle.count)
+    lines.pop()
+    positions = range(bundle.first, bundle.first + bundle.count)
+    if not bundle.refused:
+        return positions, lines
+    kept = bytearray(b"\1") * bundle.count
+    for position, _ in bundle.refused:
+        kept[position - bundle.first] = 0
+    return compress(positions, kept), compress(lines, kept)

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from unittest import SkipTest
 
 from causal.errors import Fenced, InvariantViolation
-from causal.ports import Bundle, Held, Mark, SinkStore
+from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
 from operators.sinks.conformance import (
     EPOCH_ROWS,
     OWNERS,
+    NotConforming,
     Subject,
     after,
     bundle_at,
@@ -42,6 +44,13 @@ def fill_marked(subject: Subject, store: SinkStore, held: Held, rows: int, incar
     return held
 
 
+def _opened(subject: Subject, incarnation: int = 1) -> tuple[WithdrawingStore, Held]:
+    store, held = subject.opened(incarnation)
+    if not isinstance(store, WithdrawingStore):
+        raise NotConforming(f"rows can be taken back: {type(store).__name__} has no withdraw")
+    return store, held
+
+
 def _mark_at(held: Held, position: int) -> Mark:
     """The last mark at or before `position`."""
     return [mark for mark in held.marks if mark.next <= position][-1]
@@ -49,16 +58,16 @@ def _mark_at(held: Held, position: int) -> Mark:
 
 def remembers_where_bundles_ended(subject: Subject) -> None:
     """Marks and dependencies come back; a complete checkpoint leaves the last of what it covers."""
-    store, held = subject.opened()
+    store, held = _opened(subject)
     fill_marked(subject, store, held, EPOCH_ROWS + 14)
     store.close()
-    store, held = subject.opened(2)
+    store, held = _opened(subject, 2)
     ends = [mark.next for mark in held.marks]
     expect(ends == [0, 7, 14, 21, 28, 35, 40, 47, 54], "every bundle's end is marked", repr(ends))
     expect(held.marks[1].depends == marked_depends(0, 7), "a mark keeps its dependencies", repr(held.marks[1]))
     store.truncate(1)
     store.close()
-    store, held = subject.opened(3)
+    store, held = _opened(subject, 3)
     expect(
         [m.next for m in held.marks] == [40, 47, 54], "a checkpoint leaves what rows can go back to", repr(held.marks)
     )
@@ -72,10 +81,10 @@ def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
 
 def takes_rows_back(subject: Subject) -> None:
     """Rows and determinants after a mark are gone at once and for good; others may take their place."""
-    store, held = subject.opened()
+    store, held = _opened(subject)
     fill_marked(subject, store, held, 30)
     store.close()
-    store, held = subject.opened(2)
+    store, held = _opened(subject, 2)
     told = store.withdraw(_mark_at(held, 21))
     expect(told.next == 21, "the answer says what is left", repr(told.next))
     expect(told.withdrawn == 9, "the answer says how much was ever taken back", repr(told.withdrawn))
@@ -84,12 +93,12 @@ def takes_rows_back(subject: Subject) -> None:
     fill_marked(subject, store, told, 33, 2)
     subject.expect_rows(33, "rows follow those that were left")
     store.close()
-    store, held = subject.opened(3)
+    store, held = _opened(subject, 3)
     expect_held(subject, held, "what was taken back leaves no trace")
     store.withdraw(_mark_at(held, 0))
     store.close()
     subject.expect_rows(0, "all rows can be taken back")
-    store, held = subject.opened(4)
+    store, held = _opened(subject, 4)
     expect(
         (held.next, held.digest, held.logs) == (0, 0, ()), "a store taken back to its beginning is empty", repr(held)
     )
@@ -98,15 +107,34 @@ def takes_rows_back(subject: Subject) -> None:
 
 def takes_back_only_to_a_mark(subject: Subject) -> None:
     """Another place, or a zombie, changes nothing."""
-    store, held = subject.opened()
+    store, held = _opened(subject)
     held = fill_marked(subject, store, held, 20)
     wrong = Mark(5, 0, 0, 0, ())
     expect_error(InvariantViolation, "a place that is no mark is refused", lambda: store.withdraw(wrong))
-    young, found = subject.opened(2)
+    young, found = _opened(subject, 2)
     back = _mark_at(found, 7)
     expect_error(Fenced, "a zombie takes nothing back", lambda: store.withdraw(back))
     subject.expect_rows(20, "refused withdrawals change nothing")
     young.close()
+    store.close()
+
+
+def takes_back_rows_that_were_left_out(subject: Subject) -> None:
+    """What was refused behind the mark is not counted any more; what was refused before it is."""
+    if subject.poison is None:
+        raise SkipTest("give Subject(poison=…) to have refused rows checked, if the store can refuse any")
+    store, held = _opened(subject)
+    for count in (7, 3, 5):
+        bundle = marked(bundle_at(subject, held, count))
+        store.write(replace(bundle, refused=((bundle.first + 1, "a reason"),)))
+        held = after(held, bundle)
+    told = store.withdraw(_mark_at(store.last_bundle(), 10))
+    expect((told.next, told.refused) == (10, 2), "rows that were left out are taken back", repr(told))
+    store.close()
+    store, held = _opened(subject, 2)
+    expect((held.next, held.refused) == (10, 2), "rows that were left out stay taken back", repr(held))
+    store.withdraw(_mark_at(held, 7))
+    expect(store.last_bundle().refused == 1, "and others can be", repr(store.last_bundle()))
     store.close()
 
 
@@ -118,7 +146,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
         time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, signal.SIGKILL)
         expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
-        store, held = subject.opened(incarnation)
+        store, held = _opened(subject, incarnation)
         subject.expect_rows(held.next, "after a kill, rows and position agree")
         expect_held(subject, held, "after a kill, determinants and position agree")
         store.close()
@@ -134,12 +162,12 @@ def _writer(subject: Subject, incarnation: int) -> int:
         os.close(began)
         return pid
     try:
-        store, held = subject.opened(incarnation)
+        store, held = _opened(subject, incarnation)
         os.write(beginning, b"!")
         while True:
             held = fill_marked(subject, store, held, held.next + 15, incarnation)
             store.close()
-            store, held = subject.opened(incarnation)
+            store, held = _opened(subject, incarnation)
             held = store.withdraw(_mark_at(held, held.next - 8 if held.next < 3 * EPOCH_ROWS else 0))
     finally:
         os._exit(4)
@@ -149,6 +177,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     remembers_where_bundles_ended,
     takes_rows_back,
     takes_back_only_to_a_mark,
+    takes_back_rows_that_were_left_out,
     withdraws_all_or_nothing,
 )
 """Every check; each takes a fresh subject."""

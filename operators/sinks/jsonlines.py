@@ -129,6 +129,7 @@ class JsonLinesStore:
             account = self._current()
             if self._journal_end > max(JOURNAL_BYTES_MAX, 2 * self._journal_start):
                 self._renew(account)
+            invariant(not bundle.refused, "a line is never refused", task=self._task, first=bundle.first)
             fresh = account.take(bundle)
             if fresh is None:
                 return
@@ -143,6 +144,12 @@ class JsonLinesStore:
             self._journal_end += len(record)
             pwrite_whole(self._rows, bundle.rows, self._end)
             self._end += len(bundle.rows)
+
+    def last_bundle(self) -> Held:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._holding(self._lock), self._all_or_nothing():
+            self._account = None
+            return self._current().held()
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`; the journal is written anew, so it does not grow without bound."""
@@ -314,6 +321,7 @@ def _state(records: list[bytes], where: Path) -> tuple[Account, int]:
         for next_, digest, epoch, rollback, depends, at in marks:
             account.marks.append(Mark(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
             account.mark_bytes.append(at)
+            account.mark_refused.append(0)
     except (CausalError, IndexError, TypeError, ValueError) as problem:
         raise CorruptData(f"{where} does not begin with a state ({problem}); restore the file") from None
     return account, int(size)

@@ -9,6 +9,10 @@ Several sink tasks share one file; each has its own positions.
     causal_log                       determinants of epochs that no complete checkpoint covers yet
     causal_epoch                     where in `output` each of these epochs begins
     causal_mark                      below full sharing depth: where rows can be taken back to, and what they depend on
+    causal_refused                   rows that are not in `output` because the file refuses them: position and reason
+
+A user may add constraints of their own to `output` (a unique index, a trigger that raises): a row that breaks one is
+refused, and what becomes of it is the job's setting `on_error`.
 
 `output` is ordered by its primary key instead of a rowid: a bundle of 1000 rows takes 2.2 ms, against 2.8 ms with
 a separate index; without any index it would take 1.4 ms, and nothing would refuse a doubled position.
@@ -25,7 +29,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count, repeat
 from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
@@ -35,29 +38,12 @@ from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink, check_writable
 from operators.sinks.sqlite_errors import code_of, translated
+from operators.sinks.sqlite_rows import insert, note_refused, refused_below
+from operators.sinks.sqlite_schema import OURS, OUTPUT, SCHEMA, VERSION
 
 EXISTING = ("refuse", "replace")
 DURABILITY = {"process": "NORMAL", "os": "FULL"}
 
-_VERSION = 3
-_OUTPUT = """CREATE TABLE IF NOT EXISTS output(
-    task TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL, PRIMARY KEY(task, position)) WITHOUT ROWID"""
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS causal_task(
-        task TEXT PRIMARY KEY, run TEXT NOT NULL, incarnation INTEGER NOT NULL, next INTEGER NOT NULL,
-        digest BLOB NOT NULL, last BLOB NOT NULL, kept_from INTEGER NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS causal_log(
-        task TEXT NOT NULL, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, deltas BLOB NOT NULL,
-        PRIMARY KEY(task, epoch, sequence)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS causal_epoch(
-        task TEXT NOT NULL, epoch INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY(task, epoch)) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS causal_mark(
-        task TEXT NOT NULL, sequence INTEGER NOT NULL, next INTEGER NOT NULL, digest BLOB NOT NULL,
-        epoch INTEGER NOT NULL, rollback INTEGER NOT NULL, depends BLOB NOT NULL,
-        PRIMARY KEY(task, sequence)) WITHOUT ROWID""",
-    "CREATE TABLE IF NOT EXISTS causal_withdrawn(task TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID",
-)
-_OURS = ("output", "causal_task", "causal_log", "causal_epoch", "causal_mark", "causal_withdrawn")
 _MARK = "INSERT INTO causal_mark VALUES(?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = """UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ?
     WHERE task = ? AND run = ? AND incarnation = ?"""
@@ -169,17 +155,22 @@ class SqliteStore:
             if fresh is None:
                 return
             if self._sink.keeps_rows and bundle.count:
-                records = bundle.rows.decode().split("\n")
-                invariant(len(records) == bundle.count + 1, "one line per row", task=self._task, first=bundle.first)
-                records.pop()
-                rows = zip(repeat(self._task), count(bundle.first), records)
-                db.executemany("INSERT INTO output VALUES(?, ?, ?)", rows)
+                insert(db, self._sink.path, self._task, bundle)
+            elif bundle.refused:
+                note_refused(db, self._task, bundle)
             if account.epochs.get(bundle.epoch) == bundle.first:
                 db.execute(
                     "INSERT OR IGNORE INTO causal_epoch VALUES(?, ?, ?)", (self._task, bundle.epoch, bundle.first)
                 )
             self._store_deltas(db, fresh)
             self._store_marks(db, account, marks)
+
+    def last_bundle(self) -> Held:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        self._check_file()
+        with self._atomic() as db:
+            self._account = None
+            return self._current(db).held()
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`."""
@@ -208,8 +199,8 @@ class SqliteStore:
             if db.execute(_ADVANCE, claim).rowcount != 1:
                 raise fenced(self._task, self._incarnation)
             db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
-            if self._sink.keeps_rows:
-                db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (self._task, mark.next))
+            for table in ("output", "causal_refused") if self._sink.keeps_rows else ("causal_refused",):
+                db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ?", (self._task, mark.next))
             for table in ("causal_log", "causal_epoch", "causal_mark"):
                 db.execute(f"DELETE FROM {table} WHERE task = ?", (self._task,))
             epochs = [(self._task, epoch, first) for epoch, first in account.epochs.items()]
@@ -286,25 +277,25 @@ class SqliteStore:
         """Make the tables, or refuse a file that is somebody else's."""
         version = db.execute("PRAGMA user_version").fetchone()[0]
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-        if version > _VERSION and "causal_task" in there:
+        if version > VERSION and "causal_task" in there:
             raise PipelineError(f"{self._sink.path} was written by a later version of this package; give another path")
         if "causal_task" in there:
             if self._sink.keeps_rows != ("output" in there):
                 raise PipelineError(f"{self._sink.path} was written by another kind of sink; give another path")
-            if version < _VERSION:
-                for statement in _SCHEMA:
+            if version < VERSION:
+                for statement in SCHEMA:
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {_VERSION}")
+                db.execute(f"PRAGMA user_version = {VERSION}")
             return
-        if there.intersection((*_OURS, "tally")):
+        if there.intersection((*OURS, "tally")):
             raise PipelineError(f"{self._sink.path} has a table output that no sink made; give another path")
-        for statement in _SCHEMA:
+        for statement in SCHEMA:
             db.execute(statement)
         if self._sink.keeps_rows:
-            db.execute(_OUTPUT)
+            db.execute(OUTPUT)
         else:
             db.execute("CREATE VIEW tally AS SELECT task, next AS rows, ended FROM causal_task")
-        db.execute(f"PRAGMA user_version = {_VERSION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _make_room(self, db: sqlite3.Connection) -> None:
         """A file belongs to one run; what an earlier run left is refused, or emptied where the sink says so."""
@@ -312,7 +303,7 @@ class SqliteStore:
         if rows and self._sink.existing == "refuse":
             raise foreign_rows(self._sink.path, type(self._sink).__name__)
         foreign = "(SELECT task FROM causal_task WHERE run != ?)"
-        for table in _OURS if self._sink.keeps_rows else _OURS[1:]:
+        for table in OURS if self._sink.keeps_rows else OURS[1:]:
             if table != "causal_task":
                 db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (self._run,))
         db.execute("DELETE FROM causal_task WHERE run != ?", (self._run,))
@@ -344,6 +335,7 @@ class SqliteStore:
         )
         withdrawn = db.execute("SELECT rows FROM causal_withdrawn WHERE task = ?", (self._task,)).fetchone()
         account.withdrawn = withdrawn[0] if withdrawn is not None else 0
+        account.refused = refused_below(db, self._task, next_)
         account.epochs.update(db.execute("SELECT epoch, first FROM causal_epoch WHERE task = ?", (self._task,)))
         self._sequence = 0
         try:
@@ -385,3 +377,4 @@ class SqliteStore:
             extents = tuple((owner, at, extent) for owner, at, extent in decode(depends))
             account.marks.append(Mark(next_, int.from_bytes(digest, "big"), epoch, rollback, extents))
             account.mark_bytes.append(0)
+            account.mark_refused.append(refused_below(db, self._task, next_) if account.refused else 0)

@@ -70,6 +70,10 @@ class MemoryStore:
         self._account.incarnation = incarnation
         return self._account.held()
 
+    def last_bundle(self) -> Held:
+        """What is held, for whoever has it open."""
+        return self._account.held()
+
     def write(self, bundle: Bundle) -> None:
         """Rows and determinants, in one step."""
         self._account.fence(self._run, bundle.incarnation)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance, conformance_withdrawal
 from operators.sinks.conformance import Subject
+from operators.sinks.lock import FileLock
 
 
 def rows_in_sqlite(path: Path, task: str) -> list[Any]:
@@ -20,7 +23,7 @@ def rows_in_sqlite(path: Path, task: str) -> list[Any]:
         found = db.execute("SELECT position, record FROM output WHERE task = ? ORDER BY position", (task,)).fetchall()
     finally:
         db.close()
-    assert [position for position, _ in found] == list(range(len(found)))
+    assert [position for position, _ in found] == sorted({position for position, _ in found})
     return [json.loads(record) for _, record in found]
 
 
@@ -39,19 +42,73 @@ def rows_in_tally(path: Path, task: str) -> int:
     return int(rows)
 
 
+@contextmanager
+def locked_database(path: Path) -> Iterator[None]:
+    """Somebody else writes into it, and does not come to an end."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
+        db.close()
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    lock = FileLock(path)
+    assert lock.acquire(0)
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def seven_is_enough(path: Path) -> Any:
+    """A user's own rule; a record that breaks it."""
+    db = sqlite3.connect(path)
+    db.execute(
+        """CREATE TRIGGER rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.n') > 1000
+        BEGIN SELECT RAISE(ABORT, 'n is too\nlarge'); END"""
+    )
+    db.close()
+    return {"n": 1001}
+
+
 def sqlite(directory: Path, **options: Any) -> Subject:
-    sink = SqliteSink(directory / "out.db", busy_ms=200, **options)
-    return Subject(sink, lambda task: rows_in_sqlite(sink.path, task))
+    sink = SqliteSink(directory / "out.db", busy_ms=50, **options)
+    return Subject(
+        sink,
+        lambda task: rows_in_sqlite(sink.path, task),
+        away=lambda: locked_database(sink.path),
+        poison=lambda: seven_is_enough(sink.path),
+    )
 
 
 def lines(directory: Path, **options: Any) -> Subject:
-    sink = JsonLinesSink(directory / "out", busy_ms=200, **options)
-    return Subject(sink, lambda task: rows_in_lines(sink.path_of(task)))
+    sink = JsonLinesSink(directory / "out", busy_ms=50, **options)
+
+    def half_a_journal(task: str) -> None:
+        path = sink.path_of(task)
+        journal = path.with_name(f".{path.stem}.journal")
+        os.truncate(journal, journal.stat().st_size - 20)
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-5]))
+
+    def half_a_line(task: str) -> None:
+        path = sink.path_of(task)
+        os.truncate(path, path.stat().st_size - 15)
+
+    return Subject(
+        sink,
+        lambda task: rows_in_lines(sink.path_of(task)),
+        away=lambda: locked_file(sink.directory / ".out-0.lock"),
+        tears=(half_a_journal, half_a_line),
+    )
 
 
 def tally(directory: Path) -> Subject:
-    sink = TallySink(directory / "tally.db", busy_ms=200)
-    return Subject(sink, lambda task: rows_in_tally(sink.path, task), seen=len)
+    sink = TallySink(directory / "tally.db", busy_ms=50)
+    return Subject(sink, lambda task: rows_in_tally(sink.path, task), seen=len, away=lambda: locked_database(sink.path))
 
 
 def sqlite_on_disk(directory: Path) -> Subject:

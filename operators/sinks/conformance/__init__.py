@@ -1,0 +1,48 @@
+"""Does a sink keep its promises?  Checks that the author of any sink can run from pytest.
+
+    @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+    def test_my_sink(check, tmp_path):
+        check(conformance.Subject(MySink(tmp_path / "out"), read=lambda task: rows_seen_by_a_user(task)))
+
+Each check takes a fresh, empty sink and raises `NotConforming`, which names the promise, or returns.  Some need to be
+shown how to put the store away, tear it or have it refuse a row (see `Subject`): without that they raise
+`unittest.SkipTest`, which pytest tells as skipped.  `operators.sinks.conformance_withdrawal` has the checks of stores
+that can take rows back.
+"""
+
+from collections.abc import Callable
+
+from operators.sinks.conformance import bundles, crashes, outages
+from operators.sinks.conformance.subject import (
+    EPOCH_ROWS,
+    OWNERS,
+    NotConforming,
+    Subject,
+    after,
+    bundle_at,
+    expect,
+    expect_error,
+    expect_held,
+    fill,
+    log_at,
+    record_at,
+)
+
+__all__ = [
+    "CHECKS",
+    "EPOCH_ROWS",
+    "OWNERS",
+    "NotConforming",
+    "Subject",
+    "after",
+    "bundle_at",
+    "expect",
+    "expect_error",
+    "expect_held",
+    "fill",
+    "log_at",
+    "record_at",
+]
+
+CHECKS: tuple[Callable[[Subject], None], ...] = bundles.CHECKS + crashes.CHECKS + outages.CHECKS
+"""Every check; each takes a fresh subject."""

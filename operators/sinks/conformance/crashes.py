@@ -1,0 +1,227 @@
+"""What a store promises when writers die: at every step of a write, at random moments, with half of a bundle written.
+
+These checks fork processes and kill or stop them (Linux).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+from unittest import SkipTest
+
+from causal.errors import Fenced, Unavailable
+from causal.ports import Held, SinkStore
+from operators.sinks.conformance.subject import (
+    EPOCH_ROWS,
+    Subject,
+    after,
+    bundle_at,
+    expect,
+    expect_held,
+    fill,
+)
+
+_FENCED_STATUS, _FAILED_STATUS = 3, 4
+STEPS_TRIED_MAX = 24
+"""Of the steps of a write at which its process is killed; spread evenly over all."""
+
+
+def dies_at_every_step_of_a_write(subject: Subject) -> None:
+    """Killed before, during and after a write, in whichever function: the bundle is there whole, or not at all."""
+    store, held = subject.opened()
+    before = fill(subject, store, held, 10).next
+    store.close()
+    steps = _steps_of_a_write(subject, 2)
+    expect(steps >= 2, "a write is called and returns", f"{steps} steps")
+    tried = min(steps, STEPS_TRIED_MAX)
+    outcomes = []
+    for number in range(tried):
+        step = 1 + number * (steps - 1) // max(1, tried - 1)
+        incarnation = 3 + 2 * number
+        store, held = subject.opened(incarnation - 1)
+        before = held.next
+        store.close()
+        pid = forked(lambda at=step, by=incarnation: _die_in_a_write(subject, by, at))  # type: ignore[misc]
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        expect(status in (0, -signal.SIGKILL), "a write does not fail by itself", f"status {status} at step {step}")
+        store, held = subject.opened(incarnation)
+        promise = f"after a kill at step {step} of the {steps} of a write"
+        expect(held.next in (before, before + 2), f"{promise}, a bundle is there whole or not at all", str(held.next))
+        subject.expect_rows(held.next, f"{promise}, rows and position agree")
+        expect_held(subject, held, f"{promise}, determinants and position agree", kept_from=None)
+        outcomes.append(held.next - before)
+        fill(subject, store, held, before + 2, incarnation)
+        subject.expect_rows(before + 2, f"{promise}, the next process goes on")
+        store.close()
+    expect(outcomes[0] == 0, "a writer that dies before its write has written nothing", str(outcomes))
+    expect(outcomes[-1] == 2, "a writer that dies after its write has written all", str(outcomes))
+
+
+def _steps_of_a_write(subject: Subject, incarnation: int) -> int:
+    """How many calls and returns of functions there are in one write, counted in a process of its own."""
+    told, telling = os.pipe()
+
+    def count() -> None:
+        steps = 0
+
+        def step(frame: Any, event: str, argument: Any) -> None:
+            nonlocal steps
+            steps += 1
+
+        store, held = subject.opened(incarnation)
+        bundle = bundle_at(subject, held, 2, incarnation)
+        sys.setprofile(step)
+        store.write(bundle)
+        sys.setprofile(None)
+        os.write(telling, str(steps - 1).encode())
+
+    pid = forked(count)
+    os.close(telling)
+    steps = os.read(told, 20)
+    os.close(told)
+    expect(
+        os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and steps != b"", "a forked writer writes", "it failed"
+    )
+    return int(steps)
+
+
+def _die_in_a_write(subject: Subject, incarnation: int, at: int) -> None:
+    """Write two rows, and be killed at that call or return."""
+    store, held = subject.opened(incarnation)
+    bundle = bundle_at(subject, held, 2, incarnation)
+    left = at
+
+    def step(frame: Any, event: str, argument: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(step)
+    store.write(bundle)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
+    """What a writer left behind that died in the middle is completed or taken back; readers never see half of it."""
+    if not subject.tears:
+        raise SkipTest("give Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
+    for number, tear in enumerate(subject.tears):
+        incarnation = 1 + 2 * number
+        store, held = subject.opened(incarnation)
+        held = fill(subject, store, held, number * EPOCH_ROWS + 7, incarnation)
+        bundle = bundle_at(subject, held, 5, incarnation)
+        store.write(bundle)
+        store.close()
+        tear("out/0")
+        promise = f"after tear {number}"
+        store, found = subject.opened(incarnation + 1)
+        ends = (held.next, held.next + bundle.count)
+        expect(found.next in ends, f"{promise}, the last bundle is there whole or not at all", str(found.next))
+        subject.expect_rows(found.next, f"{promise}, rows and position agree")
+        expect_held(subject, found, f"{promise}, determinants and position agree")
+        held = fill(subject, store, found, found.next + 20, incarnation + 1)
+        subject.expect_rows(held.next, f"{promise}, the next process goes on")
+        store.close()
+
+
+def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
+    """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done."""
+    chance = Random(seed)
+    for incarnation in range(1, kills + 1):
+        pid = _writer(subject, incarnation)
+        time.sleep(chance.uniform(0.0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+        store, held = subject.opened(incarnation)
+        subject.expect_rows(held.next, "after a kill, rows and position agree")
+        expect_held(subject, held, "after a kill, determinants and position agree", kept_from=None)
+        store.close()
+    store, held = subject.opened(kills + 1)
+    held = fill(subject, store, held, held.next + 25, kills + 1)
+    subject.expect_rows(held.next, "after many kills, every row is there once")
+    store.close()
+
+
+def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) -> None:
+    """A writer is stopped at a random moment, replaced, and wakes up: it is fenced and has changed nothing since."""
+    chance = Random(seed)
+    for incarnation in range(1, 2 * stops, 2):
+        pid = _writer(subject, incarnation)
+        time.sleep(chance.uniform(0.0, 0.01))
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        store, held = _opened_beside(subject, incarnation + 1, pid)
+        held = fill(subject, store, held, held.next + 10, incarnation + 1)
+        os.kill(pid, signal.SIGCONT)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        expect(status == _FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
+        subject.expect_rows(held.next, "a zombie that wakes up changes nothing")
+        fill(subject, store, held, held.next + 10, incarnation + 1)
+        subject.expect_rows(held.next + 10, "a zombie does not disturb its successor")
+        store.close()
+
+
+def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, Held]:
+    """Open while another process is stopped, perhaps with the lock in its hands: then let it run a little first."""
+    while True:
+        with suppress(Unavailable):
+            return subject.opened(incarnation)
+        os.kill(stopped, signal.SIGCONT)
+        time.sleep(0.001)
+        os.kill(stopped, signal.SIGSTOP)
+        os.waitpid(stopped, os.WUNTRACED)
+
+
+def _writer(subject: Subject, incarnation: int) -> int:
+    """Fork a process that writes bundles and truncates until it is killed or fenced; returns once it has begun."""
+    began, beginning = os.pipe()
+
+    def write() -> None:
+        store, held = subject.opened(incarnation)
+        os.write(beginning, b"!")
+        while True:
+            bundle = bundle_at(subject, held, 1 + held.next % 5, incarnation)
+            store.write(bundle)
+            held = after(held, bundle)
+            store.truncate(held.next // EPOCH_ROWS - 1)
+
+    pid = forked(write)
+    os.close(beginning)
+    os.read(began, 1)
+    os.close(began)
+    return pid
+
+
+def forked(step: Callable[[], None]) -> int:
+    """Process id of a forked process that does `step`; it ends with status 0, 3 (fenced) or 4 (another error)."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = _FAILED_STATUS
+    try:
+        step()
+        status = 0
+    except Fenced:
+        status = _FENCED_STATUS
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
+        raise
+    finally:
+        os._exit(status)
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    dies_at_every_step_of_a_write,
+    takes_a_half_written_bundle_for_nothing,
+    survives_kills,
+    stops_zombies_that_wake_up,
+)
+"""Each takes a fresh subject."""

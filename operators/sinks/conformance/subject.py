@@ -1,0 +1,140 @@
+"""What every check of the kit works with: a sink under test, bundles to write, what must be held and seen.
+
+Everything that a store is given (rows, digest, determinants) is a function of the position alone, so after any
+accident the kit can say what must be held from the position that is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from causal.errors import CausalError
+from causal.log import LogDelta
+from causal.ports import Bundle, Held, SinkStore
+from operators.sinks.base import Sink
+
+EPOCH_ROWS = 40
+"""Rows of each epoch of the kit."""
+OWNERS = {0: 2, 3: 1}
+"""Task whose determinants are stored: bytes that it logs per row."""
+
+
+class NotConforming(AssertionError):
+    """A sink broke a promise; the message says which."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """A sink under test and the eyes of a user.
+
+    Args:
+        sink: empty and fresh.
+        read: what a user sees of a task's rows now, in order; called at any moment.
+        seen: what `read` is expected to give when these records were written; the records themselves by default.
+        away: inside this context nobody can reach or write the store: its server is stopped, its file locked …
+        tears: each changes what is stored for a task as a writer may leave it that dies in the middle of the last
+            bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where somebody else's
+            transaction holds all of a bundle.
+        poison: gives a record that is encoded and that the store will refuse for good from now on; it may add a
+            constraint to the store first, which has rows of the kit by then.
+    """
+
+    sink: Sink
+    read: Callable[[str], Any]
+    seen: Callable[[Sequence[Any]], Any] = list
+    job_directory: Path = field(default_factory=Path)
+    away: Callable[[], AbstractContextManager[object]] | None = None
+    tears: Sequence[Callable[[str], None]] = ()
+    poison: Callable[[], Any] | None = None
+
+    def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, Held]:
+        """A new store object, as a new process would have it, and what it holds."""
+        store = self.sink.open_store(task, self.job_directory)
+        return store, store.open(task, run, incarnation)
+
+    def expect_rows(self, count: int, promise: str, task: str = "out/0") -> None:
+        """A user must see exactly the first `count` rows."""
+        expected = self.seen([record_at(task, position) for position in range(count)])
+        expect(self.read(task) == expected, promise, f"of {task}, {count} rows should be there")
+
+
+def record_at(task: str, position: int) -> Any:
+    """The record that the kit writes at that position."""
+    return {"task": task, "n": position, "text": "zwölf" * (position % 5)}
+
+
+def log_at(owner: int, epoch: int, rows: int) -> bytes:
+    """The determinants that `owner` has logged in `epoch` when `rows` of its rows are out."""
+    return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
+
+
+def bundle_at(subject: Subject, held: Held, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
+    """The bundle that follows `held`: up to `count` rows, all of one epoch."""
+    first = held.next
+    epoch, offset = divmod(first, EPOCH_ROWS)
+    count = min(count, EPOCH_ROWS - offset)
+    rows, digest = b"", held.digest
+    for position in range(first, first + count):
+        row = subject.sink.encode([record_at(task, position)])
+        rows, digest = rows + row, xxh3_64_intdigest(row, digest)
+    logs = []
+    for owner in OWNERS:
+        start = len(log_at(owner, epoch, offset))
+        logs.append(LogDelta(owner, epoch, start, log_at(owner, epoch, offset + count)[start:]))
+    return Bundle(first, count, rows, digest, epoch, incarnation, tuple(logs))
+
+
+def after(held: Held, bundle: Bundle) -> Held:
+    """What a store that held `held` must hold when it has taken `bundle`; the logs follow from the position."""
+    return Held(bundle.first + bundle.count, bundle.digest, held.logs)
+
+
+def fill(subject: Subject, store: SinkStore, held: Held, rows: int, incarnation: int = 1, task: str = "out/0") -> Held:
+    """Write bundles of 7 rows until `rows` rows are there."""
+    while held.next < rows:
+        bundle = bundle_at(subject, held, min(7, rows - held.next), incarnation, task)
+        store.write(bundle)
+        held = after(held, bundle)
+    return held
+
+
+def expect_held(subject: Subject, held: Held, promise: str, task: str = "out/0", kept_from: int | None = 0) -> None:
+    """Digest and determinants must be those of the position; `kept_from` None: of some epochs up to the last."""
+    digest = 0
+    for position in range(held.next):
+        digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
+    expect(held.digest == digest, promise, f"digest at {held.next}")
+    found = {(delta.task, delta.epoch): delta for delta in held.logs}
+    expect(len(found) == len(held.logs), promise, "one whole log per task and epoch")
+    last = -(-held.next // EPOCH_ROWS)
+    lowest = min((epoch for _, epoch in found), default=last) if kept_from is None else kept_from
+    expected = {(owner, epoch) for owner in OWNERS for epoch in range(lowest, last)}
+    expect(found.keys() == expected, promise, f"logs of {sorted(found)}, expected {sorted(expected)}")
+    for (owner, epoch), delta in found.items():
+        whole = log_at(owner, epoch, min(EPOCH_ROWS, held.next - epoch * EPOCH_ROWS))
+        expect((delta.offset, delta.bytes) == (0, whole), promise, f"log of task {owner}, epoch {epoch}")
+
+
+def expect(holds: bool, promise: str, detail: str) -> None:
+    """Raise `NotConforming` unless it holds."""
+    if not holds:
+        raise NotConforming(f"{promise}: not so ({detail})")
+
+
+def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object]) -> None:
+    """Raise `NotConforming` unless `step` raises just that."""
+    try:
+        step()
+    except kind:
+        return
+    except CausalError as problem:
+        raise NotConforming(
+            f"{promise}: expected {kind.__name__}, got {type(problem).__name__}: {problem}"
+        ) from problem
+    raise NotConforming(f"{promise}: expected {kind.__name__}, nothing was raised")
