@@ -14,7 +14,7 @@ from operators.windowing.panes import PaneStage
 from operators.windowing.processing import ClockPaneStage, ClockSliceStage
 from operators.windowing.sessions import ClockSessionStage, SessionStage
 from operators.windowing.slices import SliceStage, sliced
-from operators.windowing.stage import LATE
+from operators.windowing.stage import LATE, Windows
 from operators.windowing.triggered import TriggeredStage
 from operators.windowing.triggers import AtEnd, Trigger
 from operators.windows import WindowStage
@@ -34,22 +34,21 @@ def _stage(node: Node, scope: Scope) -> Stage:
     if isinstance(assigner, CountWindow):
         return CountWindowStage(name, ordinal, failures, subject, node.keyed, groups, assigner)
     contents = contents_of(subject, name, node.keyed, groups, failures)
-    if isinstance(assigner, Session) and assigner.clock == "processing":
-        return ClockSessionStage(name, ordinal, failures, contents, node.keyed, assigner.gap_ns, groups)
-    if isinstance(assigner, Session):
-        return SessionStage(
-            name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner.gap_ns, groups
-        )
     if assigner.clock == "processing":
-        stage = ClockSliceStage if sliced(assigner, subject) else ClockPaneStage
-        return stage(name, ordinal, failures, contents, node.keyed, assigner)
+        by_clock = Windows(name, ordinal, failures, contents, node.keyed)
+        if isinstance(assigner, Session):
+            return ClockSessionStage(by_clock, assigner.gap_ns, groups)
+        return (ClockSliceStage if sliced(assigner, subject) else ClockPaneStage)(by_clock, assigner)
+    if isinstance(assigner, Global):
+        time_of = None
+    windows = Windows(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags)
+    if isinstance(assigner, Session):
+        return SessionStage(windows, assigner.gap_ns, groups)
     if isinstance(assigner, Global) or (trigger is not None and not isinstance(trigger, AtEnd)):
-        time_of = None if isinstance(assigner, Global) else time_of
-        given = (name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
-        return TriggeredStage(*given, trigger or AtEnd(), groups)
+        return TriggeredStage(windows, assigner, trigger or AtEnd(), groups)
     if isinstance(assigner, Sliding) and sliced(assigner, subject):
-        return SliceStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
-    return PaneStage(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags, assigner)
+        return SliceStage(windows, assigner)
+    return PaneStage(windows, assigner)
 
 
 def _check(node: Node) -> None:

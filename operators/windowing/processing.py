@@ -12,14 +12,12 @@ from typing import Any
 
 from causal.ports import Services
 from operators.calls import CLOSED
-from operators.failures import Failures
 from operators.stages import Due
 from operators.state import FragmentJob
 from operators.windowing.assigners import Sliding, Tumbling
-from operators.windowing.contents import Contents
 from operators.windowing.panes import PaneStage
 from operators.windowing.slices import SliceStage
-from operators.windowing.stage import AssignedStage
+from operators.windowing.stage import AssignedStage, Windows
 from operators.windows import later_end
 
 _MICROSECOND_NS = 1000
@@ -28,10 +26,8 @@ _MICROSECOND_NS = 1000
 class WallClock(AssignedStage):
     """Gives the stage of event time that is beside it among the bases the wall clock."""
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, contents: Contents, keyed: bool, assigner: Tumbling | Sliding
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, None, 0, frozenset(), assigner)
+    def __init__(self, windows: Windows, assigner: Tumbling | Sliding) -> None:
+        super().__init__(windows, assigner)
         self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
         self._slides_max = assigner.size_ns // self._every_ns
         self._offset_ns = assigner.offset_ns

@@ -8,7 +8,7 @@ Sessions whose records are less than the gap apart are one, so what they are doe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -16,12 +16,10 @@ from causal.errors import CausalError
 from causal.ports import Services
 from operators.calls import CLOSED
 from operators.eventtime.merge import END_NS
-from operators.failures import Failures
 from operators.slots import Pair
 from operators.stages import Due
 from operators.state import Table
-from operators.windowing.contents import Contents
-from operators.windowing.stage import WindowedStage, window_of
+from operators.windowing.stage import WindowedStage, Windows, window_of
 
 _START, _END, _ID, _TOLD = range(4)
 _Session = list[Any]
@@ -30,22 +28,10 @@ _Session = list[Any]
 class SessionStage(WindowedStage):
     """`window(name, Session(gap_s), contents)` in event time."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-        gap_ns: int,
-        key_groups: int,
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
+    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
+        super().__init__(windows)
         self._gap_ns = gap_ns
-        self._table = Table(f"{name}:sessions", name, key_groups, {}, drop_empty=False)
+        self._table = Table(f"{windows.name}:sessions", windows.name, key_groups, {}, drop_empty=False)
         self._sessions: dict[Any, list[_Session]] = self._table.values
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
@@ -161,10 +147,8 @@ class SessionStage(WindowedStage):
 class ClockSessionStage(SessionStage):
     """The same by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, contents: Contents, keyed: bool, gap_ns: int, key_groups: int
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, None, 0, frozenset(), gap_ns, key_groups)
+    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
+        super().__init__(windows, gap_ns, key_groups)
         self._services: Services = CLOSED
 
     def begin(self, services: Services) -> None:

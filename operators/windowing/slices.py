@@ -7,18 +7,16 @@ costs one addition, however many windows it is in; a window costs as many merges
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 from operator import itemgetter
 from typing import Any
 
-from operators.failures import Failures
 from operators.keys import ordered
 from operators.slots import Pair
 from operators.windowing.aggregates import Aggregate
 from operators.windowing.assigners import Sliding
-from operators.windowing.contents import Contents
-from operators.windowing.stage import AssignedStage, window_of
+from operators.windowing.stage import AssignedStage, Windows, window_of
 
 PANES_MIN = 8
 """From so many windows per record on, an aggregate's are sliced."""
@@ -38,19 +36,8 @@ def sliced(assigner: object, contents: object) -> bool:
 class SliceStage(AssignedStage):
     """`window(name, Sliding, contents)`: slot = start of the slice in ns."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-        assigner: Sliding,
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags, assigner)
+    def __init__(self, windows: Windows, assigner: Sliding) -> None:
+        super().__init__(windows, assigner)
         self._size_ns, self._every_ns, self._offset_ns = assigner.size_ns, assigner.every_ns, assigner.offset_ns
         self._length_ns = gcd(self._size_ns, self._every_ns)
         self._slices: dict[Any, list[int]] = {}

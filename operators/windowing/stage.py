@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -27,6 +28,25 @@ def window_of(start_ns: int, end_ns: int) -> Window:
     return Window(start_ns // 1000 / 1e6, end_ns // 1000 / 1e6)
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What every stage of windows is made of.
+
+    Attributes:
+        time_of: where the event time is; None where records have the time at which they come.
+        tags: side outputs that somebody reads.
+    """
+
+    name: str
+    ordinal: int
+    failures: Failures
+    contents: Contents
+    keyed: bool
+    time_of: Callable[[Any], Any] | None = None
+    lateness_ns: int = 0
+    tags: frozenset[str] = frozenset()
+
+
 class WindowedStage(Stage):
     """Windows by time.
 
@@ -36,28 +56,14 @@ class WindowedStage(Stage):
 
     traces = False
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-    ) -> None:
-        """
-        Args:
-            time_of: where the event time is; None where records have the time at which they come.
-        """
-        super().__init__(name, ordinal, failures)
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows.name, windows.ordinal, windows.failures)
         self.mark_ns: int | None = None
-        self._contents = contents
-        self._keyed = keyed
-        self._time_of = time_of
-        self._lateness_ns = lateness_ns
-        self._late_is_read = LATE in tags
+        self._contents = windows.contents
+        self._keyed = windows.keyed
+        self._time_of = windows.time_of
+        self._lateness_ns = windows.lateness_ns
+        self._late_is_read = LATE in windows.tags
         self._wakes = Wakes()
         self._stale = False
 
@@ -144,17 +150,6 @@ class WindowedStage(Stage):
 class AssignedStage(WindowedStage):
     """Windows that an assigner knows by their starts."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-        assigner: Assigner,
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags)
+    def __init__(self, windows: Windows, assigner: Assigner) -> None:
+        super().__init__(windows)
         self._assigner = assigner

@@ -7,21 +7,20 @@ have come, and the trigger's own state.  Each record is put and judged before th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from causal.errors import CausalError
 from causal.ports import Services
 from operators.calls import CLOSED
 from operators.eventtime.times import ns_of
-from operators.failures import Failures
 from operators.slots import Pair
 from operators.stages import Due
 from operators.state import Table
 from operators.windowing.assigners import Assigner, Global
-from operators.windowing.contents import Contents, pair_table
+from operators.windowing.contents import pair_table
 from operators.windowing.panes import PaneStage
-from operators.windowing.stage import window_of
+from operators.windowing.stage import Windows, window_of
 from operators.windowing.triggers import Firing, Trigger
 from operators.windowing.wakes import Wakes
 from operators.windows import Window
@@ -35,25 +34,12 @@ _Entry = list[Any]
 class TriggeredStage(PaneStage):
     """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Contents,
-        keyed: bool,
-        time_of: Callable[[Any], Any] | None,
-        lateness_ns: int,
-        tags: frozenset[str],
-        assigner: Assigner,
-        trigger: Trigger,
-        key_groups: int,
-    ) -> None:
-        super().__init__(name, ordinal, failures, contents, keyed, time_of, lateness_ns, tags, assigner)
+    def __init__(self, windows: Windows, assigner: Assigner, trigger: Trigger, key_groups: int) -> None:
+        super().__init__(windows, assigner)
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         self._by_clock = trigger.clock == "processing"
-        self._table = pair_table(f"{name}:triggers", name, key_groups)
+        self._table = pair_table(f"{windows.name}:triggers", windows.name, key_groups)
         self._entries: dict[Pair, _Entry] = self._table.values
         self._clock_wakes = Wakes()
         self._services: Services = CLOSED
