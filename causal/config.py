@@ -74,6 +74,8 @@ class JobConfig:
     heartbeat_ms: int = 100
     suspect_after_ms: int = 5000
     """Silence after which a process that still exists counts as hung: it is killed and replaced."""
+    sink_patience_s: float = 60.0
+    """How long the store of a sink may be away before the job ends."""
     crash_loop_max: int = 5
     """Failures of one task in a row, none of them followed by a complete checkpoint, that end the job."""
     transport: str = "ipc"
@@ -104,6 +106,7 @@ class JobConfig:
             not self.check or self.guarantee == "causal", "guarantee", "causal: only then is there a log to check"
         )
         self._check(not self.check or self.standbys == "per-task", "standbys", "per-task: they do the checking")
+        self._check(0 < self.sink_patience_s <= 1e6, "sink_patience_s", "a number of seconds above 0")
         self._check(self.heartbeat_ms * 3 <= self.suspect_after_ms, "suspect_after_ms", "at least 3 heartbeats")
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:

@@ -43,7 +43,7 @@ class OpenSink:
 
 @dataclass(slots=True)
 class WriteBundle:
-    """Write atomically; must be done, or the task must fail, before anything else."""
+    """Write atomically; must be done, or the task must fail, before any effect behind it but answers to neighbours."""
 
     channel: int
     bundle: Bundle

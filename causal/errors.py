@@ -34,6 +34,10 @@ class Unavailable(CausalError):
     """Something outside did not answer (store, disk, source); nothing was half done, trying again is safe."""
 
 
+class OutOfPatience(Unavailable):
+    """It has not answered for as long as the job is told to wait: somebody must see to it first."""
+
+
 class RowRefused(CausalError):
     """A sink's store will never take these rows (a constraint, a type, a schema that has changed).
 

@@ -281,6 +281,9 @@ def _status(arguments: argparse.Namespace) -> int:
             f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
             f" incarnation {task['incarnation']}{standby}"
         )
+        if task.get("waiting"):
+            since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
+            print(f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}")
     for line in summary(report(view, 0.0)).splitlines()[2:]:
         print(f"  {line}")
     return DONE

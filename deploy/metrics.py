@@ -52,8 +52,16 @@ class ViewCollector(Collector):
             "causal_operator", "Elements that an operator dropped, held back or revised", labels=["job", *COUNTED]
         )
         incarnation = GaugeMetricFamily("causal_incarnation", "Incarnation that runs the task", labels=labels)
+        away = GaugeMetricFamily(
+            "causal_store_away_seconds",
+            "How long a sink's task has waited for its store; 0: it does not",
+            labels=labels,
+        )
         for task in view["tasks"]:
             incarnation.add_metric([view["job"], task["task"]], task["incarnation"])
+            if task["sink"]:
+                away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task.get("waiting") else 0
+                away.add_metric([view["job"], task["task"]], away_ns / 1e9)
             for kind, count in task["figures"].get("determinant_bytes", {}).items():
                 kinds.add_metric([view["job"], task["task"], kind], count)
         for operator, reasons in counts(view).items():
@@ -62,6 +70,7 @@ class ViewCollector(Collector):
         yield kinds
         yield operators
         yield incarnation
+        yield away
         yield from self._recoveries(view)
         yield from self._checkpoints(view)
 

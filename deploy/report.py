@@ -177,6 +177,8 @@ def progress(view: Mapping[str, Any], elapsed_s: float) -> str:
     """One line while the job runs."""
     recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished")]
     busy = f", not yet running: {', '.join(recovering[:4])}" if recovering else ""
+    away = [task["task"] for task in view["tasks"] if task.get("waiting")]
+    busy += f", waiting for its store: {', '.join(away[:4])}" if away else ""
     return (
         f"{elapsed_s:6.1f} s  {view['state']}: in {total(view, 'records_in', 'source'):,},"
         f" out {total(view, 'records_out', 'sink'):,}, checkpoint {view['checkpoint']['complete']},"

@@ -130,6 +130,8 @@ class Vitals:
     lost: list[list[int]] = field(default_factory=list)
     checked: tuple[int, str] = (0, "")
     """Epochs that this process has performed again and found the same, and what it found that was not."""
+    waiting: tuple[int, str] | None = None
+    """Since when the task waits for its store, and why."""
 
 
 class Membership:
@@ -204,6 +206,8 @@ class Membership:
             "lost": vitals.lost,
             "checked": list(vitals.checked),
         }
+        if vitals.waiting is not None:
+            facts["waiting"] = list(vitals.waiting)
         if now_ns >= self._peers_due_ns:
             self._peers_due_ns = now_ns + PEERS_AGAIN_NS
             facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}

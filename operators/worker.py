@@ -31,6 +31,7 @@ from causal.errors import (
     InvariantViolation,
     Lost,
     OperatorFailed,
+    OutOfPatience,
     PeerViolation,
     PipelineError,
     ReplayDivergence,
@@ -70,11 +71,12 @@ from operators.membership import (
 from operators.plan import plan
 from operators.rehearsals import Rehearsals
 
-DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation)
+DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation, OutOfPatience)
 """Errors after which another try would fail again."""
 ABANDONED_AFTER_CHECKS = 3
 CHECK_ROOT_NS = 3_000_000_000
 GC_THRESHOLD = 50_000
+LINGER_MS = 500
 
 
 class Worker:
@@ -95,7 +97,7 @@ class Worker:
         bind = "tcp://127.0.0.1:*" if self.config.transport == "tcp" else f"ipc://{runtime}/{slot}"
         self.transport = Transport(self.context, bind, self.poller)
         self.control = self.context.socket(zmq.DEALER)
-        self.control.linger = 500
+        self.control.linger = LINGER_MS
         self.control.setsockopt(zmq.IDENTITY, slot.encode())
         self.control.setsockopt(zmq.RECONNECT_IVL, 20)
         self.control.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
@@ -142,16 +144,33 @@ class Worker:
             protocol.inquiry.rollback.number,
             [list(each) for each in protocol.lost],
             checked,
+            self.driver.waiting,
         )
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the driver has to say, or that it waits for the outside."""
+        """What the driver has to say.
+
+        While its thread waits for a store, another one calls this: that a task waits for the outside, or is stuck.
+        """
+        if kind == "stuck":
+            self.fail("OutOfPatience", facts["message"], True)
+            self.control.close()
+            time.sleep(LINGER_MS / 1000)  # a store that does not come back would keep an orderly end from coming
+            os._exit(1)
         if kind != "waiting":
             self.handle(Reported(kind, facts))
             return
-        if facts["tried"] == 1:
-            say(f"trying again: {facts['problem']}")
+        if "line" in facts:
+            say(facts["line"])
+            self.membership.beat_due_ns = 0
         self.handle(Due())
+
+    def fail(self, error: str, message: str, definite: bool) -> None:
+        """Say that the task cannot go on."""
+        task = self.membership.name
+        say(f"{task or 'standby'}: {error}: {message}")
+        facts = {"task": task, "incarnation": self.membership.incarnation, "error": error}
+        self.tell(Tell("failed", {**facts, "message": message, "definite": definite}))
 
     def obey(self) -> None:
         """Take what the supervisor says."""
@@ -216,8 +235,9 @@ class Worker:
             c.id: self.plan.reader(c, self.directory, began_ns) for c in topology.inputs(task) if c.source == OUTSIDE
         }
         return TaskDriver(
-            protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking
-        )
+            protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
+            self.config.sink_patience_s,
+        )  # fmt: skip
 
     def _began_ns(self) -> int:
         """When the job began to read, in monotonic time: written by whoever is first."""
@@ -331,11 +351,7 @@ def _serve() -> int:
     except Fenced as problem:
         say(f"fenced: {problem}")
     except CausalError as problem:
-        definite = isinstance(problem, DEFINITE)
-        task = worker.membership.name
-        say(f"{task or 'standby'}: {type(problem).__name__}: {problem}")
-        facts = {"task": task, "incarnation": worker.membership.incarnation, "error": type(problem).__name__}
-        worker.tell(Tell("failed", {**facts, "message": str(problem), "definite": definite}))
+        worker.fail(type(problem).__name__, str(problem), isinstance(problem, DEFINITE))
         return 1
     finally:
         worker.close()

@@ -141,6 +141,12 @@ def _checked(value: Any) -> tuple[int, str]:
     return value[0], value[1]
 
 
+def _waiting(value: Any) -> tuple[int, str]:
+    if type(value) is not list or [type(each) for each in value] != [int, str]:
+        raise PeerViolation(f"{value!r:.80} is not [since, reason]")
+    return value[0], value[1]
+
+
 _TEXT, _NUMBER, _FLAG = _of(str), _of(int), _of(bool)
 
 _Spec = tuple[type, dict[str, Callable[[Any], Any]], dict[str, Callable[[Any], Any]]]
@@ -160,6 +166,7 @@ FROM_WORKER: dict[str, _Spec] = {
             "lost": _extents,
             "peers": _map_of(int),
             "checked": _checked,
+            "waiting": _waiting,
         },
     ),
     "phase": (

@@ -39,6 +39,8 @@ class Beat:
     nothing new."""
     checked: tuple[int, str] = (0, "")
     """Epochs performed again as a standby and found the same; what was found that was not."""
+    waiting: tuple[int, str] | None = None
+    """Since when its task waits for its store, and why."""
 
 
 @dataclass(frozen=True, slots=True)

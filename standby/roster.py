@@ -118,6 +118,13 @@ class Slot:
     """When."""
     peers_known: Mapping[str, int] = field(default_factory=dict)
     """What of it arrived, as its beats say: the incarnation of each neighbour, negative for `peer_down`."""
+    waiting: tuple[int, str] | None = None
+    """Since when its task waits for its store, and why."""
+
+    def told(self, rollback: int, peers: Mapping[str, int] | None, waiting: tuple[int, str] | None) -> None:
+        """What a beat with a task says of itself; None for neighbours of which there is nothing new."""
+        self.rollback, self.waiting = rollback, waiting
+        self.peers_known = self.peers_known if peers is None else peers
 
     def step(self, trigger: str) -> None:
         """Take the transition, which must be in the table."""

@@ -188,7 +188,7 @@ class Supervision:
         if slot.state is SlotState.ASSIGNED:
             self.roster.step(seat, "confirm")
         slot.step("beat with task")
-        slot.rollback, slot.peers_known = event.rollback, slot.peers_known if event.peers is None else event.peers
+        slot.told(event.rollback, event.peers, event.waiting)
         if event.lost:
             self.inquiries.told_lost(seat, event.lost, self._outbox)
         if first:

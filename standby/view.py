@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from causal.config import JobConfig
-from standby.roster import Seat, SeatState, SlotState
+from standby.roster import Seat, SeatState, Slot, SlotState
 
 if TYPE_CHECKING:
     from standby.supervision import Supervision
@@ -83,9 +83,17 @@ def _task(supervision: Supervision, seat: Seat, standbys: list[str]) -> dict[str
         "incarnation": seat.incarnation,
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
+        "waiting": _waiting(holder),
         "checked_epochs": supervision.checks.epochs(seat.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
+
+
+def _waiting(holder: Slot | None) -> dict[str, Any] | None:
+    """Since when a sink's task waits for its store, and why."""
+    if holder is None or holder.waiting is None:
+        return None
+    return {"since_ns": holder.waiting[0], "reason": holder.waiting[1]}
 
 
 def _json_ready(value: Any) -> Any:

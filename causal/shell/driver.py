@@ -5,9 +5,8 @@ Everything that touches the world for a running task is called from here, in the
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,12 +38,11 @@ from causal.ports import SinkStore, WithdrawingStore
 from causal.shell.asking import Asking
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
+from causal.shell.outage import StoreAway, StoreCalls
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 
 TURNS_PER_POLL = 8
-BUNDLE_TRIES_MAX = 12
-"""Over about 3 seconds; then another process tries."""
 
 _LATENCY_BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
 """Upper bounds of the latency buckets: 0.1 ms to about 490 s, 25 % apart."""
@@ -75,8 +73,12 @@ class TaskDriver:
     """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
 
     Args:
-        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and `waiting` between
-            two tries, because a task that waits for the outside is not a task that hangs.
+        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with what
+            `StoreCalls` reports.
+        patience_s: how long a store may be away.
+
+    While a store is away the task takes no turn, and effects wait in their order behind the one that failed; it goes
+    on to answer its neighbours, who may be recovering.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class TaskDriver:
         readers: Mapping[int, Reader],
         report: Callable[[str, dict[str, Any]], None],
         asking: Asking | None = None,
+        patience_s: float = 60.0,
     ) -> None:
         self.task = task
         self._run = run
@@ -98,6 +101,11 @@ class TaskDriver:
         self._readers = readers
         self._report = report
         self._asking = Asking({}) if asking is None else asking
+        self._store_calls = StoreCalls(task.name, patience_s, report)
+        if stores:
+            self._store_calls.watch()
+        self._waiting: deque[Effect] = deque()
+        """What a store that is away keeps from being performed."""
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
         self.latency_ms: Counter[float] = Counter()
@@ -115,6 +123,10 @@ class TaskDriver:
     def feed(self, event: Event) -> None:
         """Hand one event to the task and perform what it asks, and what that answers."""
         self._perform(self.task.handle(event, monotonic_ns()))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the task what its effects were answered."""
         while self._answers:
             answer = self._answers.pop(0)
             self._perform(self.task.handle(answer, monotonic_ns()))
@@ -131,6 +143,8 @@ class TaskDriver:
                 self.feed(answered)
         if self._pending:
             self._read_again()
+        if self._waiting and not self._tried_again():
+            return
         for _ in range(TURNS_PER_POLL):
             began_ns = monotonic_ns()
             self.feed(Turn(self._turn_ns))
@@ -140,6 +154,8 @@ class TaskDriver:
 
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
+        if self._waiting:
+            return max(0, min(1000, -(-(self._store_calls.again_ns - monotonic_ns()) // 1_000_000)))
         if not self.task.idle:
             return 0
         now_ns = monotonic_ns()
@@ -165,7 +181,13 @@ class TaskDriver:
             "undeliverable_frames": self._transport.undeliverable,
         }
 
+    @property
+    def waiting(self) -> tuple[int, str] | None:
+        """Since when a store is waited for, and why; None when it is not."""
+        return self._store_calls.waiting
+
     def close(self) -> None:
+        self._store_calls.close()
         for store in self._stores.values():
             store.close()
         for reader in self._readers.values():
@@ -177,7 +199,21 @@ class TaskDriver:
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            _PERFORMERS[type(effect)](self, effect)
+            if self._waiting and type(effect) not in _AT_ONCE:
+                self._waiting.append(effect)
+                continue
+            try:
+                _PERFORMERS[type(effect)](self, effect)
+            except StoreAway:
+                self._waiting.append(effect)
+
+    def _tried_again(self) -> bool:
+        """Whether nothing waits for a store any more, which is tried when that is due."""
+        if monotonic_ns() >= self._store_calls.again_ns:
+            due, self._waiting = list(self._waiting), deque()
+            self._perform(due)
+            self._hand_over()
+        return not self._waiting
 
     def _send(self, effect: Send) -> None:
         self._transport.send(effect.target, effect.parts)
@@ -186,11 +222,12 @@ class TaskDriver:
         self._transport.reply(effect.link, effect.parts)
 
     def _open_sink(self, effect: OpenSink) -> None:
-        held = self._trying(lambda: self._stores[effect.channel].open(self.task.name, self._run, self.task.incarnation))
+        store = self._stores[effect.channel]
+        held = self._store_calls.make(lambda: store.open(self.task.name, self._run, self.task.incarnation))
         self._answers.append(SinkOpened(effect.channel, held))
 
     def _write_bundle(self, effect: WriteBundle) -> None:
-        self._trying(lambda: self._stores[effect.channel].write(effect.bundle))
+        self._store_calls.make(lambda: self._stores[effect.channel].write(effect.bundle))
         self.last_output_ns = now_ns = monotonic_ns()
         for origin_ns, rows in effect.origins:
             if origin_ns:
@@ -198,20 +235,8 @@ class TaskDriver:
                 self.latency_ms_max = max(self.latency_ms_max, took_ms)
                 self.latency_ms[_LATENCY_BOUNDS_MS[min(bisect_left(_LATENCY_BOUNDS_MS, took_ms), 69)]] += rows
 
-    def _trying(self, attempt: Callable[[], Any]) -> Any:
-        """Try again, a bounded number of times, what is safe to try again."""
-        for tried in range(BUNDLE_TRIES_MAX):
-            try:
-                return attempt()
-            except Unavailable as problem:
-                if tried == BUNDLE_TRIES_MAX - 1:
-                    raise
-                self._report("waiting", {"tried": tried + 1, "problem": str(problem)})
-                time.sleep(min(0.5, 0.01 * 2**tried))
-        return None
-
     def _truncate_sink(self, effect: TruncateSink) -> None:
-        self._trying(lambda: self._stores[effect.channel].truncate(effect.epoch))
+        self._store_calls.make(lambda: self._stores[effect.channel].truncate(effect.epoch))
 
     def _withdraw_rows(self, effect: WithdrawRows) -> None:
         store = self._stores[effect.channel]
@@ -220,7 +245,7 @@ class TaskDriver:
                 f"{self.task.name}: visible rows depend on determinants that are lost, and {type(store).__name__} "
                 "cannot take rows back; restore the store and start the job anew, and use --sharing-depth full"
             )
-        held = self._trying(lambda: store.withdraw(effect.mark))
+        held = self._store_calls.make(lambda: store.withdraw(effect.mark))
         self._answers.append(SinkOpened(effect.channel, held))
 
     def _found(self, effect: Found) -> None:
@@ -299,3 +324,6 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     Phase: TaskDriver._phase,
     Inspected: TaskDriver._inspected,
 }
+
+_AT_ONCE = frozenset((Send, Reply, Phase, Inspected))
+"""Performed also while a store is away: nothing in them says that it has taken what waits."""

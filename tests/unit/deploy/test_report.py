@@ -153,3 +153,15 @@ def test_only_numbers_by_operator_and_reason_are_counts() -> None:
     for wrong in ({"w": 3}, {"w": {"late": "3"}}, {"w": {3: 3}}, 3, {3: {"late": 3}}):
         assert reason_invalid({"counts": wrong}) == "the counter counts is no number"
     assert reason_invalid({"determinant_bytes": {"w": {"late": 3}}}) == "the counter determinant_bytes is no number"
+
+
+def test_a_sink_that_waits_for_its_store_is_shown() -> None:
+    seen = {**view(), "at_ns": 9_500_000_000, "state": "running"}
+    seen["tasks"][2]["waiting"] = {"since_ns": 5_000_000_000, "reason": "the server is down"}
+    assert progress(seen, 1.0).endswith(", waiting for its store: out/0")
+    [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
+    assert [(sample.labels["task"], sample.value) for sample in away.samples] == [("out/0", 4.5)]
+    seen["tasks"][2]["waiting"] = None
+    assert "waiting" not in progress(seen, 1.0)
+    [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
+    assert [sample.value for sample in away.samples] == [0.0]

@@ -1,0 +1,199 @@
+"""Calls of stores that are away or do not come back, and what a task does meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink
+from causal.errors import Fenced, OutOfPatience, Unavailable
+from causal.events import Event, SinkOpened, Turn
+from causal.ports import Held
+from causal.shell import driver as driving
+from causal.shell import outage
+from causal.shell.driver import TaskDriver
+from causal.shell.outage import NO_ANSWER, StoreAway, StoreCalls
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 1_000
+        for module in (outage, driving):
+            monkeypatch.setattr(module, "monotonic_ns", lambda: self.now_ns)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def away() -> None:
+    raise Unavailable("the server\nis down")
+
+
+def test_a_store_that_is_away_is_tried_less_and_less_often_until_patience_ends(clock: Clock) -> None:
+    told: list[Any] = []
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: told.append((kind, facts.get("line"))))
+    pauses = []
+    while clock.now_ns < 10_000_000_000:
+        with pytest.raises(StoreAway):
+            calls.make(away)
+        assert calls.waiting == (1_000, "the server is down")
+        pauses.append((calls.again_ns - clock.now_ns) // 1_000_000)
+        clock.now_ns = calls.again_ns
+    assert pauses[:9] == [10, 20, 40, 80, 160, 320, 640, 1000, 1000] and set(pauses[9:]) == {1000}
+    with pytest.raises(OutOfPatience) as ended:
+        calls.make(away)
+    assert str(ended.value).startswith("sink task out/0: its store has been away for 10 s (sink_patience_s is 10): the")
+    assert told == [("waiting", "out/0: its store is away, trying again: the server is down")]
+
+
+def test_a_store_that_is_back_is_told_once_and_is_waited_for_as_long_again(clock: Clock) -> None:
+    told: list[Any] = []
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: told.append(facts["line"]))
+    for _ in range(3):
+        clock.now_ns += 9_000_000_000
+        with pytest.raises(StoreAway):
+            calls.make(away)
+        clock.now_ns += 5_000_000_000
+        assert calls.make(lambda: 7) == 7
+        assert calls.waiting is None
+        assert calls.make(lambda: 8) == 8
+    assert [line for line in told if "back" in line] == ["out/0: its store is back after 5.0 s"] * 3
+    assert len(told) == 6
+
+
+def test_other_errors_are_not_waited_for(clock: Clock) -> None:
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: None)
+
+    def fenced() -> None:
+        raise Fenced("a zombie")
+
+    with pytest.raises(Fenced):
+        calls.make(fenced)
+    assert calls.waiting is None
+
+
+def test_somebody_speaks_for_a_call_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "LONG_NS", 1_000_000)
+    monkeypatch.setattr(outage, "LOOK_S", 0.001)
+    enough, spoken = threading.Event(), []
+
+    def report(kind: str, facts: dict[str, Any]) -> None:
+        spoken.append((kind, threading.current_thread() is threading.main_thread(), calls.waiting))
+        if len(spoken) == 3:
+            enough.set()
+
+    calls = StoreCalls("out/0", 60.0, report)
+    calls.watch()
+    assert calls.make(lambda: enough.wait(30))
+    calls.close()
+    assert {(kind, mine) for kind, mine, _ in spoken} == {("waiting", False)}
+    assert all(waiting is not None and waiting[1] == NO_ANSWER for _, _, waiting in spoken)
+    assert calls.waiting is None
+
+
+def test_a_call_that_does_not_come_back_at_all_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "LONG_NS", 1_000_000)
+    monkeypatch.setattr(outage, "LOOK_S", 0.001)
+    ended, messages = threading.Event(), []
+
+    def report(kind: str, facts: dict[str, Any]) -> None:
+        if kind == "stuck":
+            messages.append(facts["message"])
+            ended.set()
+
+    calls = StoreCalls("out/0", 0.01, report)
+    calls.watch()
+    assert calls.make(lambda: ended.wait(30))
+    calls.close()
+    assert len(messages) == 1 and NO_ANSWER in messages[0]
+
+
+class Store:
+    """Away as long as told."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.calls: list[str] = []
+
+    def _call(self, name: str) -> None:
+        if self.away:
+            raise Unavailable("not there")
+        self.calls.append(name)
+
+    def open(self, task: str, run: str, incarnation: int) -> Held:
+        self._call("open")
+        return Held(0, 0, ())
+
+    def truncate(self, epoch: int) -> None:
+        self._call(f"truncate {epoch}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Task:
+    """Asks what a test tells it to ask, and remembers what it is handed."""
+
+    name, incarnation, idle = "out/0", 1, True
+
+    def __init__(self, *asked: list[Effect]) -> None:
+        self.asked = list(asked)
+        self.handed: list[Event] = []
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        self.handed.append(event)
+        return self.asked.pop(0) if self.asked else []
+
+    def next_deadline_ns(self, now_ns: int) -> int | None:
+        return None
+
+
+class Quiet:
+    """Transport and disk with nothing to say."""
+
+    wake = "disk"
+
+    def __init__(self) -> None:
+        self.replied: list[bytes] = []
+
+    def receive(self, ready: Any) -> list[Any]:
+        return []
+
+    def reply(self, link: Any, parts: list[bytes]) -> None:
+        self.replied += parts
+
+    def close(self) -> None: ...
+
+
+def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighbours_do_not(clock: Clock) -> None:
+    store, outside = Store(), Quiet()
+    reported: list[str] = []
+    report: Callable[[str, dict[str, Any]], None] = lambda kind, facts: reported.append(facts.get("phase", kind))  # noqa: E731
+    task = Task([OpenSink(0), TruncateSink(0, 4), Phase("promoted", 0)], [TruncateSink(0, 5), Reply(b"up", [b"hello"])])
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, outside), cast(Any, outside), {0: cast(Any, store)}, {}, report, None, 9.0
+    )
+    driver.start()
+    assert driver.waiting == (1_000, "not there")
+    assert reported == ["waiting", "promoted"]
+    driver.work({})
+    assert not any(isinstance(event, Turn) for event in task.handed), "no turn while its store is away"
+    driver.feed(Turn(0))
+    assert outside.replied == [b"hello"]
+    assert store.calls == [] and driver.wait_ms() == 10
+    store.away = False
+    driver.work({})
+    assert store.calls == [], "not before it is due"
+    clock.now_ns += 10_000_000
+    driver.work({})
+    assert store.calls == ["open", "truncate 4", "truncate 5"]
+    assert driver.waiting is None
+    assert [type(event) for event in task.handed[-2:]] == [SinkOpened, Turn]
+    driver.close()
