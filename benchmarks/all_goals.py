@@ -51,7 +51,7 @@ PARTS: Mapping[str, Part] = {
     "isolation": Part("isolation", "isolation --kills 3"),
     "vectors": Part("vectors --rounds 5 --job-records 2000000", "vectors --rounds 1 --without-jobs"),
     "peers": Part(
-        "peers --peer bytewax --workload count,index --rounds 3",
+        "peers --peer bytewax --workload count,index --rounds 3 --records 8000000",
         "peers --peer bytewax --workload count,index --rounds 1 --records 500000 --documents 200",
     ),
 }

@@ -48,8 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--round-max", type=float, default=60.0, help="seconds; no more rounds after one that took longer (%(default)s)"
     )
-    parser.add_argument("--records", type=_positive, default=RECORDS, help="of count, at most (%(default)s)")
-    parser.add_argument("--documents", type=_positive, default=DOCUMENTS, help="of index, at most (%(default)s)")
+    parser.add_argument(
+        "--records", type=_positive, default=RECORDS, help="of count; of slow peers fewer (%(default)s)"
+    )
+    parser.add_argument(
+        "--documents", type=_positive, default=DOCUMENTS, help="of index; of slow peers fewer (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=9.0, help="length of failover (%(default)s)")
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (%(default)s)")
     parser.add_argument(
@@ -209,8 +213,8 @@ def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace
     """What one run is given: `asked.json` of its program."""
     rate = RATE if peer is None else peer.rate
     records = {
-        "count": min(options.records, RECORDS if peer is None else peer.records) // 2 * 2,
-        "index": min(options.documents, DOCUMENTS if peer is None else peer.documents) // 2 * 2,
+        "count": (options.records if peer is None else min(options.records, peer.records)) // 2 * 2,
+        "index": (options.documents if peer is None else min(options.documents, peer.documents)) // 2 * 2,
         "failover": int(rate * options.seconds) // 2 * 2,
     }[workload]
     asked = {"workload": workload, "records": records, "interval_s": options.checkpoint_interval}

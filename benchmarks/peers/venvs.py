@@ -44,7 +44,7 @@ SPARK = ("pyspark==4.3.0", "pandas==2.3.3", "pyarrow==26.0.1", "protobuf==7.36.2
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("bytewax", ("bytewax==0.21.1",), 2_000_000, 1_790, 5_000, 3),
+        Peer("bytewax", ("bytewax==0.21.1",), 8_000_000, 1_790, 5_000, 3),
         Peer("pathway", ("pathway==0.33.0",), 1_000_000, 1_790, 5_000, 3),
         Peer("pyflink", ("apache-flink==2.3.0",), 100_000, 200, 5_000, 1, java=True),
         Peer("spark", SPARK, 100_000, 100, 200, 1, java=True),

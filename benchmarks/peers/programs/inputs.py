@@ -92,6 +92,14 @@ class Tally:
         self.last.update(pairs)
         self._last_s = time.time()
 
+    def add_columns(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """The same for systems that give their sinks columns: every row counts, and every value."""
+        self.rows += len(keys)
+        if self._sums:
+            self.total += sum(values)
+        self.last.update(zip(keys, values, strict=True))
+        self._last_s = time.time()
+
     def write(self) -> None:
         """Put it where the checks look for it; a sink that saw nothing leaves nothing."""
         if self.rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.programs import inputs
+from causal.rows import Rows
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink, TallySink
 from operators.sources import GeneratedSource, SequenceSource
@@ -67,11 +68,19 @@ class CheckedTallySink(TallySink):
         self._tally: inputs.Tally | None = None
 
     def encode(self, records: Sequence[Any]) -> bytes:
+        self._tallied().add(records)
+        return super().encode(records)
+
+    def encode_rows(self, rows: Rows) -> bytes:
+        keys, values = rows.columns
+        self._tallied().add_columns(keys, values)
+        return super().encode(rows)  # type: ignore[arg-type]  # which asks for their number alone
+
+    def _tallied(self) -> inputs.Tally:
         if self._tally is None:
             self._tally = inputs.Tally(self._place, self._sums)
             atexit.register(self._tally.write)
-        self._tally.add(records)
-        return super().encode(records)
+        return self._tally
 
 
 def _number(partition: int, i: int) -> int:

@@ -22,8 +22,8 @@ from benchmarks.peers.programs import inputs
 from benchmarks.runs import RunFailed
 
 
-def tallied(place: Path, records: int, change: Any = None) -> dict[str, Any]:
-    """What a correct count of the rows leaves behind, with one change."""
+def tallied(place: Path, records: int, change: Any = None, columns: bool = False) -> dict[str, Any]:
+    """What a correct count of the rows leaves behind, with one change; given as pairs or as columns."""
     tally = inputs.Tally(place)
     counts: dict[int, int] = {}
     pairs = []
@@ -31,7 +31,11 @@ def tallied(place: Path, records: int, change: Any = None) -> dict[str, Any]:
         for key, _ in inputs.rows(partition, 0, records // inputs.PARTITIONS):
             counts[key] = counts.get(key, 0) + 1
             pairs.append((str(key), counts[key]))
-    tally.add(change(pairs) if change else pairs)
+    given = change(pairs) if change else pairs
+    if columns:
+        tally.add_columns(*map(list, zip(*given, strict=True)))
+    else:
+        tally.add(given)
     tally.write()
     return checks.merged(place, int)
 
@@ -48,12 +52,14 @@ def test_files_hold_the_rows_of_both_partitions(tmp_path: Path) -> None:
     assert [tuple(map(int, line.split(","))) for line in lines] == expected
 
 
-def test_a_correct_count_is_accepted(tmp_path: Path) -> None:
-    found = tallied(tmp_path, 2_000)
+@pytest.mark.parametrize("columns", [False, True], ids=["pairs", "columns"])
+def test_a_correct_count_is_accepted(tmp_path: Path, columns: bool) -> None:
+    found = tallied(tmp_path, 2_000, columns=columns)
     checks.check_count(found, 2_000, per_record=True)
     assert found["rows"] == 2_000 == sum(found["last"].values())
 
 
+@pytest.mark.parametrize("columns", [False, True], ids=["pairs", "columns"])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -64,9 +70,9 @@ def test_a_correct_count_is_accepted(tmp_path: Path) -> None:
     ],
     ids=["lost", "doubled", "contradicted", "made up"],
 )
-def test_a_wrong_count_is_refused(tmp_path: Path, change: Any, said: str) -> None:
+def test_a_wrong_count_is_refused(tmp_path: Path, change: Any, said: str, columns: bool) -> None:
     with pytest.raises(checks.WrongOutput, match=said):
-        checks.check_count(tallied(tmp_path, 2_000, change), 2_000, per_record=True)
+        checks.check_count(tallied(tmp_path, 2_000, change, columns), 2_000, per_record=True)
 
 
 def test_a_key_in_two_places_is_refused(tmp_path: Path) -> None:
@@ -282,6 +288,9 @@ def test_options_name_what_is_compared() -> None:
     chosen = options("--peer", "ray,bytewax", "--workload", "index", "--records", "7")
     assert (chosen.peer, chosen.workload) == (["ray", "bytewax"], ["index"])
     assert comparison.asked_of(venvs.PEERS["ray"], "count", chosen)["records"] == 6
+    many = options("--records", "8000000")
+    sizes = [comparison.asked_of(peer, "count", many)["records"] for peer in (None, *venvs.PEERS.values())]
+    assert sizes == [8_000_000, *(peer.records for peer in venvs.PEERS.values())]
     assert comparison.asked_of(None, "failover", chosen)["rate"] == comparison.RATE
     with pytest.raises(argparse.ArgumentError, match="'nosuch' is none of bytewax"):
         options("--peer", "nosuch")
