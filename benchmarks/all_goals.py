@@ -49,7 +49,7 @@ PARTS: Mapping[str, Part] = {
     "memory": Part("state --keys 10000 --seconds 16 --kills 1", "state --keys 10000 --seconds 12 --kills 1"),
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
-    "vectors": Part("vectors --rounds 5 --job-records 2000000", "vectors --rounds 1 --without-jobs"),
+    "vectors": Part("vectors --rounds 5", "vectors --rounds 1 --without-jobs"),
     "peers": Part(
         "peers --peer bytewax --workload count,index --rounds 3 --records 8000000",
         "peers --peer bytewax --workload count,index --rounds 1 --records 500000 --documents 200",

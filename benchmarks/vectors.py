@@ -35,7 +35,7 @@ TASKS = 2
 CHECKPOINT_INTERVAL_S = 1.0
 INFLIGHT_BYTES_MAX = 1 << 29
 """What both forms send between two checkpoints stays in memory: compressing it for the disk is not what is measured."""
-SHARE = {"rows": 1, "vectors": 4}
+SHARE = {"rows": 1, "vectors": 8}
 """How many times `--job-records` a form is given, so that both run for about as long."""
 
 
@@ -48,10 +48,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--job-records",
         type=int,
         default=4_000_000,
-        help="of a long job on rows; of one on vectors four times that (default: %(default)s)",
+        help="of a long job on rows; of one on vectors eight times that (default: %(default)s)",
     )
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--batch-elements-max", type=int, default=16384, help="rows per read (default: %(default)s)")
+    parser.add_argument("--batch-elements-max", type=int, default=65536, help="rows per read (default: %(default)s)")
     parser.add_argument("--without-jobs", action="store_true", help="measure in one process only")
 
 

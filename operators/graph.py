@@ -93,6 +93,13 @@ class Node:
         return key_of.column if isinstance(key_of, ByColumn) else None
 
     @property
+    def columns_wanted(self) -> tuple[str, ...] | None:
+        """The columns that it looks at in the vectors that it reads by key; None where it may look at any."""
+        if self.column is None or self.kind not in ("count", "sum", "min", "max"):
+            return None
+        return tuple(dict.fromkeys((self.column, self.column if self.kind == "count" else self.subject)))
+
+    @property
     def keyed(self) -> bool:
         return any(edge.key_of is not None for edge in self.edges)
 

@@ -154,7 +154,8 @@ class Plan:
             from operators.vectors import routing
 
             if isinstance(link.edge.key_of, ByColumn):
-                return routing.VectorKeyedRoute(target, ordinals, link.edge.key_of.column, self._config.key_groups)
+                column, wanted = link.edge.key_of.column, link.target.root.columns_wanted
+                return routing.VectorKeyedRoute(target, ordinals, column, self._config.key_groups, wanted)
             if len(ordinals) == 1:
                 return routing.VectorDirectRoute(target, ordinals[0])
             return routing.VectorTurnRoute(target, ordinals)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from causal.errors import OperatorFailed
 from causal.values import NotCarried
@@ -26,6 +27,19 @@ def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
         return join(pieces)
     except NotCarried as problem:
         raise OperatorFailed(f"what goes to {target!r} cannot be one batch: {problem}") from None
+
+
+def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
+    """Only these columns; all of them where one is missing, so that the target can say which there are."""
+    names = records.batch.schema.names
+    if len(names) == len(wanted) or any(name not in names for name in wanted):
+        return records
+    return Vectors(records.batch.select(wanted))
+
+
+def _taken(records: Vectors, places: Slots) -> Vectors:
+    """The rows at these places, each of which there is."""
+    return Vectors(pc.take(records.batch, pa.array(places), boundscheck=False))
 
 
 class VectorDirectRoute(DirectRoute):
@@ -50,10 +64,17 @@ class VectorTurnRoute(TurnRoute):
 
 
 class VectorKeyedRoute:
-    """Each row to the task that owns its key."""
+    """Each row to the task that owns its key, in those columns that are looked at there."""
 
-    def __init__(self, target: str, ordinals: Sequence[int], column: str, key_groups: int) -> None:
+    def __init__(
+        self, target: str, ordinals: Sequence[int], column: str, key_groups: int, wanted: Sequence[str] | None = None
+    ) -> None:
+        """
+        Args:
+            wanted: names of the columns that the target looks at; all of them by default.
+        """
         self.target = target
+        self._wanted = wanted
         self._ordinals = ordinals
         self._column = column
         self._key_groups = key_groups
@@ -67,6 +88,8 @@ class VectorKeyedRoute:
             column = column_of(records, self._column)
         except KeyError as problem:
             raise OperatorFailed(f"key_by before {self.target!r}: {problem.args[0]}; correct the pipeline") from None
+        if self._wanted is not None:
+            records = _narrowed(records, self._wanted)
         if len(self._index) >= KEYS_CACHED_MAX:
             self._index, self._tasks = KeyIndex(), np.zeros(0, np.int32)
         slots = self._index.slots_of(column)
@@ -75,7 +98,7 @@ class VectorKeyedRoute:
             self._fail(place, column[place].as_py(), failed)
         if lost.size:
             kept = np.flatnonzero(slots >= 0)
-            records, slots = Vectors(records.batch.take(pa.array(kept))), slots[kept]
+            records, slots = _taken(records, kept), slots[kept]
         if len(self._index) > len(self._tasks):
             self._learn()
         if len(self._ordinals) == 1:
@@ -103,7 +126,7 @@ class VectorKeyedRoute:
             if places.size == len(records):
                 bucket.append(records)
             elif places.size:
-                bucket.append(Vectors(records.batch.take(pa.array(places))))
+                bucket.append(_taken(records, places))
 
     def drain(self) -> VectorBuckets:
         """What was added since the last time."""

@@ -34,6 +34,7 @@ class NumberTable:
         self.index = KeyIndex()
         self.values: Values = np.zeros(_SLOTS_MIN, np.int64)
         self._touched = np.zeros(_SLOTS_MIN, np.bool_)
+        self._groups = np.full(_SLOTS_MIN, -1, np.int32)
         self._loaded: list[tuple[list[Any], list[Any]]] = []
 
     def __len__(self) -> int:
@@ -46,11 +47,22 @@ class NumberTable:
             room = max(size, 2 * len(self.values))
             self.values = np.concatenate([self.values, np.zeros(room - len(self.values), self.values.dtype)])
             self._touched = np.concatenate([self._touched, np.zeros(room - len(self._touched), np.bool_)])
+            self._groups = np.concatenate([self._groups, np.full(room - len(self._groups), -1, np.int32)])
 
     def put(self, slots: Slots, values: Values) -> None:
         """New values of these slots, each named once."""
         self.values[slots] = values
         self._touched[slots] = True
+
+    def groups_of(self, slots: Slots) -> npt.NDArray[np.int32]:
+        """The key group of each slot, computed when it is first asked for."""
+        groups = self._groups[slots]
+        fresh = np.flatnonzero(groups < 0)
+        if fresh.size:
+            keys = self.index.keys_at(slots[fresh])
+            groups[fresh] = [key_group(key, self.key_groups) for key in keys]
+            self._groups[slots[fresh]] = groups[fresh]
+        return groups
 
     def snapshot(self, full: bool) -> NumberJob:
         """Freeze the values now: all of them, or those put since the last snapshot."""
@@ -63,6 +75,7 @@ class NumberTable:
         self.index = KeyIndex()
         self.values = np.zeros(_SLOTS_MIN, np.int64)
         self._touched = np.zeros(_SLOTS_MIN, np.bool_)
+        self._groups = np.full(_SLOTS_MIN, -1, np.int32)
         self._loaded = []
 
     def inspect(self, key: Any) -> Any:
@@ -98,8 +111,7 @@ class NumberJob:
     def __init__(self, table: NumberTable, slots: Slots, values: Values) -> None:
         self.name = table.name
         self.fragments: dict[int, list[bytes]] = {}
-        self._index = table.index
-        self._key_groups = table.key_groups
+        self._table = table
         self._slots = slots
         self._values = values
         self._done = 0
@@ -107,13 +119,14 @@ class NumberJob:
     def step(self, keys_max: int) -> int:
         """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
         part = slice(self._done, self._done + keys_max)
-        keys = self._index.keys_at(self._slots[part])
-        self._done += len(keys)
-        groups: dict[int, tuple[list[Any], list[Any], list[Any]]] = {}
-        for key, value in zip(keys, self._values[part].tolist(), strict=True):
-            entry = groups.setdefault(key_group(key, self._key_groups), ([], [], []))
-            entry[0].append(key)
-            entry[1].append(value)
-        for group, entry in groups.items():
-            self.fragments.setdefault(group, []).append(encode(list(entry)))
-        return len(keys)
+        slots, values = self._slots[part], self._values[part]
+        self._done += len(slots)
+        groups = self._table.groups_of(slots)
+        order = np.argsort(groups, kind="stable")
+        groups = groups[order]
+        keys, told = self._table.index.keys_at(slots[order]), values[order].tolist()
+        bounds = np.flatnonzero(np.diff(groups, prepend=-1, append=-1)).tolist()
+        for start, stop in zip(bounds, bounds[1:]):
+            fragment = encode([keys[start:stop], told[start:stop], []])
+            self.fragments.setdefault(int(groups[start]), []).append(fragment)
+        return len(slots)

@@ -283,13 +283,32 @@ def test_a_row_behind_a_filter_of_vectors_has_no_position() -> None:
 @pytest.mark.parametrize("kind", KEYS)
 @given(data=st.data())
 def test_a_key_has_the_task_that_it_has_as_a_row(kind: str, data: st.DataObject) -> None:
-    chain = chain_of(planned(lambda s: s.key_by("k").count("op", parallelism=3)), "in/0")
+    chain = chain_of(planned(lambda s: s.key_by("k").sum("op", "v", parallelism=3)), "in/0")
     for batch in data.draw(keyed_rows(kind, st.just(0))):
         outputs = chain.deliver(0, listed(vectors(batch, k=kind, v="int64")), 0, Services())
         for ordinal, chunk in outputs:
             expected = [row for row in batch if task_of_group(key_group(row["k"], 128), 3, 128) == ordinal]
             assert rows([(ordinal, chunk)]) == expected
         assert sum(chunk.count for _, chunk in outputs) == len(batch)
+
+
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [
+        (lambda s: s.key_by("k").count("op", parallelism=2), ["k"]),
+        (lambda s: s.key_by("k").max("op", "v", parallelism=2), ["k", "v"]),
+        (lambda s: s.key_by("v").sum("op", "v", parallelism=2), ["v"]),
+        (lambda s: s.key_by("k").sum("op", "absent", parallelism=2), ["w", "k", "v"]),
+        (lambda s: s.key_by("k").window("op", 1, lambda b, w: b, parallelism=2), ["w", "k", "v"]),
+    ],
+    ids=["count", "fold", "fold of the key", "absent", "any function"],
+)
+def test_only_columns_that_are_looked_at_travel(build: Any, columns: list[str]) -> None:
+    given = {name: [1, 2, 3, 4, 5, 6, 7, 8] for name in ("w", "k", "v")}
+    outputs = chain_of(planned(build), "in/0").deliver(0, listed(Vectors.of(given)), 0, Services())
+    assert len(outputs) == 2
+    assert all(list(row) == columns for row in rows(outputs))
+    assert sorted(row[columns[-1]] for row in rows(outputs)) == given["k"]
 
 
 def test_a_key_that_is_nan_is_set_aside() -> None:
