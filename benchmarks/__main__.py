@@ -20,6 +20,7 @@ from benchmarks import (
     determinants,
     guard,
     isolation,
+    latency,
     latency_back,
     matrix,
     nexmark,
@@ -56,6 +57,7 @@ BENCHMARKS = {
     "nexmark": nexmark,
     "bad_input": bad_input,
     "latency_back": latency_back,
+    "latency": latency,
 }
 
 PLACES = ("--json", "--chart", "--keep", "--venvs", "--charts", "--add")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts_budget, charts_dots, charts_matrix
+from benchmarks import charts_budget, charts_dots, charts_matrix, latency_chart
 from benchmarks.page import RESULTS
 from benchmarks.runs import RunFailed
 
@@ -24,6 +24,7 @@ CHARTS: Mapping[str, Draw] = {
     **dict.fromkeys(charts_dots.PANELS, charts_dots.draw),
     "matrix": charts_matrix.draw,
     "budget": charts_budget.draw,
+    "latency": latency_chart.draw,
 }
 """By benchmark."""
 

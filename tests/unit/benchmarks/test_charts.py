@@ -26,9 +26,13 @@ def told(name: str) -> dict[str, Any]:
         figures |= {f"keys/{v}/failing/first_output_ms": ONE for v in values}
     elif name == "budget":
         figures = {f"64/{what}/{task}/encode": ONE for what in ("parts", "bare") for task in ("source", "count")}
+    elif name == "latency":
+        figures = {f"causal.{ms}.{each}_ms": ONE for ms in (50, 500, 1000) for each in ("p50", "p75", "p95", "p99")}
     else:
         figures = {each: ONE for panel in charts_dots.PANELS[name] for each in panel.figures}
-    return {"benchmark": name, "machine": machine, "figures": figures, "settings": {"sizes": [64]}}
+    killed = {"latency_ms": [9.0, None, 7.5], "kills_s": [0.02], "incomplete": 1, "contradicted": 2}
+    more = {"series": {"none": killed}} if name == "latency" else {}
+    return {"benchmark": name, "machine": machine, "figures": figures, "settings": {"sizes": [64]}, **more}
 
 
 @pytest.mark.parametrize("name", list(charts.CHARTS))

@@ -1,0 +1,187 @@
+"""A reader of a `SqliteSink` in a process of its own: which rows it saw, when, and in which order.
+
+    python -m benchmarks.sink_reader DATABASE TOLD [--whole]
+
+It asks about every half millisecond whether anything was committed, and fetches what is new.  TOLD gets one JSON line
+per fetch and sink task: [when in monotonic ns, task, first position, number of rows], with --whole also their texts.
+What a line says was visible at that time to anybody who had looked.  It ends when its standard input is closed, after
+a last look, and tells on standard output how many rows it has seen in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from benchmarks.runs import HERE, RunFailed
+
+LOOK_S = 0.0005
+WAIT_S = 0.01
+END_WITHIN_S = 60.0
+_ROWS = "SELECT position, record FROM output WHERE task = ? AND position > ? ORDER BY position"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Rows `first` to `first + count - 1` of a sink task, seen together at `at_ns`; `rows` if texts were kept."""
+
+    at_ns: int
+    task: str
+    first: int
+    count: int
+    rows: tuple[str, ...] = ()
+
+
+class Looking:
+    """Fetches what is new; never the same row twice.
+
+    Args:
+        database: need not be there yet.
+        told: gets the lines.
+        whole: with texts.
+    """
+
+    def __init__(self, database: Path, told: IO[str], whole: bool) -> None:
+        self._database = database
+        self._told = told
+        self._whole = whole
+        self._last: dict[str, int] = {}
+        self._version = -1
+        self.rows = 0
+
+    def connected(self) -> sqlite3.Connection | None:
+        """A connection; None while there is no sink yet."""
+        if not self._database.exists():
+            return None
+        connection = sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=5.0, isolation_level=None)
+        try:
+            connection.execute("SELECT task FROM causal_task LIMIT 1").fetchall()
+        except sqlite3.OperationalError:
+            connection.close()
+            return None
+        return connection
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Fetch what was committed since the last look."""
+        [version] = connection.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return
+        for (task,) in connection.execute("SELECT task FROM causal_task ORDER BY task").fetchall():
+            found = connection.execute(_ROWS, (task, self._last.get(task, -1))).fetchall()
+            at_ns = time.monotonic_ns()
+            for first, rows in _together(found):
+                line: list[object] = [at_ns, task, first, len(rows)]
+                self._told.write(json.dumps([*line, rows] if self._whole else line) + "\n")
+                self.rows += len(rows)
+            if found:
+                self._last[task] = found[-1][0]
+        self._told.flush()
+        self._version = version
+
+
+def _together(found: list[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+    """Runs of positions without gaps: rows may be taken out of the middle by nobody but a sink that is broken."""
+    start = 0
+    for end in range(1, len(found) + 1):
+        if end == len(found) or found[end][0] != found[end - 1][0] + 1:
+            yield found[start][0], [record for _, record in found[start:end]]
+            start = end
+
+
+@dataclass(slots=True)
+class Reader:
+    """One that runs."""
+
+    path: Path
+    process: subprocess.Popen[str]
+
+    def so_far(self) -> list[Seen]:
+        """All lines that are whole."""
+        told = self.path.read_text() if self.path.exists() else ""
+        return read(told[: told.rfind("\n") + 1])
+
+    def end(self) -> list[Seen]:
+        """A last look, and everything that was seen.
+
+        Raises:
+            RunFailed: the reader failed.
+        """
+        try:
+            _, said = self.process.communicate(timeout=END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise RunFailed("the reader of the sink does not end") from None
+        if self.process.returncode:
+            lines = said.strip().splitlines() or ["it said nothing"]
+            raise RunFailed(f"the reader of the sink failed: {lines[-1]}")
+        return read(self.path.read_text())
+
+
+def read(told: str) -> list[Seen]:
+    """What lines say."""
+    found: list[Seen] = []
+    for line in told.splitlines():
+        at_ns, task, first, count, *texts = json.loads(line)
+        found.append(Seen(at_ns, task, first, count, tuple(texts[0]) if texts else ()))
+    return found
+
+
+@contextmanager
+def reading(database: Path, told: Path, whole: bool = False) -> Iterator[Reader]:
+    """Read a sink meanwhile; `Reader.end` gives what was seen.  Whatever happens, the process has ended afterwards."""
+    command = [sys.executable, "-m", "benchmarks.sink_reader", str(database), str(told)]
+    process = subprocess.Popen(
+        command + ["--whole"] * whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, cwd=HERE.parent,
+    )  # fmt: skip
+    try:
+        yield Reader(told, process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def main() -> int:
+    """Look until standard input ends."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sink_reader")
+    parser.add_argument("database", type=Path)
+    parser.add_argument("told", type=Path)
+    parser.add_argument("--whole", action="store_true")
+    options = parser.parse_args()
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
+    with open(options.told, "w") as told:
+        looking = Looking(options.database, told, options.whole)
+        connection = None
+        while not _ended(poll):
+            connection = looking.connected() if connection is None else connection
+            if connection is None:
+                time.sleep(WAIT_S)
+                continue
+            looking.look(connection)
+            time.sleep(LOOK_S)
+        connection = looking.connected() if connection is None else connection
+        if connection is not None:
+            with closing(connection):
+                looking.look(connection)
+    print(looking.rows)
+    return 0
+
+
+def _ended(poll: select.poll) -> bool:
+    return any(mask & select.POLLHUP or not os.read(descriptor, 4096) for descriptor, mask in poll.poll(0))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Recorded runs of every guarantee, with kills: each keeps what it promises, and the checker sees what it does not.
+
+That `at-least-once` doubles and `none` loses is arranged, not hoped for.  docs/guarantees.md has the same table.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from deploy.settings import UNBUILT
+from tests.faults.conftest import Start
+from tests.faults.job import wait_for
+from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, Verdict, check
+from tests.guarantees.history import Failed, History
+from tests.guarantees.recorder import CHANNELS, Recording, recording
+from tests.guarantees.specs import SPECS
+
+KILLED = (("fold/0",), ("merge/1", "fold/1"), ("left/0", "pair/0"), ("out/0",))
+EXACT = tuple(guarantee for guarantee in ("causal", "epoch") if guarantee not in UNBUILT)
+
+
+def judged(recorded: Mapping[str, History]) -> dict[str, Verdict]:
+    return {name: check(SPECS[name], history) for name, history in recorded.items()}
+
+
+@pytest.mark.parametrize("guarantee", EXACT)
+def test_exactly_once_is_told_by_no_reader_from_a_run_without_failures(
+    guarantee: str, start: Start, tmp_path: Path
+) -> None:
+    with recording(start, tmp_path, "--guarantee", guarantee, "--checkpoint-interval", "0.5") as run:
+        run.job.until_warm()
+        for tasks in KILLED:
+            run.until_seen(200)
+            run.kill(*tasks)
+        recorded = run.finish()
+    for name, found in judged(recorded).items():
+        assert found.satisfied[0] == EXACTLY_ONCE, (name, found)
+        assert sum(isinstance(event, Failed) for event in recorded[name].events) == len(KILLED)
+
+
+def test_at_least_once_repeats_what_is_determined_and_contradicts_where_there_is_chance(
+    start: Start, tmp_path: Path
+) -> None:
+    with recording(start, tmp_path, "--guarantee", "at-least-once", "--checkpoint-interval", "1.5") as run:
+        run.job.until_warm()
+        run.until_seen(300)  # rows that no checkpoint covers
+        run.kill("merge/1")  # and everybody goes back
+        run.until_seen(100)
+        recorded = run.finish()
+    found = judged(recorded)
+    assert all(each.doubled and not each.lost and not each.impossible for each in found.values()), found
+    assert found["passed"].satisfied == (AT_LEAST_ONCE, GOING_BACK), found["passed"]
+    for name in ("folded", "merged"):
+        assert found[name].satisfied == (GOING_BACK,) and found[name].contradicted, (name, found[name])
+    assert not others_than_before(recorded["folded"]), "a fold that goes back can only say the same again"
+    assert others_than_before(recorded["merged"]) > 0
+
+
+def others_than_before(history: History) -> int:
+    """How many rows of an element say something else than its row of before."""
+    told: dict[Any, Any] = {}
+    found = 0
+    for each in history.outputs:
+        found += told.setdefault((each.element, each.key), each.content) != each.content
+    return found
+
+
+def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Path) -> None:
+    with recording(start, tmp_path, "--guarantee", "none") as run:
+        run.until_seen(300)
+        pids = [run.job.pid_of(task) for task in ("out/0", "pass/0", "fold/0", "merge/0")]
+        kill(pids[0], signal.SIGSTOP)  # what others have performed for it from now on only they hold, and they die too
+        before = entered(run)
+        wait_for("elements that the sink does not take", lambda: entered(run) >= before + 60)
+        run.fail("kill the sink and what is before it", lambda: [kill(pid) for pid in pids])
+        run.job.until_replaced(*pids)
+        run.until_seen(200)
+        recorded = run.finish()
+    found = judged(recorded)
+    assert all(each.lost for each in found.values()), found
+    assert EXACTLY_ONCE not in found["passed"].satisfied and AT_LEAST_ONCE not in found["passed"].satisfied
+    assert not found["passed"].contradicted and found["folded"].contradicted and found["merged"].contradicted
+    assert found["folded"].satisfied == found["merged"].satisfied == ()
+    assert found["passed"].doubled or found["passed"].satisfied == (AT_MOST_ONCE,)
+
+
+def entered(run: Recording) -> int:
+    """Elements that the sources have given, as far as they have said so."""
+    view = run.job.view() or {"tasks": []}
+    return sum(task["figures"].get("records_in", 0) for task in view["tasks"] if task["task"][:-2] in CHANNELS)
