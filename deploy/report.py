@@ -107,6 +107,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "recoveries": view["recoveries"],
         "kills_left": view["kills_left"],
         "withdrawn": total(view, "withdrawn_rows"),
+        "refused": total(view, "refused_rows"),
         "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
         "sent_bytes": total(view, "sent_bytes"),
         "received_bytes": total(view, "received_bytes"),
@@ -170,6 +171,8 @@ def summary(told: Mapping[str, Any]) -> str:
         lines.append(f"the job ended before --kill {', '.join(told['kills_left'])}")
     if told["withdrawn"]:
         lines.append(f"withdrawn {told['withdrawn']:,} rows that depended on lost determinants")
+    if told["refused"]:
+        lines.append(f"refused {told['refused']:,} rows, which their store would not take: see the dead letters")
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from operators.pipeline import Pipeline
 from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, TurnRoute
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
+from operators.sinks.refusals import RefusedRows, refusing
 from operators.sources.base import Companion, PartitionReader, SourceContext
 from operators.tree import Tree
 
@@ -194,17 +195,23 @@ class Plan:
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
         """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
+        task = self.topology.tasks[channel.source].name
         if channel.source == self._letter_task:
-            sink = self._letter_sink(job_directory)
-        else:
-            sink = self._group_of[channel.source].root.subject
-        return sink.open_store(self.topology.tasks[channel.source].name, job_directory)
+            return self._letter_sink(job_directory).open_store(task, job_directory)
+        node = self._group_of[channel.source].root
+        letters = None
+        if self._letter_task is not None:
+            letters = RefusedRows(self._letter_directory(job_directory), task, self._config.run)
+        return refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.jsonlines import JsonLinesSink
 
-        directory = self._config.dead_letters or (job_directory or Path()) / DEAD_LETTERS
-        return JsonLinesSink(directory)
+        return JsonLinesSink(self._letter_directory(job_directory))
+
+    def _letter_directory(self, job_directory: Path | None) -> Path:
+        told = self._config.dead_letters
+        return Path(told) if told else (job_directory or Path()) / DEAD_LETTERS
 
     def check(self, job_directory: Path) -> None:
         """Ask sources and sinks for what can be known to be wrong before the job starts; once per job.

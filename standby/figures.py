@@ -13,7 +13,7 @@ from typing import Any
 
 from standby.effects import Record
 
-POSITIONS = frozenset(("records_in", "records_out", "delivered_elements"))
+POSITIONS = frozenset(("records_in", "records_out", "delivered_elements", "refused_rows"))
 TOTALS = frozenset(("withdrawn_rows",))
 """Kept by stores, over all incarnations: the highest counts, also after a rollback."""
 COUNTS = "counts"

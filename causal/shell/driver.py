@@ -178,6 +178,7 @@ class TaskDriver:
             "latency_ms_max": self.latency_ms_max,
             "checkpoint_ms": self.checkpoint_ms,
             "snapshot_bytes": self._disk.snapshot_bytes,
+            "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
             "undeliverable_frames": self._transport.undeliverable,
         }
 

@@ -1,0 +1,53 @@
+"""Rows that the store of a sink will never take: one line, or dead letters that can be counted whatever dies."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, causal
+
+RULED = PIPELINES / "ruled_rows.py"
+COUNT = 3000
+
+
+def test_a_refused_row_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
+    status, said = causal(tmp_path, "run", str(RULED), "--state-dir", str(tmp_path / "job"), "--set", "count=50")
+    assert status == 1 and len(said.splitlines()) == 1, said
+    assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
+    assert '"i": 7' in said and "on_error = dead-letter" in said
+
+
+def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:
+    job = start(
+        RULED, "--on-error", "dead-letter", "--sharing-depth", "1", "--set", f"count={COUNT}", "--set", "rate=500"
+    )
+    job.until_warm(records=50)
+    for task in ("out/0", "draw/0", "out/0", "out/0"):
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until_replaced(pid)
+    job.kill_everything()
+    job.start("--resume")
+    report = job.finish_well()
+    refused = [i for i in range(COUNT) if i % 10 == 7]
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        rows: list[dict[str, Any]] = [
+            json.loads(told) for (told,) in database.execute("SELECT record FROM output ORDER BY position")
+        ]
+        kept = database.execute("SELECT position, reason FROM causal_refused ORDER BY position").fetchall()
+    assert [row["i"] for row in rows] == [i for i in range(COUNT) if i % 10 != 7]
+    assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(COUNT) if i % 10 != 7]
+    assert kept == [(position, "no sevens") for position in refused]
+    assert report["refused"] == len(refused) and report["records_out"] == COUNT
+    [file] = (job.state / "dead-letters").glob("refused-*.jsonl")
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {letter["error"] for letter in letters} == {"RowRefused: no sevens"}
+    # With depth 1 a row may be withdrawn and drawn anew: what is drawn differs, and so has a letter of its own.
+    assert sorted({letter["position"] for letter in letters}) == refused
+    doubled = len(letters) - len({(letter["position"], json.dumps(letter["record"])) for letter in letters})
+    assert doubled == 0
