@@ -1,0 +1,1 @@
+"""Sinks on real servers, which the tests start, kill, stop and restart; without its server a test is skipped."""

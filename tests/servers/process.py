@@ -1,0 +1,166 @@
+"""A server that a test starts in a directory of its own, and may kill, stop and start again; nothing of it stays.
+
+Where a server refuses to run as root it runs as another user, in a directory that belongs to that user.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from standby.parentage import die_with_parent
+
+READY_S = 30.0
+"""Longer than any start takes; what it bounds is a hang."""
+
+
+class NoServer(Exception):
+    """There is no such server here; says what to install."""
+
+
+def user_for(name: str) -> pwd.struct_passwd | None:
+    """Whom to run as instead of root; None where that is not needed."""
+    if os.geteuid() != 0:
+        return None
+    for candidate in (name, "nobody"):
+        with suppress(KeyError):
+            return pwd.getpwnam(candidate)
+    raise NoServer(f"neither a user {name} nor nobody exists, and {name} does not run as root")
+
+
+def runs(argv: Sequence[str], user: pwd.struct_passwd | None) -> bool:
+    """Whether that command can be executed, by that user."""
+    try:
+        told = subprocess.run(argv, **_as(user), capture_output=True, timeout=READY_S, check=False)  # type: ignore[call-overload]
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return bool(told.returncode == 0)
+
+
+def _as(user: pwd.struct_passwd | None) -> dict[str, object]:
+    if user is None:
+        return {}
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}
+
+
+def children(pid: int) -> list[int]:
+    """Of all threads of a process; none if it is gone."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+class Server:
+    """A running server.
+
+    Args:
+        argv: what is run; it must stay in the foreground.
+        ready: whether it answers; called until it does.
+        user: whom it runs as; None for whoever runs the test.
+    """
+
+    def __init__(
+        self, directory: Path, argv: Sequence[str], ready: Callable[[], bool], user: pwd.struct_passwd | None
+    ) -> None:
+        self.directory = directory
+        self.argv = list(argv)
+        self._ready = ready
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped: list[int] = []
+
+    def start(self) -> Self:
+        """Start it and wait until it answers; tried again while what a killed one left is still there."""
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                self._launch()
+            if self._ready():
+                return self
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"{self.argv[0]} does not answer:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def _launch(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # type: ignore[call-overload]
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+                **_as(self._user),
+            )
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.directory / "log"
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process and those that it started."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        return [self._process.pid, *children(self._process.pid)]
+
+    def kill(self) -> None:
+        """SIGKILL all of it at once."""
+        process = self._process
+        if process is None:
+            return
+        # Nothing new is started while its children are looked for.
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGSTOP)
+        for pid in [*children(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(READY_S)
+        self._process, self._stopped = None, []
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """It is stopped: connections stay, nothing is answered."""
+        pids = self.pids
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """It is killed, and started again behind that."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
+
+@contextmanager
+def directory_of(user: pwd.struct_passwd | None, name: str) -> Iterator[Path]:
+    """A short path (sockets are in it) that belongs to that user; gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    try:
+        if user is not None:
+            os.chown(path, user.pw_uid, user.pw_gid)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

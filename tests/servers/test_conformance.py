@@ -1,0 +1,85 @@
+"""The sinks on servers keep every promise of the kit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from operators.sinks import conformance, conformance_withdrawal
+from operators.sinks.conformance import Subject, bundles, crashes, outages
+from operators.sinks.postgres import PostgresSink
+from tests.servers.postgres import Postgres
+
+NUMBERS = count()
+ALL = conformance.CHECKS + conformance_withdrawal.CHECKS
+AWAY = outages.waits_for_a_store_that_is_away
+NOT_SHARED = (AWAY, crashes.takes_a_half_written_bundle_for_nothing)
+"""Ends the server; tears what only a server can tear."""
+QUICK = tuple(check for check in bundles.CHECKS + outages.CHECKS if check not in NOT_SHARED)
+
+
+def generic(server: Postgres, **options: Any) -> Subject:
+    """The table that the sink makes."""
+    table = f"rows_{next(NUMBERS)}"
+    sink = PostgresSink(server.dsn, table=table, timeout_ms=1000, **options)
+
+    def read(task: str) -> list[Any]:
+        [(there,)] = server.query("SELECT to_regclass(%s) IS NOT NULL", table)
+        found = (
+            server.query(f"SELECT position, record FROM {table} WHERE task = %s ORDER BY position", task)
+            if there
+            else []
+        )
+        assert len({position for position, _ in found}) == len(found)
+        return [record for _, record in found]
+
+    def poison() -> Any:
+        server.query(f"ALTER TABLE {table} ADD CHECK ((record ->> 'n')::int < 1000)")
+        return {"n": 1001}
+
+    return Subject(sink, read, poison=poison)
+
+
+def columns(server: Postgres, place: bool) -> Subject:
+    """A table of the user's, with types and a constraint; without `place` nothing in it tells which row is which."""
+    table = f"own_{next(NUMBERS)}"
+    key = ", PRIMARY KEY(maker, number)" if place else ""
+    server.query(
+        f'CREATE TABLE {table}(task text, n int NOT NULL CHECK (n < 1000), "text" text, maker text, number bigint{key})'
+    )
+    told = ("maker", "number") if place else ()
+    sink = PostgresSink(server.dsn, table=table, columns=["task", "n", "text"], place_columns=told, timeout_ms=1000)
+
+    def read(task: str) -> list[Any]:
+        found = server.query(f'SELECT task, n, "text" FROM {table} WHERE task = %s ORDER BY n', task)
+        return [{"task": task, "n": n, "text": text} for task, n, text in found]
+
+    return Subject(sink, read, poison=lambda: {"task": "out/0", "n": 1001, "text": "x"})
+
+
+def named(check: Callable[[Subject], None]) -> str:
+    return check.__name__
+
+
+@pytest.mark.parametrize("check", [check for check in ALL if check not in NOT_SHARED], ids=named)
+def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
+    check(generic(shared_postgres))
+
+
+@pytest.mark.parametrize("check", QUICK + conformance_withdrawal.CHECKS, ids=named)
+def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
+    check(columns(shared_postgres, place=True))
+
+
+@pytest.mark.parametrize("check", QUICK, ids=named)
+def test_a_table_of_the_user_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
+    check(columns(shared_postgres, place=False))
+
+
+def test_a_postgres_that_is_killed_is_waited_for(own_postgres: Postgres) -> None:
+    subject = generic(own_postgres)
+    subject.away = own_postgres.down
+    AWAY(subject)
