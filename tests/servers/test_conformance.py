@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from operators.sinks import conformance, conformance_withdrawal
 from operators.sinks.conformance import Subject, bundles, crashes, outages
 from operators.sinks.postgres import PostgresSink
+from operators.sinks.redis_streams import RedisSink
 from tests.servers.postgres import Postgres
+from tests.servers.redis import Redis
 
 NUMBERS = count()
 ALL = conformance.CHECKS + conformance_withdrawal.CHECKS
@@ -60,6 +63,17 @@ def columns(server: Postgres, place: bool) -> Subject:
     return Subject(sink, read, poison=lambda: {"task": "out/0", "n": 1001, "text": "x"})
 
 
+def entries(server: Redis, **options: Any) -> Subject:
+    """Streams of the server that all tests share."""
+    sink = RedisSink(server.url, stream=f"rows_{next(NUMBERS)}", timeout_ms=1000, **options)
+
+    def read(task: str) -> list[Any]:
+        with server.client() as client:
+            return [json.loads(fields["record"]) for _, fields in client.xrange(sink.key_of(task))]
+
+    return Subject(sink, read)
+
+
 def named(check: Callable[[Subject], None]) -> str:
     return check.__name__
 
@@ -82,4 +96,15 @@ def test_a_table_of_the_user_conforms(check: Callable[[Subject], None], shared_p
 def test_a_postgres_that_is_killed_is_waited_for(own_postgres: Postgres) -> None:
     subject = generic(own_postgres)
     subject.away = own_postgres.down
+    AWAY(subject)
+
+
+@pytest.mark.parametrize("check", [check for check in ALL if check not in NOT_SHARED], ids=named)
+def test_streams_conform(check: Callable[[Subject], None], shared_redis: Redis) -> None:
+    check(entries(shared_redis))
+
+
+def test_a_redis_that_is_killed_is_waited_for(own_redis: Redis) -> None:
+    subject = entries(own_redis)
+    subject.away = own_redis.down
     AWAY(subject)
