@@ -1,0 +1,53 @@
+"""A job that writes to a server, held until the test lets it end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.faults.conftest import Start
+from tests.faults.job import Job, wait_for
+
+PIPELINE = Path(__file__).resolve().parent / "pipelines" / "chained.py"
+COUNT = 3000
+RATE = 150.0
+
+
+class Chained:
+    """A run of `pipelines/chained.py`."""
+
+    def __init__(
+        self, start: Start, directory: Path, *arguments: str, config: dict[str, Any] | None = None, **sink: str
+    ):
+        self._gate = directory / "gate"
+        told = {"count": str(COUNT), "rate": str(RATE), "gate": str(self._gate), **sink}
+        settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        self.job: Job = start(PIPELINE, *settings, *arguments, config=config)
+
+    def written(self) -> int:
+        """Rows that the sink has counted as acknowledged."""
+        view = self.job.view()
+        if view is None:
+            return 0
+        return sum(int(task["figures"].get("records_out", 0)) for task in view["tasks"] if task["sink"])
+
+    def until_more(self, rows: int = 30) -> None:
+        """Wait until so many more rows are acknowledged: all is well again."""
+        wanted = self.written() + rows
+        self.job.until(f"{rows} more rows", lambda view: self.written() >= wanted)
+
+    def until_waiting(self, words: str) -> None:
+        """Wait until the sink task says that it waits for its store, in these words."""
+
+        def says(view: dict[str, Any]) -> bool:
+            return any(words in str(task.get("waiting")) for task in view["tasks"])
+
+        self.job.until(f"it waits, and says {words!r}", says)
+
+    def finish(self) -> dict[str, Any]:
+        """Let the sources end; the report."""
+        self._gate.touch()
+        return self.job.finish_well()
+
+
+__all__ = ["COUNT", "Chained", "wait_for"]

@@ -1,0 +1,1 @@
+"""Jobs for the tests of this folder."""

@@ -1,0 +1,55 @@
+"""Two sources in whatever order, dice, and per key each row hashed onto the one before it, into a sink on a server.
+
+What was visible cannot be lost, doubled or contradicted unseen: a second execution would roll other dice.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
+from operators import Operator, Pipeline
+from operators.sinks import PostgresSink, RedisSink, Sink
+from tests.faults.pipelines.held_source import HeldSource
+from tests.servers.chains import linked
+
+KEYS = 7
+
+
+class Link(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        n, before = ctx.state.get("n", 0) + 1, ctx.state.get("hash", "")
+        row = {**record, "n": n, "dice": ctx.random.randrange(1 << 30)}
+        ctx.state["n"], ctx.state["hash"] = n, linked(before, row)
+        yield {**row, "hash": ctx.state["hash"]}
+
+
+def numbered(source: int) -> Any:
+    def make(partition: int, i: int) -> dict[str, Any]:
+        return {"source": source, "i": i, "key": (i * 31 + source) % KEYS}
+
+    return make
+
+
+def sink() -> Sink:
+    if "url" in settings:
+        return RedisSink(settings["url"], stream="chained")
+    names = settings.get("columns", "")
+    return PostgresSink(
+        settings["dsn"],
+        table=settings.get("table", "output"),
+        columns=names.split(",") if names else (),
+        timeout_ms=1000,
+    )
+
+
+pipeline = Pipeline("chained")
+settings = pipeline.settings
+count, rate, gate = int(settings["count"]), float(settings["rate"]), Path(settings["gate"])
+one = pipeline.source("one", HeldSource(numbered(1), count, rate, gate))
+two = pipeline.source("two", HeldSource(numbered(2), count, rate, gate))
+linked_rows = one.union(two).key_by(lambda record: record["key"]).process("link", Link(), parallelism=2)
+linked_rows.sink("out", sink())
