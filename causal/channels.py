@@ -47,7 +47,8 @@ class Channels:
         for channel in topology.outputs(task):
             position, digest = cut.outputs.get(channel.id, (0, 0))
             if channel.target == OUTSIDE:
-                sink = self.sinks[channel.id] = SinkChannel(channel.id, here, position, digest, cut.epoch)
+                sink = SinkChannel(channel.id, here, position, digest, cut.epoch, config.guarantee == "epoch")
+                self.sinks[channel.id] = sink
                 self.outputs.append(sink)
                 continue
             name = f"{here} to {topology.tasks[channel.target].name}"
@@ -55,6 +56,11 @@ class Channels:
                 channel.id, channel.target, name, position, digest, cut.epoch, config.credit_bytes, keeping
             )
             self.outputs.append(output)
+
+    @property
+    def committed(self) -> int:
+        """Rows of epochs below it are visible, where they are staged."""
+        return min((sink.committed for sink in self.sinks.values()), default=0)
 
     def inflight_bytes(self) -> tuple[int, int]:
         """(in memory, on disk)."""
@@ -69,7 +75,7 @@ class Channels:
         memory, disk = self.inflight_bytes()
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
-            "records_out": sum(s.position for s in self.sinks.values()),
+            "records_out": sum(s.visible for s in self.sinks.values()),
             "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values()),
             "inflight_bytes": memory,
             "inflight_disk_bytes": disk,

@@ -71,6 +71,8 @@ class JobConfig:
     inflight_memory_bytes_max: int = 64 << 20
     """Per task; beyond it, in-flight elements go to disk."""
     inflight_disk_bytes_max: int = 8 << 30
+    staged_bytes_max: int = 8 << 30
+    """Rows of one sink task that wait for a checkpoint (guarantee epoch), on disk; more of them end the job."""
     heartbeat_ms: int = 100
     suspect_after_ms: int = 5000
     """Silence after which a process that still exists counts as hung: it is killed and replaced."""
@@ -107,6 +109,7 @@ class JobConfig:
         )
         self._check(not self.check or self.standbys == "per-task", "standbys", "per-task: they do the checking")
         self._check(0 < self.sink_patience_s <= 1e6, "sink_patience_s", "a number of seconds above 0")
+        self._check(self.staged_bytes_max >= 1 << 16, "staged_bytes_max", "at least 65536")
         self._check(self.heartbeat_ms * 3 <= self.suspect_after_ms, "suspect_after_ms", "at least 3 heartbeats")
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:

@@ -36,9 +36,14 @@ class Reply:
 
 @dataclass(slots=True)
 class OpenSink:
-    """Fence the store for this incarnation; answered by `SinkOpened`."""
+    """Fence the store for this incarnation; answered by `SinkOpened`.
+
+    With `restored`, the epoch of the state that the task has, staged rows of epochs below it are made visible, and
+    those from there on are forgotten (guarantee `epoch`).
+    """
 
     channel: int
+    restored: int | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +53,22 @@ class WriteBundle:
     channel: int
     bundle: Bundle
     origins: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class StageRows:
+    """Rows of epochs below `epoch` must be as durable as is promised before anything else."""
+
+    channel: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class CommitRows:
+    """Checkpoint `epoch` is complete: make staged rows of epochs below it visible; answered by `RowsCommitted`."""
+
+    channel: int
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -170,6 +191,8 @@ Effect = (
     | Reply
     | OpenSink
     | WriteBundle
+    | StageRows
+    | CommitRows
     | TruncateSink
     | WithdrawRows
     | Found

@@ -63,6 +63,14 @@ class SinkOpened:
 
 
 @dataclass(slots=True)
+class RowsCommitted:
+    """A store's answer to `CommitRows`: staged rows of epochs below `epoch` are visible."""
+
+    channel: int
+    epoch: int
+
+
+@dataclass(slots=True)
 class CheckpointAsked:
     """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs."""
 
@@ -160,6 +168,7 @@ Event = (
     | PeerDown
     | SourceRead
     | SinkOpened
+    | RowsCommitted
     | CheckpointAsked
     | CheckpointCompleted
     | Inquired

@@ -52,6 +52,8 @@ class Exchange:
         self.outputs = outputs
         self.keeping = config.guarantee != "none"
         self.recording = config.guarantee == "causal"
+        self.adapting = config.guarantee in ("at-least-once", "none")
+        """Ends of a channel may stand at different places after a failure, and meet where they can."""
         self.faults: Counter[str] = Counter()
         self.compress: dict[int, bool] = {}
         self.first_output = False
@@ -216,7 +218,7 @@ class Exchange:
         return effects
 
     def _answer(self, channel: InputChannel, hello: wire.Hello) -> list[Effect]:
-        if not self.recording:
+        if self.adapting:
             # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
             # one goes on with a new sender behind what it has.
             if channel.fresh:
@@ -249,7 +251,7 @@ class Exchange:
         if self.collect and self.recording:
             self.holdings.merge([*staged, *welcome.logs], welcome.extents)
             self.holdings.depend(welcome.depends)
-        if self.collect and not self.recording and not output.welcomed:
+        if self.collect and self.adapting and not output.welcomed:
             output.renumber(welcome)
         output.welcome(welcome, replaying, now_ns)
 

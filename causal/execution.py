@@ -15,7 +15,7 @@ from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.determinants import Answer, Barrier, Order, Run, Timer
 from causal.dissemination import Holdings
-from causal.effects import Ask, Effect, Phase, WriteBundle, WriteRecording
+from causal.effects import Ask, Effect, Phase, StageRows, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import Answered
 from causal.input_channel import InputChannel
@@ -50,6 +50,10 @@ class Execution:
         self.checkpointing = Checkpointing(chain, cut, files)
         self.finished = cut.finished
         self.reported_finished = False
+        self.staged = False
+        """The task has finished, and all its rows are staged or visible."""
+        self.covered = cut.finished or not any(sink.staging for sink in channels.sinks.values())
+        """No row waits for a checkpoint any more: a complete one has the task finished, or rows are never staged."""
         self.replayed_elements = 0
         self.asked_epoch = 0
         self.final_epoch = 0
@@ -298,6 +302,7 @@ class Execution:
         """All inputs have come to barrier `epoch`: pass it on, then freeze the state."""
         invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
         self.flush_sinks(effects, force=True)
+        effects += [StageRows(sink.id, epoch) for sink in self._channels.sinks.values() if sink.staging]
         effects += self.checkpointing.finish_encoding()
         for output in self._outputs:
             output.put(batch.barrier(epoch, final))
@@ -328,5 +333,18 @@ class Execution:
                 self.wrote = True
         if self.finished and not self.reported_finished and self._recovery.state is State.RUNNING:
             if not any(sink.waiting for sink in self._channels.sinks.values()):
-                self.reported_finished = True
-                effects.append(Phase("finished"))
+                self._report_end(effects)
+
+    def cover(self, epoch: int) -> None:
+        """All that was staged below barrier `epoch` is visible."""
+        cut = self.checkpointing.cuts.get(epoch)
+        self.covered = self.covered or (cut is not None and cut.finished)
+
+    def _report_end(self, effects: list[Effect]) -> None:
+        """All rows are in the store: finished, or, where they are staged, waiting for the checkpoint over them."""
+        if self.covered:
+            self.reported_finished = True
+            effects.append(Phase("finished"))
+        elif not self.staged:
+            self.staged = True
+            effects.append(Phase("staged"))

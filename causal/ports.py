@@ -295,4 +295,24 @@ class WithdrawingStore(SinkStore, Protocol):
         ...
 
 
+@runtime_checkable
+class StagingStore(SinkStore, Protocol):
+    """A store that keeps rows back until the checkpoint that covers them is complete (guarantee `epoch`).
+
+    What `write` takes is staged; `Held` tells of the staged rows behind the visible ones.
+    """
+
+    def stage(self, epoch: int) -> None:
+        """Make what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
+        ...
+
+    def commit(self, epoch: int) -> bool:
+        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
+        ...
+
+    def discard(self, epoch: int) -> Held:
+        """Forget what is staged of epochs from `epoch` on, and say what is held."""
+        ...
+
+
 Encode = Callable[[Sequence[Any]], bytes]

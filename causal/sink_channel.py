@@ -1,6 +1,7 @@
 """The channel to the outside world: rows gather into bundles, which carry the determinants they depend on (D8).
 
-The store is a peer: opening it is the handshake, `Held` is its WELCOME.  Positions count rows.
+The store is a peer: opening it is the handshake, `Held` is its WELCOME.  Positions count rows.  Under the guarantee
+`epoch` bundles are staged, and become visible when the checkpoint that covers them is complete.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from causal.batch import BARRIER, ROWS, Chunk
 from causal.dissemination import Holdings, Seen
-from causal.errors import Lost, ReplayDivergence
+from causal.errors import Lost, ReplayDivergence, invariant
 from causal.ports import Bundle, Held, Mark
 from causal.rollback import Extent, Rollback, beyond, vector_of
 from causal.rolling import RollingDigest
@@ -40,14 +41,24 @@ def depended(marks: Sequence[Mark]) -> dict[tuple[int, int], int]:
 
 
 class SinkChannel:
-    """The one output of a sink task."""
+    """The one output of a sink task.
 
-    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int) -> None:
+    Args:
+        staging: rows are staged.
+    """
+
+    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int, staging: bool = False) -> None:
         self.id = id
         self.name = name
         self.position = position
         self.epoch = epoch
         self.opened = False
+        self.staging = staging
+        self.committed = epoch
+        """Staged rows of epochs below it are visible."""
+        self._visible = position
+        self._barriers: dict[int, int] = {}
+        """Position at each barrier that no complete checkpoint covers, where rows are staged."""
         self.withdrawn = 0
         """Rows that its store has ever taken back."""
         self.seen = Seen()
@@ -100,6 +111,11 @@ class SinkChannel:
         self.withdrawn = held.withdrawn
         self._marks = list(held.marks)
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in held.logs)
+        if self.staging and held.next != self.position:
+            raise Lost(
+                f"{self.name}: {held.next} rows are visible, the checkpoint was taken at {self.position}; the staged "
+                "rows or the store were changed by somebody else: restore them, or start the job anew without --resume"
+            )
         if not aligned:
             self.position = self._first = held.next
             self._digest = RollingDigest(held.digest)
@@ -121,6 +137,8 @@ class SinkChannel:
         if chunk.kind == BARRIER:
             self._digest.close()
             self.epoch += 1
+            if self.staging:
+                self._barriers[self.epoch] = self.position
             return
         if chunk.kind != ROWS:
             return
@@ -160,6 +178,23 @@ class SinkChannel:
     def truncate(self, epoch: int) -> None:
         """Checkpoint `epoch` is complete: rows before it stay, whatever is lost."""
         self._marks = truncated(self._marks, epoch)
+
+    def commit(self, epoch: int) -> bool:
+        """Checkpoint `epoch` is complete: whether staged rows are to be made visible now."""
+        due = epoch > self.committed
+        invariant(not due or epoch in self._barriers, "a complete checkpoint was passed", sink=self.name, epoch=epoch)
+        return due
+
+    def shown(self, epoch: int) -> None:
+        """Staged rows of epochs below `epoch` are visible."""
+        if epoch > self.committed:
+            self.committed, self._visible = epoch, self._barriers[epoch]
+            self._barriers = {e: at for e, at in self._barriers.items() if e > epoch}
+
+    @property
+    def visible(self) -> int:
+        """The position up to which rows are visible, but for those that wait for their bundle."""
+        return self._visible if self.staging else self.position
 
     @property
     def digest(self) -> int:

@@ -14,6 +14,7 @@ from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import (
+    CommitRows,
     Effect,
     Inspected,
     OpenSink,
@@ -34,6 +35,7 @@ from causal.events import (
     Kept,
     PeerAt,
     PeerDown,
+    RowsCommitted,
     SegmentFailed,
     SegmentRead,
     SegmentWritten,
@@ -91,6 +93,7 @@ class TaskProtocol:
         self.name = topology.tasks[task].name
         self.incarnation = incarnation
         self._recording = config.guarantee == "causal"
+        self._restored = cut.epoch if config.guarantee == "epoch" else None
         self._live = live
         self._tell = tell
         self.recovery = Recovery(self.name)
@@ -132,6 +135,13 @@ class TaskProtocol:
     def reported_finished(self) -> bool:
         return self.execution.reported_finished
 
+    @property
+    def word(self) -> str:
+        """What a beat calls its state: "staged" where the last rows wait for a checkpoint, "finished" at the end."""
+        if self.reported_finished:
+            return "finished"
+        return "staged" if self.execution.staged else self.recovery.state.value
+
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
@@ -148,7 +158,7 @@ class TaskProtocol:
 
     def _started(self, event: Started, now_ns: int) -> list[Effect]:
         self.recovery.step(Step.STARTED, now_ns)
-        effects: list[Effect] = [OpenSink(channel) for channel in self.channels.sinks]
+        effects: list[Effect] = [OpenSink(channel, self._restored) for channel in self.channels.sinks]
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)
 
     def _frame_received(self, event: FrameReceived, now_ns: int) -> list[Effect]:
@@ -188,11 +198,16 @@ class TaskProtocol:
                 return [WithdrawRows(event.channel, mark)]
             self.holdings.merge([d for d in held.logs if d.task in self.holdings.logs])
             self.holdings.depend((*log, extent) for log, extent in depended(held.marks).items())
-        sink.open(held, self._recording)
+        sink.open(held, self._recording or sink.staging)
         effects: list[Effect] = []
         if self._recording and held.next < visible:
             effects.append(Phase("withdrawn", visible - held.next))
         return effects + self._answered_inquiry() + self._collected(now_ns)
+
+    def _rows_committed(self, event: RowsCommitted, now_ns: int) -> list[Effect]:
+        self.channels.sinks[event.channel].shown(event.epoch)
+        self.execution.cover(event.epoch)
+        return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
         """Begin to replay once everybody downstream has answered (D5), unless something is lost (D9)."""
@@ -259,7 +274,10 @@ class TaskProtocol:
             effects.append(RemoveSegments(sorted(gone)))
         for sink in self.channels.sinks.values():
             sink.truncate(event.epoch)
-            effects.append(TruncateSink(sink.id, event.epoch))
+            if not sink.staging:
+                effects.append(TruncateSink(sink.id, event.epoch))
+            elif sink.commit(event.epoch):
+                effects.append(CommitRows(sink.id, event.epoch))
         if cut is not None:
             effects += [
                 SourceCompleted(c.id, cut.inputs[c.id][0]) for c in self.channels.partitions if c.id in cut.inputs
@@ -362,6 +380,7 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     PeerAt: TaskProtocol._peer_at,
     PeerDown: TaskProtocol._peer_down,
     SinkOpened: TaskProtocol._sink_opened,
+    RowsCommitted: TaskProtocol._rows_committed,
     SourceRead: TaskProtocol._source_read,
     CheckpointAsked: TaskProtocol._checkpoint_asked,
     CheckpointCompleted: TaskProtocol._checkpoint_completed,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from operators.sinks.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
 from standby.children import kill_listed
 from standby.journal import FILE as JOURNAL
@@ -42,6 +43,7 @@ OWNED = (
     "ingest",
     "logs",
     "dead-letters",
+    STAGED,
     CHANGE,
 )
 """What a job makes in its directory; nothing else in there is ever touched."""

@@ -18,6 +18,7 @@ from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable
 from causal.ids import OUTSIDE
+from causal.ports import StagingStore
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task, Topology
@@ -160,6 +161,8 @@ def _open_stores(
         store = planned.store(channel, job)
         try:
             held = store.open(name, config.run, incarnation)
+            if isinstance(store, StagingStore):  # what was covered is visible already, before the job stopped
+                held = store.discard(epoch)
             if name in stood and held.next != stood[name][0]:
                 raise PipelineError(
                     f"the store of {name} holds {held.next} rows, at the savepoint it held {stood[name][0]}; "

@@ -13,15 +13,12 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from causal.config import GUARANTEES, JobConfig
+from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.topology import FULL_DEPTH
 
 OURS = frozenset(("run", "name", "pipeline"))
 """Set by `causal run` itself."""
-
-UNBUILT = ("epoch",)
-"""Guarantees that have a name and nothing behind it yet; refused rather than taken for another."""
 
 LASTING = ("guarantee", "sharing_depth", "key_groups")
 """What the state on disk was made with."""
@@ -127,11 +124,8 @@ def config_of(name: str, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
     """A new run of the pipeline.
 
     Raises:
-        PipelineError: a setting has a value that cannot be, or a guarantee that this version does not have.
+        PipelineError: a setting has a value that cannot be.
     """
-    if given.get("guarantee") in UNBUILT:
-        have = ", ".join(known for known in GUARANTEES if known not in UNBUILT)
-        raise PipelineError(f"guarantee {given['guarantee']} is not built in this version; give one of {have}")
     return JobConfig(**{**given, "run": secrets.token_hex(8), "name": name, "pipeline": str(pipeline)})
 
 

@@ -128,6 +128,8 @@ class Vitals:
     last_output_ns: int | None = None
     rollback: int = 0
     lost: list[list[int]] = field(default_factory=list)
+    committed: int = 0
+    """Rows of epochs below it are visible, of a sink whose rows are staged."""
     checked: tuple[int, str] = (0, "")
     """Epochs that this process has performed again and found the same, and what it found that was not."""
     waiting: tuple[int, str] | None = None
@@ -204,6 +206,7 @@ class Membership:
             "last_output_ns": vitals.last_output_ns,
             "rollback": vitals.rollback,
             "lost": vitals.lost,
+            "committed": vitals.committed,
             "checked": list(vitals.checked),
         }
         if vitals.waiting is not None:

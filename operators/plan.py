@@ -21,6 +21,8 @@ from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, Tu
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
 from operators.sinks.refusals import RefusedRows, refusing
+from operators.sinks.staged import DIRECTORY as STAGED
+from operators.sinks.staged import StagedStore
 from operators.sources.base import Companion, PartitionReader, SourceContext
 from operators.tree import Tree
 
@@ -197,12 +199,15 @@ class Plan:
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
         if channel.source == self._letter_task:
-            return self._letter_sink(job_directory).open_store(task, job_directory)
-        node = self._group_of[channel.source].root
-        letters = None
-        if self._letter_task is not None:
-            letters = RefusedRows(self._letter_directory(job_directory), task, self._config.run)
-        return refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
+            store = self._letter_sink(job_directory).open_store(task, job_directory)
+        else:
+            node, letters = self._group_of[channel.source].root, None
+            if self._letter_task is not None:
+                letters = RefusedRows(self._letter_directory(job_directory), task, self._config.run)
+            store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
+        if self._config.guarantee != "epoch":
+            return store
+        return StagedStore(store, job_directory / STAGED / task, self._config.staged_bytes_max)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.jsonlines import JsonLinesSink

@@ -136,13 +136,14 @@ class Worker:
             return Vitals(checked=checked)
         protocol = self.driver.task
         return Vitals(
-            "finished" if protocol.reported_finished else protocol.recovery.state.value,
+            protocol.word,
             protocol.schedule.epoch,
             self.driver.counters(),
             self.driver.first_record_ns or None,
             self.driver.last_output_ns or None,
             protocol.inquiry.rollback.number,
             [list(each) for each in protocol.lost],
+            protocol.channels.committed,
             checked,
             self.driver.waiting,
         )

@@ -108,17 +108,24 @@ class Coordinator:
         if self.complete:
             outbox.send(slot.name, "completed", epoch=self.complete)
 
-    def settle(self, now_ns: int, outbox: Outbox, everybody: bool = True) -> None:
+    @property
+    def ends(self) -> bool:
+        """The checkpoint at which the job ends is complete."""
+        return 0 < self.final <= self.complete
+
+    def settle(self, now_ns: int, outbox: Outbox, everybody: bool = True, hurries: bool = False) -> None:
         """Begin the next checkpoint when it is due, and tell sources that do not have it yet.
 
         Args:
+            hurries: it is due now.
             everybody: look at all sources also when none begins; otherwise their own beats have them told.
         """
         if not self.enabled or self.writing or not self._roster.up:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
-        if not self.under_way and (now_ns >= self._due_ns or self.wanted > self.complete):
+        due = hurries or now_ns >= self._due_ns or self.wanted > self.complete
+        if due and not self.under_way and not self.ends:
             self.under_way, self._began_ns, everybody = self.complete + 1, now_ns, True
         if self.under_way and everybody:
             for seat in self._roster.sources:

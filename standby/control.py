@@ -165,6 +165,7 @@ FROM_WORKER: dict[str, _Spec] = {
             "rollback": _NUMBER,
             "lost": _extents,
             "peers": _map_of(int),
+            "committed": _NUMBER,
             "checked": _checked,
             "waiting": _waiting,
         },

@@ -37,6 +37,8 @@ class Beat:
     peers: Mapping[str, int] | None = None
     """The incarnation of each neighbour that it was told of; negative where it was told that it is down.  None for
     nothing new."""
+    committed: int = 0
+    """Rows of epochs below it are visible, where rows are staged."""
     checked: tuple[int, str] = (0, "")
     """Epochs performed again as a standby and found the same; what was found that was not."""
     waiting: tuple[int, str] | None = None

@@ -92,6 +92,8 @@ class Slot:
     complaint: str = ""
     """Why it cannot go on, as it said itself."""
     epoch: int = 0
+    committed: int = 0
+    """Rows of epochs below it are visible, of a sink whose rows are staged."""
     followed: int | None = None
     seen_ns: int = 0
     """Last beat in this supervisor's life; 0 for none."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from standby import events
 from standby.checkpoints import Coordinator
 from standby.effects import Outbox
+from standby.staging import Staging
 
 if TYPE_CHECKING:
     from standby.supervision import Supervision
@@ -29,8 +30,8 @@ def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict
     return {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
 
 
-def reached(coordinator: Coordinator) -> tuple[int, str] | None:
-    """(status, reason) if the job is to end now because its final checkpoint is complete."""
-    if coordinator.final and coordinator.complete >= coordinator.final:
+def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:
+    """(status, reason) if the job is to end now: its final checkpoint is complete, and what that covers is visible."""
+    if coordinator.ends and staging.shown(coordinator.final):
         return 0, f"{STOPPED}{coordinator.final}"
     return None

@@ -29,6 +29,7 @@ from standby.promotion import Promotion
 from standby.recoveries import Timeline
 from standby.requests import answer
 from standby.roster import Roster, Seat, Slot, SlotState
+from standby.staging import Staging
 from standby.view import view
 
 ALIVE_NS = 1_000_000_000
@@ -53,14 +54,13 @@ class Supervision:
         self.roster = Roster(blueprint.topology)
         self.timeline = Timeline()
         self.figures = Figures()
-        interval_ns = int(config.checkpoint_interval_s * 1e9)
-        self.coordinator = Coordinator(self.roster, interval_ns, enabled=config.guarantee != "none")
+        self.coordinator = Coordinator(self.roster, int(config.checkpoint_interval_s * 1e9), config.guarantee != "none")
         self.injection = Injection(blueprint.kills)
-        together = config.guarantee == "at-least-once"
+        together = config.guarantee in ("at-least-once", "epoch")
+        self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
         self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
-        self._promotion = Promotion(
-            self.roster, self.coordinator, self.timeline, self.inquiries, config.standbys, together
-        )
+        told = (self.roster, self.coordinator, self.timeline, self.inquiries)
+        self._promotion = Promotion(*told, config.standbys, together)
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
         self.checks = Checks(self.roster, config.check)
         self._detector = Detector(config.suspect_after_ms * 1_000_000)
@@ -147,10 +147,10 @@ class Supervision:
         first = not slot.seen_ns
         if first or slot.endpoint != event.endpoint:
             self._attention.whereabouts(slot)
-        elif (slot.followed, slot.word) != (event.followed, event.state):
+        elif (slot.followed, slot.word, slot.committed) != (event.followed, event.state, event.committed):
             self._attention.slot(slot)
         slot.seen_ns, slot.pid, slot.endpoint = self._now_ns, event.pid, event.endpoint
-        slot.word, slot.epoch, slot.followed = event.state, event.epoch, event.followed
+        slot.word, slot.epoch, slot.followed, slot.committed = event.state, event.epoch, event.followed, event.committed
         if self.stopping is not None:
             self._outbox.send(slot.name, "stop")
         if not slot.purpose or event.followed is not None or event.task is not None:
@@ -219,7 +219,7 @@ class Supervision:
         self._stop_if_finished()
 
     def _stop_if_finished(self) -> None:
-        end = savepoints.reached(self.coordinator)
+        end = savepoints.reached(self.coordinator, self.staging)
         if end is None and all(seat.finished for seat in self.roster.seats.values() if seat.sink):
             end = self.checks.finished(self._now_ns)
         if end is not None and self.stopping is None:
@@ -351,7 +351,7 @@ class Supervision:
         if self._attention.due(self._now_ns):
             self.inquiries.settle(self._now_ns, self._outbox, self._attention.slots())
             self._promotion.settle(self._now_ns, self._outbox, self._attention)
-            self.coordinator.settle(self._now_ns, self._outbox, self._attention.everybody)
+            self.coordinator.settle(self._now_ns, self._outbox, self._attention.everybody, self.staging.hurries())
             self._attention.clear()  # what these decided is already acted upon
 
     def _stop(self, status: int, reason: str) -> None:

@@ -5,14 +5,14 @@ Everything that touches the world for a running task is called from here, in the
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from causal.effects import (
     Ask,
+    CommitRows,
     Effect,
     Found,
     Inspected,
@@ -26,26 +26,25 @@ from causal.effects import (
     SnapshotReady,
     SourceCompleted,
     SpillSegment,
+    StageRows,
     TruncateSink,
     WithdrawRows,
     WriteBundle,
     WriteRecording,
     WriteSnapshot,
 )
-from causal.errors import Lost, Unavailable
-from causal.events import Event, FrameReceived, SinkOpened, SourceRead, Started, Turn
-from causal.ports import SinkStore, WithdrawingStore
+from causal.errors import Lost, Unavailable, invariant
+from causal.events import Event, FrameReceived, RowsCommitted, SinkOpened, SourceRead, Started, Turn
+from causal.ports import SinkStore, StagingStore, WithdrawingStore
 from causal.shell.asking import Asking
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
+from causal.shell.latency import Latencies
 from causal.shell.outage import StoreAway, StoreCalls
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 
 TURNS_PER_POLL = 8
-
-_LATENCY_BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
-"""Upper bounds of the latency buckets: 0.1 ms to about 490 s, 25 % apart."""
 
 
 class Reader(Protocol):
@@ -108,8 +107,7 @@ class TaskDriver:
         """What a store that is away keeps from being performed."""
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
-        self.latency_ms: Counter[float] = Counter()
-        self.latency_ms_max = 0.0
+        self.latencies = Latencies()
         self.checkpoint_ms = 0.0
         """How long the last snapshot took from the disk's first byte to its acknowledgement."""
         self._snapshot_began_ns = 0
@@ -174,8 +172,8 @@ class TaskDriver:
         """The task's figures and those that only the shell can know."""
         return {
             **self.task.counters(),
-            "latency_ms_buckets": dict(self.latency_ms),
-            "latency_ms_max": self.latency_ms_max,
+            "latency_ms_buckets": dict(self.latencies.buckets_ms),
+            "latency_ms_max": self.latencies.max_ms,
             "checkpoint_ms": self.checkpoint_ms,
             "snapshot_bytes": self._disk.snapshot_bytes,
             "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
@@ -225,16 +223,41 @@ class TaskDriver:
     def _open_sink(self, effect: OpenSink) -> None:
         store = self._stores[effect.channel]
         held = self._store_calls.make(lambda: store.open(self.task.name, self._run, self.task.incarnation))
+        restored = effect.restored
+        if restored is not None:
+            staged = self._staged(effect.channel)
+            self._commit(staged, restored)
+            held = self._store_calls.make(lambda: staged.discard(restored))
         self._answers.append(SinkOpened(effect.channel, held))
 
+    def _staged(self, channel: int) -> StagingStore:
+        store = self._stores[channel]
+        invariant(isinstance(store, StagingStore), "rows are staged in a store that can", task=self.task.name)
+        return store  # type: ignore[return-value]
+
+    def _stage_rows(self, effect: StageRows) -> None:
+        store = self._staged(effect.channel)
+        self._store_calls.make(lambda: store.stage(effect.epoch))
+
+    def _commit_rows(self, effect: CommitRows) -> None:
+        self._commit(self._staged(effect.channel), effect.epoch)
+        now_ns = monotonic_ns()
+        self.latencies.committed(effect.channel, effect.epoch, now_ns)
+        self.last_output_ns = now_ns
+        self._answers.append(RowsCommitted(effect.channel, effect.epoch))
+
+    def _commit(self, store: StagingStore, epoch: int) -> None:
+        while self._store_calls.make(lambda: store.commit(epoch)):
+            self._report("waiting", {})  # it beats between two steps
+
     def _write_bundle(self, effect: WriteBundle) -> None:
-        self._store_calls.make(lambda: self._stores[effect.channel].write(effect.bundle))
+        store = self._stores[effect.channel]
+        self._store_calls.make(lambda: store.write(effect.bundle))
+        if isinstance(store, StagingStore):
+            self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
+            return
         self.last_output_ns = now_ns = monotonic_ns()
-        for origin_ns, rows in effect.origins:
-            if origin_ns:
-                took_ms = (now_ns - origin_ns) / 1e6
-                self.latency_ms_max = max(self.latency_ms_max, took_ms)
-                self.latency_ms[_LATENCY_BOUNDS_MS[min(bisect_left(_LATENCY_BOUNDS_MS, took_ms), 69)]] += rows
+        self.latencies.seen(effect.origins, now_ns)
 
     def _truncate_sink(self, effect: TruncateSink) -> None:
         self._store_calls.make(lambda: self._stores[effect.channel].truncate(effect.epoch))
@@ -310,6 +333,8 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     Reply: TaskDriver._reply,
     OpenSink: TaskDriver._open_sink,
     WriteBundle: TaskDriver._write_bundle,
+    StageRows: TaskDriver._stage_rows,
+    CommitRows: TaskDriver._commit_rows,
     TruncateSink: TaskDriver._truncate_sink,
     WithdrawRows: TaskDriver._withdraw_rows,
     Found: TaskDriver._found,

@@ -67,7 +67,7 @@ USAGE = {
     "unknown setting": (("p.py", "--config", "colour.toml"), ("colour.toml", "unknown setting colour")),
     "unknown task": (("p.py", "--kill", "nobody/0@1"), ("nobody/0", "out/0")),
     "nothing to resume": (("p.py", "--resume"), ("no job to go on with", "without --resume")),
-    "a guarantee of a later version": (("p.py", "--guarantee", "epoch"), ("epoch", "causal")),
+    "an unknown guarantee": (("p.py", "--guarantee", "perhaps"), ("perhaps", "epoch")),
 }
 
 

@@ -54,6 +54,7 @@ class Observer:
         self._world = world
         self._topology = world.topology
         self._causal = world.scenario.guarantee == "causal"
+        self._staged = world.scenario.guarantee == "epoch"
         self._partial = world.scenario.depth < world.topology.depth
         self._held_by = [frozenset(world.topology.held_by(t.index, world.scenario.depth)) for t in world.topology.tasks]
         self._incarnations = [0] * len(world.topology.tasks)
@@ -80,6 +81,7 @@ class Observer:
         if task.incarnation <= self._incarnations[index]:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
         self._incarnations[index] = task.incarnation
+        task.schedule.recording = task.schedule.recording or self._staged  # for the twin alone: nobody is sent anything
         self._lives[index].append(task)
         self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
@@ -100,6 +102,8 @@ class Observer:
 
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
         """A task has handled an event."""
+        if self._staged:
+            self._note_barrier(task, before[2])
         if not self._causal:
             return
         if isinstance(event, CheckpointCompleted):
@@ -118,10 +122,7 @@ class Observer:
             if channel.source != OUTSIDE:
                 self._learn(task, truth, owed, channel.id, first, channel.delivered)
         if task.schedule.epoch != epoch:
-            whole = task.holdings.own.bytes_of(epoch)
-            truth[index, epoch] = owed[index, epoch] = len(whole)
-            if task.incarnation >= self._passed.get((index, epoch), (0, b""))[0]:
-                self._passed[index, epoch] = (task.incarnation, whole)
+            truth[index, epoch] = owed[index, epoch] = self._note_barrier(task, epoch)
         if task.schedule._place:
             here = (index, task.schedule.epoch)
             truth[here] = owed[here] = task.schedule._place
@@ -136,6 +137,16 @@ class Observer:
                     # A replay may perform several events in a turn; what it makes again depends on what it did before.
                     if not replaying or position not in emitted:
                         emitted[position] = told
+
+    def _note_barrier(self, task: TaskProtocol, epoch: int) -> int:
+        """What the log of an epoch holds that the task has ended, if it has; how many bytes."""
+        if task.schedule.epoch == epoch:
+            return 0
+        self.steps += 1
+        log, whole = (task.holdings.task, epoch), task.holdings.own.bytes_of(epoch)
+        if task.incarnation >= self._passed.get(log, (0, b""))[0]:
+            self._passed[log] = (task.incarnation, whole)
+        return len(whole)
 
     def _handed_on(self, task: TaskProtocol, truth: Vector, channel: int) -> Vector:
         index, logs = task.holdings.task, task.holdings.logs
@@ -186,8 +197,13 @@ class Observer:
             if cut.epoch != epoch:
                 raise Violated(f"checkpoint: the files of {task.name} in manifest {epoch} are of epoch {cut.epoch}")
             self._cuts[task.index] = cut
-        if not self._causal:
+        if not self._causal and not self._staged:
             return
+        for channel, staged in self._world.staged.items():
+            position = self._cuts[self._topology.channels[channel].source].outputs[channel][0]
+            if staged.next_at(epoch) != position:
+                raise Violated(f"pre-commit: rows up to {staged.next_at(epoch)} are staged below barrier {epoch}, "
+                               f"the checkpoint was taken at {position}")  # fmt: skip
         for channel in self._topology.channels:
             if OUTSIDE not in (channel.source, channel.target):
                 sent = self._cuts[channel.source].outputs[channel.id]
@@ -295,7 +311,7 @@ class Observer:
         told = sum(int(world.told_last(store.task, "withdrawn_rows")) for store in world.stores.values())
         if self._causal and told != withdrawn:
             raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {told}")
-        if self._causal:
+        if self._causal or self._staged:
             self._check_twin()
         elif world.scenario.guarantee == "at-least-once" or not world.applied:
             self._check_nothing_lost()

@@ -237,13 +237,14 @@ class Process:
         if self.task is None:
             return Vitals()
         return Vitals(
-            "finished" if self.task.reported_finished else self.task.recovery.state.value,
+            self.task.word,
             self.task.schedule.epoch,
             self.task.counters(),
             self.shell.first_record_ns,
             None,
             self.task.inquiry.rollback.number,
             [list(each) for each in self.task.lost],
+            self.task.channels.committed,
         )
 
     def _tell(self, act: Tell) -> None:

@@ -32,6 +32,7 @@ from operators.sinks.account import Account
 from standby.checkpoints import Coordinator
 from standby.effects import Journal, Outbox
 from standby.roster import Roster
+from tests.simulation.sabotage_staging import STAGING
 
 Patches = Mapping[tuple[Any, str], Any]
 """(where, name) → what stands there instead."""
@@ -358,8 +359,13 @@ def _nothing_is_asked_again() -> Patches:
     return {(Execution, "_go_live"): forgetful}
 
 
+def name_of(made: Callable[[], Patches]) -> str:
+    """As it is called on the command line."""
+    return made.__name__[1:].replace("_", "-")
+
+
 SABOTAGES: dict[str, Callable[[], Patches]] = {
-    made.__name__[1:].replace("_", "-"): made
+    name_of(made): made
     for made in (
         _skip_a_delta,
         _deliver_before_storing,
@@ -392,6 +398,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _runs_are_not_told,
         _answers_count_twice,
         _nothing_is_asked_again,
+        *STAGING,
     )
 }
 

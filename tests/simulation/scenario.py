@@ -31,6 +31,8 @@ TROUBLE = (
     "rot_spill",
 )
 FAULTS = DEADLY + TROUBLE
+ALL_BACK = ("kill", "everything")
+"""Of these each scenario with the guarantee `epoch` has one at least: without a failure nobody goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +84,20 @@ def draw(seed: int) -> Scenario:
     chance = rng.random
     layers = rng.choice(((1, 1), (2, 1), (1, 2, 1), (2, 2, 1), (1, 1, 1, 1), (2, 1, 2), (1, 2, 2, 1), (3, 1, 1)))
     guarantee = rng.choices(("causal", "at-least-once", "none"), (18, 1, 1))[0]
+    staged = random.Random(seed ^ 0xE90C)  # apart, as `LATER` is
+    if staged.random() < 0.12:
+        guarantee = "epoch"
     depth = rng.choices((FULL_DEPTH, 1, 2, 3), (10, 4, 2, 1))[0] if guarantee == "causal" else FULL_DEPTH
     production = chance() < 0.2
     faults = tuple(sorted((_fault(rng) for _ in range(rng.choice((0, 1, 2, 3, 4, 6)))), key=lambda f: f.at_ns))
-    if guarantee != "causal":
+    if guarantee not in ("causal", "epoch"):
         # Only what these guarantees say something about; without any, nobody compares digests.
         meant = ("kill", "supervisor", "agent", "cut", "disk_slow")
         meant = meant if guarantee == "none" else (*meant, "garble")
         faults = tuple(f for f in faults if f.kind in meant)
+    if guarantee == "epoch":
+        drawn = Fault(staged.choice(ALL_BACK), staged.randint(300, 1500) * MS, staged.randrange(1 << 16), 1)
+        faults = tuple(sorted((*faults, drawn), key=lambda f: f.at_ns))
     apart = random.Random(seed ^ 0x0D0E)
     later = tuple(kind for kind in LATER if apart.random() < 0.3)
     ordered = apart.random() < 0.25

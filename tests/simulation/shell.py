@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
     Ask,
+    CommitRows,
     Effect,
     Found,
     OpenSink,
@@ -22,6 +23,7 @@ from causal.effects import (
     SnapshotReady,
     SourceCompleted,
     SpillSegment,
+    StageRows,
     TruncateSink,
     WithdrawRows,
     WriteBundle,
@@ -31,6 +33,7 @@ from causal.errors import Unavailable
 from causal.events import (
     Answered,
     Event,
+    RowsCommitted,
     SegmentFailed,
     SegmentRead,
     SegmentWritten,
@@ -90,11 +93,34 @@ class Shell:
         store = self._world.stores[effect.channel]
         if not store.reachable(self._world.clock.now_ns):
             return False
-        self._process.answers.append(SinkOpened(effect.channel, store.open(self._incarnation)))
+        if effect.restored is None:
+            self._process.answers.append(SinkOpened(effect.channel, store.open(self._incarnation)))
+            return True
+        staged = self._world.staged[effect.channel]
+        staged.open(self._incarnation)
+        if staged.commit(effect.restored, self._incarnation):
+            return False
+        held = staged.discard(effect.restored, self._incarnation)
+        self._process.answers.append(SinkOpened(effect.channel, held))
+        return True
+
+    def _stage_rows(self, effect: StageRows) -> bool:
+        self._world.staged[effect.channel].stage(effect.epoch, self._incarnation)
+        return True
+
+    def _commit_rows(self, effect: CommitRows) -> bool:
+        if not self._world.stores[effect.channel].reachable(self._world.clock.now_ns):
+            return False
+        if self._world.staged[effect.channel].commit(effect.epoch, self._incarnation):
+            return False
+        self._process.answers.append(RowsCommitted(effect.channel, effect.epoch))
         return True
 
     def _write_bundle(self, effect: WriteBundle) -> bool:
         store = self._world.stores[effect.channel]
+        if effect.channel in self._world.staged:
+            self._world.staged[effect.channel].write(effect.bundle)
+            return True
         if not store.reachable(self._world.clock.now_ns):
             return False
         store.write(effect.bundle)
@@ -245,6 +271,8 @@ _PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
     OpenSink: Shell._open_sink,
     WriteBundle: Shell._write_bundle,
     WithdrawRows: Shell._withdraw,
+    StageRows: Shell._stage_rows,
+    CommitRows: Shell._commit_rows,
     TruncateSink: Shell._truncate_sink,
     ReadSource: Shell._read_source,
     SourceCompleted: Shell._source_completed,

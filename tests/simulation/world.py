@@ -26,6 +26,7 @@ from tests.simulation.network import Network
 from tests.simulation.peers import Disk, Partition, Store, Violated
 from tests.simulation.process import Process
 from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.staging import StagedRows
 
 SECONDS_MAX = 90
 STEPS_MAX = 600_000
@@ -87,6 +88,9 @@ class Simulation:
         self.stores: dict[int, Store] = {
             c.id: Store(names[c.source].name) for c in self.topology.channels if c.target == OUTSIDE
         }
+        self.staged: dict[int, StagedRows] = {}
+        if scenario.guarantee == "epoch":
+            self.staged = {c: StagedRows(store, lambda: self.observer.durable) for c, store in self.stores.items()}
         batch = max(1, scenario.records * scenario.batch_every_ms // 1000)
         self.partitions: dict[int, Partition] = {
             c.id: Partition(c.partition, scenario.records, batch, scenario.batch_every_ms * MS, self.job.make)
@@ -310,6 +314,8 @@ class Simulation:
             self.supervisor.living = False
         self._orders.clear()
         self._held_back.clear()
+        for staged in self.staged.values():
+            staged.lose_power()
         self.table.clear()
         self.dead.clear()
         self.killed.clear()

@@ -1,0 +1,114 @@
+"""Ways to break what the guarantee `epoch` rests on, one rule each (see `sabotage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import causal.task
+from causal.effects import CommitRows, OpenSink, StageRows
+from causal.execution import Execution
+from causal.sink_channel import SinkChannel
+from standby.promotion import Promotion
+from standby.staging import Staging
+
+Patches = Mapping[tuple[Any, str], Any]
+
+
+def _visible_at_the_barrier() -> Patches:
+    """Rows do not wait for the other tasks' part of the checkpoint."""
+    barrier = Execution._perform_barrier
+
+    def hasty(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
+        barrier(self, epoch, final, effects)
+        effects += [CommitRows(effect.channel, epoch) for effect in effects if isinstance(effect, StageRows)]
+
+    return {(Execution, "_perform_barrier"): hasty}
+
+
+def _restored_at(instead: Callable[[int], int]) -> Patches:
+    def opening(channel: int, restored: int | None) -> OpenSink:
+        return OpenSink(channel, None if restored is None else instead(restored))
+
+    return {(causal.task, "OpenSink"): opening}
+
+
+def _nothing_is_discarded() -> Patches:
+    """Who is restored makes all that is staged visible, whatever checkpoint covers it."""
+    return _restored_at(lambda epoch: 1 << 40)
+
+
+def _nothing_is_committed_when_restored() -> Patches:
+    """Who is restored forgets all that is staged."""
+    return _restored_at(lambda epoch: 0)
+
+
+def _acknowledged_before_staged() -> Patches:
+    """Rows that wait for their bundle are left behind a barrier."""
+    barrier, flush = Execution._perform_barrier, Execution.flush_sinks
+
+    def hasty(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
+        self.__dict__["hasty"] = any(sink.staging for sink in self._channels.sinks.values())
+        barrier(self, epoch, final, effects)
+        self.__dict__["hasty"] = False
+
+    def unless(self: Execution, effects: list[Any], force: bool) -> None:
+        if not self.__dict__.get("hasty"):
+            flush(self, effects, force)
+
+    return {(Execution, "_perform_barrier"): hasty, (Execution, "flush_sinks"): unless}
+
+
+def _staged_and_not_durable() -> Patches:
+    """Nobody has staged rows made durable before the snapshot."""
+    barrier = Execution._perform_barrier
+
+    def careless(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
+        barrier(self, epoch, final, effects)
+        effects[:] = [effect for effect in effects if not isinstance(effect, StageRows)]
+
+    return {(Execution, "_perform_barrier"): careless}
+
+
+def _staged_is_finished() -> Patches:
+    """A sink whose last rows are staged says that it has finished."""
+    report = Execution._report_end
+
+    def early(self: Execution, effects: list[Any]) -> None:
+        self.covered = True
+        report(self, effects)
+
+    return {(Execution, "_report_end"): early}
+
+
+def _never_committed() -> Patches:
+    """A sink does not hear that a checkpoint is complete."""
+    return {(SinkChannel, "commit"): lambda self, epoch: False}
+
+
+def _alone_back() -> Patches:
+    """Only the task that has failed goes back, though nothing is logged."""
+    back = Promotion.roll_back
+
+    def stay(self: Promotion, now_ns: int, outbox: Any) -> None:
+        if not self._coordinator.__dict__.get("staged"):
+            back(self, now_ns, outbox)
+
+    def marked(self: Staging) -> bool:
+        self.coordinator.__dict__["staged"] = self.enabled
+        return hurries(self)
+
+    hurries = Staging.hurries
+    return {(Promotion, "roll_back"): stay, (Staging, "hurries"): marked}
+
+
+STAGING = (
+    _visible_at_the_barrier,
+    _nothing_is_discarded,
+    _nothing_is_committed_when_restored,
+    _acknowledged_before_staged,
+    _staged_and_not_durable,
+    _staged_is_finished,
+    _never_committed,
+    _alone_back,
+)
