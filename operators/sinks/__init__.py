@@ -1,4 +1,11 @@
-"""Where results go: sinks that write every row exactly once, visible at once."""
+"""Where results go: sinks that write every row exactly once, visible at once.
+
+`ParquetSink` is imported only when it is named, so that nothing else needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from operators.sinks.base import Sink
 from operators.sinks.jsonlines import JsonLinesSink
@@ -7,4 +14,18 @@ from operators.sinks.redis_streams import RedisSink
 from operators.sinks.sqlite import SqliteSink
 from operators.sinks.tally import TallySink
 
-__all__ = ["JsonLinesSink", "PostgresSink", "RedisSink", "Sink", "SqliteSink", "TallySink"]
+if TYPE_CHECKING:
+    from operators.sinks.parquet import ParquetSink
+
+__all__ = ["JsonLinesSink", "ParquetSink", "PostgresSink", "RedisSink", "Sink", "SqliteSink", "TallySink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ParquetSink":
+        from causal.vectors import require_arrow
+
+        require_arrow("ParquetSink")
+        from operators.sinks.parquet import ParquetSink
+
+        return ParquetSink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""The one manifest of a directory of Parquet files: whose rows they are, their schema, and which files there are.
+
+`_causal/manifest.json` is replaced as a whole, under the directory's lock.  A file holds the rows of one task from one
+position up to another, and is named after them; those of a task follow one another without a gap.  A file that has the
+name of a file of rows and is not in the manifest has been put there by a process that died before it could say so.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
+
+from causal.errors import CorruptData, PipelineError, Unavailable
+from operators.sinks.journal import replace_file
+from operators.sinks.lock import FileLock
+
+OURS = "_causal"
+"""What is not rows lies here; readers of Parquet directories pass over such names."""
+_VERSION = 1
+_ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.parquet")
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a reader must know of a directory before it opens any file in it."""
+
+    run: str
+    schema: pa.Schema | None = None
+    """None until the first bundle has rows."""
+    files: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Task → (first, next) of each of its files, in order."""
+
+    def end_of(self, task: str) -> int:
+        """Position of the first row of the task that is in none of its files."""
+        held = self.files.get(task)
+        return held[-1][1] if held else 0
+
+
+def stem_of(task: str) -> str:
+    """How the files of a task begin."""
+    return task.replace("/", "-")
+
+
+def file_name(task: str, first: int, next_: int) -> str:
+    """The name of the file with these rows; names in their order are rows in theirs."""
+    return f"{stem_of(task)}-{first:012d}-{next_:012d}.parquet"
+
+
+def rows_in(name: str, task: str) -> tuple[int, int] | None:
+    """(first, next) of the rows of that task in a file of that name, None if it is no such name."""
+    told = _ROWS.fullmatch(name)
+    return (int(told[2]), int(told[3])) if told is not None and told[1] == stem_of(task) else None
+
+
+def manifest_path(directory: Path) -> Path:
+    """Where the manifest of a directory is."""
+    return directory / OURS / "manifest.json"
+
+
+def load_manifest(directory: Path) -> Manifest | None:
+    """The manifest as it is now, None where there is none.
+
+    Raises:
+        CorruptData: the file is not a manifest.
+    """
+    path = manifest_path(directory)
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        told = json.loads(stored)
+        if told["version"] > _VERSION:
+            raise PipelineError(f"{directory} was written by a later version of this package; give another path")
+        if told.pop("digest") != _digest(told):
+            raise ValueError("it does not match its digest")
+        schema = None
+        if told["schema"] is not None:
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"], validate=True)))
+        files = {task: [(int(first), int(next_)) for first, next_ in held] for task, held in told["files"].items()}
+        return Manifest(str(told["run"]), schema, files)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as problem:
+        raise CorruptData(f"{path} is not a manifest ({problem}); restore it") from None
+
+
+def _digest(told: dict[str, Any]) -> str:
+    return xxh3_64_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+
+def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
+    """Put this manifest in the place of the one that is there, in one step; the caller holds the directory's lock."""
+    schema = manifest.schema
+    told: dict[str, Any] = {
+        "version": _VERSION,
+        "run": manifest.run,
+        "columns": None if schema is None else [[column.name, str(column.type)] for column in schema],
+        "schema": None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode(),
+        "files": manifest.files,
+    }
+    told["digest"] = _digest(told)
+    os.close(replace_file(manifest_path(directory), (json.dumps(told) + "\n").encode(), sync))
+
+
+@contextmanager
+def holding_directory(directory: Path, wait_ms: int) -> Iterator[None]:
+    """Alone with the manifest.
+
+    Raises:
+        Unavailable: somebody else was, all the time.
+    """
+    lock = FileLock(directory / OURS / "directory.lock")
+    try:
+        if not lock.acquire(wait_ms):
+            raise Unavailable(f"{directory} is held by another process for too long; end that process")
+        yield
+    finally:
+        lock.close()

@@ -1,0 +1,291 @@
+"""The store of one task of a `ParquetSink`: bundles go to its journal, and from there to files (see `parquet`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable, invariant
+from causal.ports import Bundle, Held, Mark
+from operators.sinks.account import Account, fenced
+from operators.sinks.bundle_columns import batches_of, schema_of
+from operators.sinks.journal import bodies, framed, replace_file, write_whole
+from operators.sinks.ledger import (
+    Ledger,
+    bundle_record,
+    claim_record,
+    entry_of,
+    state_record,
+    truncation_record,
+    withdrawal_record,
+)
+from operators.sinks.lock import FileLock
+from operators.sinks.manifest import OURS, holding_directory, stem_of, store_manifest
+from operators.sinks.parquet_rolling import Rolling
+from operators.sinks.parquet_room import make_room
+
+if TYPE_CHECKING:
+    from operators.sinks.parquet import ParquetSink
+
+JOURNAL_BYTES_MAX = 8 << 20
+"""A journal beyond this, and beyond twice what it was when it was new, is written anew once its rows are in files."""
+
+
+class ParquetStore:
+    """The outside world of one sink task, in a journal and Parquet files.  One thread at a time."""
+
+    def __init__(self, sink: ParquetSink, task: str) -> None:
+        self._sink = sink
+        self._task = task
+        self._run = ""
+        self._incarnation = -1
+        self._directory = sink.directory
+        self._journal_path = journal_path(sink.directory, task)
+        self._lock = FileLock(self._journal_path.with_suffix(".lock"))
+        self._rolling = Rolling(sink, task, "", -1)
+        self._journal = -1
+        self._journal_end = self._journal_start = 0
+        self._ledger: Ledger | None = None
+        self._schema: pa.Schema | None = None
+
+    def open(self, task: str, run: str, incarnation: int) -> Held:
+        """See `causal.ports.SinkStore.open`."""
+        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        self.close()
+        self._run, self._incarnation = run, incarnation
+        self._rolling = Rolling(self._sink, task, run, incarnation)
+        try:
+            with self._all_or_nothing():
+                self._directory.mkdir(exist_ok=True)
+                (self._directory / OURS).mkdir(exist_ok=True)
+                with holding_directory(self._directory, self._sink.busy_ms):
+                    make_room(self._sink, run)
+            with self._holding():
+                self._ledger = self._claim()
+                self._rolling.clear()
+                return self._ledger.account.held()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _claim(self) -> Ledger:
+        """Fence every lower incarnation: the journal grows by the claim of this one."""
+        if self._journal_path.exists():
+            ledger = self._load()
+            ledger.account.incarnation = self._incarnation
+            self._append(claim_record(self._incarnation))
+            return ledger
+        manifest = self._rolling.manifest()
+        if manifest.end_of(self._task):
+            raise CorruptData(f"{self._journal_path} is missing; restore it, or start a new run elsewhere")
+        self._schema = manifest.schema
+        ledger = Ledger(Account(self._task, self._run, self._incarnation))
+        self._renew(ledger)
+        return ledger
+
+    def last_bundle(self) -> Held:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._holding():
+            self._forget()
+            return self._current().account.held()
+
+    def write(self, bundle: Bundle) -> None:
+        """See `causal.ports.SinkStore.write`; earlier rows move on before these come, or nothing is written."""
+        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
+        with self._holding():
+            ledger = self._current()
+            self._move(ledger)
+            batches = self._fitted(bundle) if bundle.first == ledger.account.next else []
+            if ledger.account.take(bundle) is None:
+                return
+            self._append(bundle_record(bundle))
+            if bundle.count:
+                ledger.add(entry_of(bundle, batches))
+
+    def _fitted(self, bundle: Bundle) -> list[pa.RecordBatch]:
+        """The rows as columns; the first that there are make the schema, for all tasks and for good."""
+        refused = [position for position, _ in bundle.refused]
+        if not bundle.rows or bundle.count == len(refused):
+            return []
+        if self._schema is None:
+            made = schema_of(bundle.rows, bundle.first, refused, self._sink.columns)
+            with holding_directory(self._directory, self._sink.busy_ms):
+                manifest = self._rolling.manifest()
+                if manifest.schema is None:
+                    manifest.schema = made
+                    store_manifest(self._directory, manifest, self._sink.durability == "os")
+            self._schema = manifest.schema
+        batches = batches_of(bundle.rows, bundle.first, refused, self._schema)
+        rows = len(refused) + sum(batch.num_rows for batch in batches)
+        invariant(rows == bundle.count, "rows and their count agree", task=self._task, first=bundle.first, rows=rows)
+        return batches
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough go to a file."""
+        if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._rolling.due(self._ledger):
+            return
+        with self._holding():
+            ledger = self._current()
+            if ledger.account.truncate(epoch):
+                self._append(truncation_record(epoch))
+            self._move(ledger)
+
+    def withdraw(self, mark: Mark) -> Held:
+        """See `causal.ports.SinkStore.withdraw`; no file that has its name has rows that can be taken back."""
+        with self._holding():
+            ledger = self._current()
+            if self._rolling.manifest().end_of(self._task) > mark.next:
+                raise PipelineError(
+                    f"{self._directory}: rows from {mark.next} on would have to be taken back, but were published as "
+                    "rows of a job that has ended; start a new run elsewhere"
+                )
+            ledger.account.withdraw(mark)
+            self._append(withdrawal_record(mark))
+            self._forget()
+            return self._current().account.held()
+
+    def publish(self, uncovered: bool = False) -> None:
+        """Move all rows from the journal to files.
+
+        Args:
+            uncovered: also those that could be taken back if the job went on; only right when it has ended for good.
+        """
+        with self._holding():
+            ledger = self._current()
+            below = ledger.account.next if uncovered else ledger.covered
+            if self._rolling.publish(ledger, self._schema, below) and self._journal_end > self._journal_start:
+                self._renew(ledger)
+
+    def close(self) -> None:
+        """Move rows to files as far as that can be done, and let go; rows that stay in the journal are not lost."""
+        if self._ledger is not None:
+            with suppress(Fenced, Unavailable, CorruptData):
+                self.publish()
+        self._let_go()
+
+    def _move(self, ledger: Ledger) -> None:
+        """Let rows move on; a journal that has grown much by those that have is written anew."""
+        named = self._rolling.advance(ledger, self._schema)
+        spare = 0 if named else self._sink.file_bytes
+        if self._journal_end > max(JOURNAL_BYTES_MAX, 2 * self._journal_start) + spare:
+            self._renew(ledger)
+
+    # -- the journal ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Under the task's lock; whatever goes wrong inside, what is in memory is read anew before the next step."""
+        with self._all_or_nothing():
+            if not self._lock.acquire(self._sink.busy_ms):
+                raise Unavailable(
+                    f"{self._journal_path} is being written by another process for too long; end that process"
+                )
+            try:
+                yield
+            except RowRefused:
+                raise  # before anything was changed
+            except BaseException:
+                self._forget()  # while nobody else can make hidden files of the same name
+                raise
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            raise Unavailable(
+                f"{self._directory}: {problem.strerror or problem}; check the disk, its space and the directory"
+            ) from problem
+
+    def _current(self) -> Ledger:
+        """What is held, if no younger process has claimed the journal."""
+        if self._journal < 0:
+            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
+        if not is_at(self._journal_path, self._journal) and not self._journal_path.exists():
+            raise fenced(self._task, self._incarnation)
+        grown = os.fstat(self._journal).st_size != self._journal_end
+        if self._ledger is None or grown or not is_at(self._journal_path, self._journal):
+            self._forget()
+            self._ledger = self._load()
+        return self._ledger
+
+    def _load(self) -> Ledger:
+        """Read the journal and cut off its torn tail; rows that are in files are left out."""
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
+        self._journal = os.open(self._journal_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        ledger, sound, start = self._read()
+        account = ledger.account
+        if account.task != self._task:
+            raise PipelineError(f"{self._directory} has rows of sink task {account.task}; give the sinks other names")
+        if account.run != self._run or account.incarnation > self._incarnation:
+            raise fenced(self._task, self._incarnation)
+        manifest = self._rolling.manifest()
+        end = manifest.end_of(self._task)
+        ledger.forget(end)
+        if end > account.next or (ledger.entries[0].first if ledger.entries else account.next) != end:
+            raise CorruptData(f"{self._journal_path} does not go on where the files end, at {end}; restore it")
+        self._schema = manifest.schema
+        os.ftruncate(self._journal, sound)
+        self._journal_end, self._journal_start = sound, start
+        self._rolling.adopt(ledger)
+        return ledger
+
+    def _read(self) -> tuple[Ledger, int, int]:
+        """What the journal says, how many bytes of it are sound, and how many its first record has."""
+        records, sound = bodies(self._journal_path.read_bytes(), self._journal_path)
+        return Ledger.of(records, self._journal_path), sound, len(records[0])
+
+    def _append(self, body: bytes) -> None:
+        record = framed(body)
+        write_whole(self._journal, record)
+        if self._sink.durability == "os":
+            os.fdatasync(self._journal)
+        self._journal_end += len(record)
+
+    def _renew(self, ledger: Ledger) -> None:
+        """Put a journal with nothing but the state in the place of the one that is there."""
+        whole = ledger
+        if self._rolling.holding:
+            whole, _, _ = self._read()
+            whole.forget(self._rolling.manifest().end_of(self._task))
+        record = framed(state_record(whole))
+        fresh = replace_file(self._journal_path, record, self._sink.durability == "os")
+        if self._journal >= 0:
+            os.close(self._journal)
+        self._journal = fresh
+        self._journal_end = self._journal_start = len(record)
+
+    def _forget(self) -> None:
+        """Read everything anew before the next step."""
+        self._ledger = None
+        self._rolling.drop()
+
+    def _let_go(self) -> None:
+        self._ledger = None
+        self._rolling.drop()
+        self._lock.close()
+        if self._journal >= 0:
+            os.close(self._journal)
+        self._journal = -1
+
+
+def journal_path(directory: Path, task: str) -> Path:
+    """Where the journal of a task is."""
+    return directory / OURS / f"{stem_of(task)}.journal"
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether the file that is open is still the one of that name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

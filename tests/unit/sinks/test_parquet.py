@@ -1,0 +1,388 @@
+"""What users of `ParquetSink` see, beyond the promises that every sink makes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+
+import pyarrow as pa
+import pyarrow.dataset as dataset
+import pyarrow.parquet as pq
+
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable
+from causal.ports import Bundle, Held
+from causal.rows import Rows
+from causal.vectors import Vectors
+from operators.sinks import conformance, conformance_withdrawal, parquet_rolling, parquet_store
+from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill
+from operators.sinks.conformance.crashes import stops_zombies_that_wake_up
+from operators.sinks.manifest import load_manifest
+from operators.sinks.parquet import ParquetSink, publish, read
+from operators.sinks.parquet_reading import ParquetOutput
+from tests.unit.sinks.parquet_scene import (
+    parquet,
+    parquet_abandoned_on_disk,
+    parquet_in_small_files,
+    plain_rows,
+    rows_of,
+    subject_of,
+)
+
+ALL = conformance.CHECKS + conformance_withdrawal.CHECKS
+CHECKS = tuple(check for check in ALL if check is not stops_zombies_that_wake_up)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_conforms_when_nobody_closes_it(check: Callable[[Subject], None], tmp_path: Path) -> None:
+    check(parquet_abandoned_on_disk(tmp_path))
+
+
+def test_zombies_that_wake_up_are_fenced(tmp_path: Path) -> None:
+    stops_zombies_that_wake_up(parquet(tmp_path, publish_s=0.01), stops=3)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_conforms_when_each_bundle_makes_a_file(check: Callable[[Subject], None], tmp_path: Path) -> None:
+    subject = parquet_in_small_files(tmp_path)
+    if check.__name__ != "takes_a_half_written_bundle_for_nothing":  # a closed store has nothing in its journal
+        check(subject)
+
+
+def write(sink: ParquetSink, *pieces: Any, held: Held | None = None, run: str = "run-1") -> Held:
+    """One bundle of these pieces, each encoded as one event's output, by a store that is closed again."""
+    store = sink.open_store("out/0", sink.directory)
+    held = store.open("out/0", run, 1)
+    encode = {Rows: sink.encode_rows, Vectors: sink.encode_vectors}
+    rows = b"".join(encode.get(type(piece), sink.encode)(piece) for piece in pieces)
+    try:
+        store.write(Bundle(held.next, sum(map(len, pieces)), rows, held.next + 1, 0, 1, ()))
+        return store.last_bundle()
+    finally:
+        store.close()
+
+
+def test_rows_are_seen_at_once_by_us_and_in_whole_files_by_others(tmp_path: Path) -> None:
+    subject = parquet(tmp_path, publish_s=3600)
+    store, held = subject.opened()
+    fill(subject, store, held, 30)
+    directory = tmp_path / "out"
+    assert read(directory).num_rows == 30 and plain_rows(directory) == []
+    store.close()
+    assert [path.name for path in directory.glob("*.parquet")] == ["out-0-000000000000-000000000030.parquet"]
+    table = dataset.dataset(directory).to_table()  # passes over _causal by itself
+    assert table.equals(read(directory)) and table.column("n").to_pylist() == list(range(30))
+
+
+def test_files_are_cut_by_size_and_a_file_once_there_never_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_rolling, "GROUP_BYTES", 2000)
+    monkeypatch.setattr(parquet_store, "JOURNAL_BYTES_MAX", 4000)
+    subject = parquet(tmp_path, publish_s=3600, file_bytes=4000)
+    store, held = subject.opened()
+    directory, journal = tmp_path / "out", tmp_path / "out" / "_causal" / "out-0.journal"
+    known: dict[str, bytes] = {}
+    largest = 0
+    while held.next < 20 * EPOCH_ROWS:
+        held = fill(subject, store, held, held.next + 7)
+        store.truncate(held.next // EPOCH_ROWS)
+        largest = max(largest, journal.stat().st_size)
+        for path in directory.glob("*.parquet"):
+            assert known.setdefault(path.name, path.read_bytes()) == path.read_bytes()
+        assert len(plain_rows(directory)) <= held.next
+    assert 4 < len(known) < 60 and largest < 20_000
+    store.close()
+    assert [row["n"] for row in plain_rows(directory)] == list(range(held.next))
+    assert [row["n"] for row in rows_of(directory)] == list(range(held.next))
+    again, held = subject.opened(2)
+    expect_held(subject, held, "a journal that was written anew loses nothing", kept_from=held.next // EPOCH_ROWS)
+    again.close()
+
+
+def test_vectors_rows_and_dicts_of_one_bundle_are_one_table(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out", {"key": "string", "n": "int64"})
+    vectors = Vectors.of({"key": pa.array(["a", None]), "n": pa.array([1, 2], pa.int32())})
+    assert sink.encode_rows(Rows([["b"], [3]])) == sink.encode([("b", 3)])
+    write(sink, vectors, Rows([["b"], [3]]), [{"n": 4}], [["c", 5]])
+    assert read(tmp_path / "out").to_pydict() == {"key": ["a", None, "b", None, "c"], "n": [1, 2, 3, 4, 5]}
+
+
+def test_vectors_become_no_python_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object) -> None:
+        raise AssertionError("somebody looks at single rows")
+
+    monkeypatch.setattr("operators.sinks.fitting._parts", never)
+    sink = ParquetSink(tmp_path / "out")
+    write(sink, Vectors.of({"x": pa.array(range(1000), pa.int16())}), Vectors.of({"x": pa.array([7], pa.int16())}))
+    assert read(tmp_path / "out").schema == pa.schema([("x", pa.int16())])
+    assert pq.read_table(next((tmp_path / "out").glob("*.parquet"))).num_rows == 1001
+
+
+def test_the_schema_is_that_of_the_first_bundle_and_stays(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    at = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+    first = {
+        "i": 1,
+        "x": 1.5,
+        "s": "a",
+        "b": b"\xff",
+        "t": at,
+        "d": Decimal("1.25"),
+        "l": [1],
+        "m": {"k": "v"},
+        "none": None,
+    }
+    write(sink, [first, {"i": 2, "more": True}])
+    schema = read(tmp_path / "out").schema
+    assert [str(field.type) for field in schema] == [
+        "int64", "double", "string", "binary", "timestamp[us, tz=UTC]", "decimal128(38, 2)", "list<element: int64>"
+        if "element" in str(schema.field("l").type) else "list<item: int64>",
+        "struct<k: string>", "string", "bool",
+    ]  # fmt: skip
+    rows = read(tmp_path / "out").to_pylist()
+    assert rows[0] == {**first, "more": None} and rows[1]["more"] is True
+    for wrong, said in (
+        ({"i": 1.5}, "column 'i' takes int64, not float"),
+        ({"i": True}, "column 'i' takes int64"),
+        ({"i": 1 << 70}, "column 'i' takes int64"),
+        ({"s": b"a"}, "column 's' takes string, not bytes"),
+        ({"s": "\ud800"}, "column 's' takes string"),
+        ({"b": "a"}, "column 'b' takes binary, not str"),
+        ({"l": [1.5]}, r"column 'l\[\]' takes int64, not float"),
+        ({"m": {"other": 1}}, "'other' is none of its fields"),
+        ({"d": Decimal("1.001")}, "column 'd' takes decimal"),
+        ({"unknown": 1}, "'unknown' is none of its columns"),
+        (("a", "tuple"), "it has 2 values for 10 columns"),
+        ("text", "a str has no columns; give dicts"),
+    ):
+        with pytest.raises(RowRefused, match=said) as refused:
+            write(sink, [{"i": 3}, wrong, {"i": 4}])
+        assert [position for position, _ in refused.value.rows] == [3]
+    assert len(read(tmp_path / "out")) == 2, "a refused row changes nothing"
+
+
+def test_tuples_need_names_and_vectors_of_other_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RowRefused, match="a tuple has no columns; give dicts, or name the parts of tuples"):
+        write(ParquetSink(tmp_path / "a"), [(1, 2), (3, 4)])
+    sink = ParquetSink(tmp_path / "b", columns=["key", "n"])
+    write(sink, [("a", 1), ("b", 2)])
+    assert read(tmp_path / "b").to_pydict() == {"key": ["a", "b"], "n": [1, 2]}
+    for wrong, said in (
+        (Vectors.of({"key": ["a"], "m": [1]}), "'m' is none of its columns"),
+        (Vectors.of({"key": [1]}), "column 'key' takes string, not int64"),
+        (Vectors.of({"n": pa.array([1 << 63], pa.uint64())}), "column 'n' takes int64"),
+        (Vectors.of({"n": pa.array([1.5])}), "column 'n' takes int64"),
+    ):
+        with pytest.raises(RowRefused, match=said):
+            write(sink, wrong)
+    strict = ParquetSink(tmp_path / "c", pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+    with pytest.raises(RowRefused, match="column 'n' must have a value"):
+        write(strict, [{"n": 1}, {}])
+
+
+def test_a_row_that_was_refused_is_in_no_file_and_its_position_counts(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out", {"n": "int64"})
+    store = sink.open_store("out/0", tmp_path)
+    store.open("out/0", "run-1", 1)
+    for at in range(0, 40, 4):
+        rows = sink.encode([{"n": at}, {"n": "x"}]) + sink.encode_vectors(Vectors.of({"n": [at + 2, at + 3]}))
+        refused = ((at + 1, "text"), (at + 2, "why not"))
+        store.write(Bundle(at, 4, rows, at + 1, 0, 1, (), refused=refused))
+        if at == 20:
+            store.publish()  # type: ignore[attr-defined]
+    kept = [n for n in range(40) if n % 4 in (0, 3)]
+    for _ in range(2):  # half of it still in the journal, then all in files
+        output = ParquetOutput(tmp_path / "out")
+        output.look()
+        assert output.ends(True) == {"out/0": 40}
+        found = list(output.rows("out/0", 3, 38))
+        assert [n for positions, _ in found for n in positions.to_pylist()] == kept[1:-1]
+        assert [row["n"] for _, batch in found for row in batch.to_pylist()] == kept[1:-1]
+        store.close()
+    assert [row["n"] for row in plain_rows(tmp_path / "out")] == kept
+    assert sink.shown_row(rows, 1) == {"n": "x"} and sink.shown_row(rows, 3) == {"n": 39}
+
+
+def test_below_full_depth_a_file_has_only_rows_that_stay(tmp_path: Path) -> None:
+    subject = parquet_in_small_files(tmp_path)
+    store, held = subject.opened()
+    for number in range(9):
+        plain = bundle_at(subject, held, 10)
+        told = ((0, number // 3, held.next + 1),)
+        store.write(replace(plain, epoch=number // 3, logs=(), depends=told))
+        held = after(held, plain)
+        if number in (2, 5):
+            store.truncate(number // 3)
+    directory = tmp_path / "out"
+    assert held.next == 90 and len(rows_of(directory, uncovered=False)) == 30 and len(plain_rows(directory)) <= 30
+    held = store.last_bundle()
+    store.truncate(1)
+    assert len(plain_rows(directory)) == len(rows_of(directory, uncovered=False)) == held.marks[0].next == 30
+    assert len(rows_of(directory)) == 90
+    store.withdraw(held.marks[1])  # type: ignore[attr-defined]
+    assert len(rows_of(directory)) == held.marks[1].next < 90 and len(plain_rows(directory)) == 30
+    store.close()
+    publish(directory)
+    assert len(plain_rows(directory)) == 30
+    publish(directory, ended=True)
+    assert [row["n"] for row in plain_rows(directory)] == list(range(held.marks[1].next))
+    store, found = subject.opened(2)
+    with pytest.raises(PipelineError, match="published as rows of a job that has ended"):
+        store.withdraw(found.marks[0])  # type: ignore[attr-defined]
+    store.close()
+
+
+def test_a_writer_goes_on_beside_somebody_who_publishes(tmp_path: Path) -> None:
+    subject = parquet(tmp_path, publish_s=3600)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 20)
+    publish(tmp_path / "out")
+    assert len(plain_rows(tmp_path / "out")) == 20
+    fill(subject, store, held, 45)
+    subject.expect_rows(45, "the one who has it open goes on")
+    store.close()
+    assert [row["n"] for row in plain_rows(tmp_path / "out")] == list(range(45))
+
+
+def test_two_tasks_agree_on_one_schema_and_one_manifest(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for number, record in enumerate(({"n": 1}, {"n": 2})):
+        store = sink.open_store(f"out/{number}", tmp_path)
+        store.open(f"out/{number}", "run-1", 1)
+        store.write(Bundle(0, 1, sink.encode([record]), 1, 0, 1, ()))
+        store.close()
+    store = sink.open_store("out/2", tmp_path)
+    store.open("out/2", "run-1", 1)
+    with pytest.raises(RowRefused, match="column 'n' takes int64, not float"):
+        store.write(Bundle(0, 1, sink.encode([{"n": 1.5}]), 1, 0, 1, ()))
+    store.close()
+    assert read(tmp_path / "out").to_pydict() == {"n": [1, 2]}
+    told = json.loads((tmp_path / "out" / "_causal" / "manifest.json").read_text())
+    assert told["files"] == {"out/0": [[0, 1]], "out/1": [[0, 1]]} and told["columns"] == [["n", "int64"]]
+
+
+def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
+    sink, directory = ParquetSink(tmp_path / "out"), tmp_path / "out"
+    write(sink, [{"n": 1}])
+    old = sink.open_store("out/0", tmp_path)
+    old.open("out/0", "run-1", 1)
+    with pytest.raises(PipelineError, match=r"holds rows of another run.*ParquetSink.*existing=\"replace\""):
+        write(sink, [{"n": 2}], run="run-2")
+    assert rows_of(directory) == [{"n": 1}]
+    (directory / "mine.parquet").write_bytes(b"")
+    sink.existing = "replace"
+    write(sink, [{"other": "columns"}], run="run-2")
+    assert rows_of(directory) == [{"other": "columns"}]
+    assert len(list(directory.glob("*.parquet"))) == 2 and (directory / "mine.parquet").exists()
+    with pytest.raises(Fenced):
+        old.write(Bundle(1, 1, sink.encode([{"n": 3}]), 1, 0, 1, ()))
+    old.close()
+
+
+def test_files_that_no_run_wrote_are_refused_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.parquet").write_bytes(b"mine")
+    with pytest.raises(PipelineError, match=r"holds mine\.parquet, which no run wrote"):
+        write(ParquetSink(tmp_path / "out", existing="replace"), [{"n": 1}])
+    assert (tmp_path / "out" / "mine.parquet").read_bytes() == b"mine"
+
+
+def test_another_schema_than_that_of_the_files_is_refused(tmp_path: Path) -> None:
+    write(ParquetSink(tmp_path / "out"), [{"n": 1}])
+    with pytest.raises(PipelineError, match="its files have other columns or types"):
+        write(ParquetSink(tmp_path / "out", {"n": "string"}), [{"n": "1"}])
+    write(ParquetSink(tmp_path / "out", {"n": "int64"}), [{"n": 2}])
+    assert rows_of(tmp_path / "out") == [{"n": 1}, {"n": 2}]
+
+
+def test_a_damaged_journal_manifest_or_file_is_never_used(tmp_path: Path) -> None:
+    subject = subject_of(ParquetSink(tmp_path / "out", publish_s=3600, busy_ms=50))
+    store, held = subject.opened()
+    held = fill(subject, store, held, 20)
+    store.publish()  # type: ignore[attr-defined]
+    fill(subject, store, held, 40)
+    ours = tmp_path / "out" / "_causal"
+    for path in (ours / "out-0.journal", ours / "manifest.json"):
+        whole = path.read_bytes()
+        for place in range(0, len(whole) // 2, max(1, len(whole) // 40)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+            with pytest.raises((CorruptData, PipelineError), match=str(tmp_path)):
+                subject.opened(2)
+        path.write_bytes(whole)
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(CorruptData, match=r"out-0-0+-0+20\.parquet is missing or damaged"):
+        rows_of(tmp_path / "out")
+
+
+def test_a_journal_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    subject = parquet(tmp_path)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 5)
+    store.publish()  # type: ignore[attr-defined]
+    (tmp_path / "out" / "_causal" / "out-0.journal").unlink()
+    with pytest.raises(Fenced):
+        store.write(bundle_at(subject, held, 2))
+    store.close()
+    with pytest.raises(CorruptData, match=r"out-0\.journal is missing"):
+        subject.opened(2)
+    with pytest.raises(Unavailable, match="not open"):
+        store.write(bundle_at(subject, held, 2))
+
+
+def test_where_no_sink_wrote_there_is_nothing_to_read(tmp_path: Path) -> None:
+    for reading in (read, publish):
+        with pytest.raises(PipelineError, match="was not written by a ParquetSink"):
+            reading(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_output_has_no_columns_yet(tmp_path: Path) -> None:
+    store = ParquetSink(tmp_path / "out").open_store("out/0", tmp_path)
+    store.open("out/0", "run-1", 1)
+    store.close()
+    assert read(tmp_path / "out").num_rows == 0
+    assert load_manifest(tmp_path / "out").schema is None  # type: ignore[union-attr]
+
+
+def test_checks_before_the_job(tmp_path: Path) -> None:
+    ParquetSink(tmp_path / "out").check()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(PipelineError, match="none does not exist; make it first"):
+        ParquetSink(tmp_path / "none" / "out").check()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineError, match="is not a directory"):
+        ParquetSink(tmp_path / "file").check()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"existing": "append"},
+        {"durability": "ram"},
+        {"busy_ms": 0},
+        {"file_bytes": 0},
+        {"publish_s": 0},
+        {"compression": "rar"},
+        {"columns": ["a", "a"]},
+        {"columns": []},
+        {"schema": {"n": "number"}},
+        {"schema": 7},
+        {"schema": {}},
+        {"schema": {"n": "int64"}, "columns": ["m"]},
+    ],
+)
+def test_options_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match="^ParquetSink: "):
+        ParquetSink("out", **wrong)
