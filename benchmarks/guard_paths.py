@@ -13,13 +13,14 @@ from typing import Any
 from benchmarks.guard_count import Counter
 from benchmarks.scale_data import DataPlane, Shape, row_of
 from causal.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.deltas import pack_deltas, unpack_deltas
 from causal.determinants import Clock, DeterminantCodec, Order
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Turn
 from causal.log import DeterminantLog, LogDelta
 from causal.schedule import Schedule
 from causal.topology import FULL_DEPTH
-from causal.wire import DATA, Header, pack_deltas, read_header, unpack_deltas
+from causal.wire import DATA, Header, read_header
 
 SIZES = (64, 1024)
 WARM_BATCHES = 4

@@ -100,7 +100,7 @@ class Holdings:
             if log is None:
                 raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
             where = (delta.task, delta.epoch)
-            reach[where] = max(log.check(delta, reach.get(where, 0)), reach.get(where, 0))
+            reach[where] = log.check(delta, reach.get(where, 0))
         for task, epoch, extent in extents:
             log = self.logs.get(task)
             if log is None or epoch < log.first_epoch:
@@ -136,8 +136,10 @@ class Holdings:
             grown = log.grown + self._depends_version if capped else log.grown
             if seen.grown.get(log.task) == grown:
                 continue
-            extents = seen.extents.setdefault(log.task, {})
-            if len(extents) > _EPOCHS_HELD:
+            extents = seen.extents.get(log.task)
+            if extents is None:
+                extents = seen.extents[log.task] = {}
+            elif len(extents) > _EPOCHS_HELD:
                 seen.extents[log.task] = extents = {e: n for e, n in extents.items() if e >= log.first_epoch}
             for delta in log.deltas(extents, self._depended(log.task) if capped else None):
                 extents[delta.epoch] = delta.offset + len(delta.bytes)

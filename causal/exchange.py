@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from causal import wire
 from causal.config import JobConfig
+from causal.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, ReadSegment, Reply, Send
 from causal.errors import Fenced, PeerViolation, ReplayDivergence
@@ -105,7 +106,7 @@ class Exchange:
             if header.incarnation < output.peer_incarnation:
                 raise PeerViolation("an answer of an old incarnation")
             if header.kind == wire.LOGS:
-                output.stage(wire.unpack_deltas(bytes(parts[1]))[0], header.incarnation)
+                output.stage(unpack_deltas(bytes(parts[1]))[0], header.incarnation)
                 return []
             if header.kind == wire.CREDIT:
                 output.credit(header.position, header.count, now_ns)
@@ -156,7 +157,7 @@ class Exchange:
 
     def _take(self, channel: InputChannel, header: wire.Header, parts: list[bytes]) -> None:
         """Determinants first: they are stored before an element of the frame can be delivered (D4)."""
-        deltas, depends = wire.unpack_deltas(bytes(parts[1]))
+        deltas, depends = channel.deltas.read(bytes(parts[1]), begins=not header.sequence)
         payload = wire.unpack_payload(header, parts[2])
         for delta in deltas:
             if delta.task not in self._shared_by[channel.id]:
@@ -238,9 +239,9 @@ class Exchange:
                 welcome.depends = [extent for extent in depends if extent[0] in asker]
                 logs = self.holdings.logs_for(self._held_by[channel.id], depends)
                 welcome.extents = [(d.task, d.epoch, len(d.bytes)) for d in logs]
-                *ahead, welcome.logs = wire.split_deltas(logs, DELTA_BYTES_TARGET)
+                *ahead, welcome.logs = split_deltas(logs, DELTA_BYTES_TARGET)
         header = wire.Header(wire.LOGS, self.job, channel.id, self.incarnation)
-        frames = [[header.pack(), wire.pack_deltas(logs, [])] for logs in ahead]
+        frames = [[header.pack(), pack_deltas(logs, [])] for logs in ahead]
         header = wire.Header(wire.WELCOME, self.job, channel.id, self.incarnation)
         return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
 
@@ -289,14 +290,14 @@ class Exchange:
         deltas = b""
         if self.recording:
             lacking, depends = self.holdings.lacking(output.seen)
-            *ahead, rest = wire.split_deltas(lacking, DELTA_BYTES_TARGET)
+            *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
             for group in ahead:  # no elements of its own: only what those of the last frame depend on
-                deltas = wire.pack_deltas(group, [])
+                deltas = output.deltas.pack(group, [])
                 self.delta_bytes += len(deltas)
                 header = self._data_header(output, 0, entry.first)
                 effects.append(Send(output.target, [header.pack(), deltas, b""]))
                 output.sequence += 1
-            deltas = wire.pack_deltas(rest, depends)
+            deltas = output.deltas.pack(rest, depends)
             self.delta_bytes += len(deltas)
         header = self._data_header(output, entry.count, entry.first)
         header.digest, header.origin_ns = entry.digest, entry.origin_ns

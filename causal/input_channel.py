@@ -23,6 +23,7 @@ from causal.batch import (
     stamp_of,
     unpack_chunks,
 )
+from causal.deltas import DeltaReader
 from causal.errors import PeerViolation, invariant
 from causal.ids import OUTSIDE
 from causal.log import LogDelta
@@ -60,6 +61,7 @@ class InputChannel:
         """Where answers to the sender go."""
         self.peer_incarnation = 0
         self._session = self._sequence = 0
+        self.deltas = DeltaReader()
         self.staged: list[LogDelta] = []
         """Deltas that travelled ahead of the frame whose elements depend on them."""
         self.held_hello: Hello | None = None
@@ -118,7 +120,8 @@ class InputChannel:
         return sequence == 0
 
     def followed(self, session: int, sequence: int) -> None:
-        """The deltas of that frame are stored."""
+        """The deltas of that frame, which were read last, are stored."""
+        self.deltas.commit()
         self._session, self._sequence = session, sequence + 1
 
     # -- in ------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from causal.batch import BARRIER, Chunk, pack_chunks
+from causal.deltas import DeltaWriter
 from causal.dissemination import Seen
 from causal.errors import Lost, OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
@@ -57,6 +58,7 @@ class OutputChannel:
         """What may be under way now; the peer says how much it is done with in a moment."""
         self.keeping = keeping
         self.seen = Seen()
+        self.deltas = DeltaWriter()
         self.log = InflightLog(position, digest)
         self.attempt = 0
         self.session = 0
@@ -228,6 +230,7 @@ class OutputChannel:
             self._cursor = place  # type: ignore[assignment]
         self.accepted_attempt = max(self.accepted_attempt, told.attempt)
         self.seen.reset(told.extents)
+        self.deltas.begin()
         self.session += 1
         self.sequence = 0
         self.welcomed = True

@@ -23,12 +23,10 @@ from causal.determinants import LZ4_RATIO_MAX
 from causal.errors import PeerViolation
 from causal.log import LogDelta
 from causal.values import decode, encode
-from causal.varints import read_varint, varint
 
 MAGIC = b"CL"
-VERSION = 1
+VERSION = 2
 FRAME_BYTES_MAX = 64 << 20
-DELTAS_PER_FRAME_MAX = 1 << 16
 
 DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS = 1, 2, 3, 4, 5, 6
 KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2}
@@ -138,74 +136,6 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
     if len(plain) != header.plain_bytes:
         raise PeerViolation(f"a payload of {len(plain)} bytes, {header.plain_bytes} were stated")
     return plain
-
-
-def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[tuple[int, int, int]]) -> bytes:
-    """Log deltas and dependencies; nothing to say costs no bytes."""
-    if not deltas and not depends:
-        return b""
-    parts = [varint(len(deltas))]
-    for delta in deltas:
-        parts.append(varint(delta.task) + varint(delta.epoch) + varint(delta.offset) + varint(len(delta.bytes)))
-        parts.append(delta.bytes)
-    if depends:
-        parts.append(varint(len(depends)))
-        parts.extend(varint(task) + varint(epoch) + varint(extent) for task, epoch, extent in depends)
-    return b"".join(parts)
-
-
-def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
-    """The same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
-    groups: list[list[LogDelta]] = [[]]
-    room = bytes_max
-    for delta in deltas:
-        start = 0
-        while len(delta.bytes) - start > room:
-            if room:
-                piece = delta.bytes[start : start + room]
-                groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, piece))
-            start += room
-            groups.append([])
-            room = bytes_max
-        groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, delta.bytes[start:]))
-        room -= len(delta.bytes) - start
-    return groups
-
-
-def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[tuple[int, int, int]]]:
-    """What `pack_deltas` was given.
-
-    Raises:
-        PeerViolation: the bytes are not such a part.
-    """
-    deltas: list[LogDelta] = []
-    depends: list[tuple[int, int, int]] = []
-    if not data:
-        return deltas, depends
-    count, place = read_varint(data, 0)
-    if count > DELTAS_PER_FRAME_MAX:
-        raise PeerViolation(f"a frame claims {count} deltas")
-    for _ in range(count):
-        task, place = read_varint(data, place)
-        epoch, place = read_varint(data, place)
-        offset, place = read_varint(data, place)
-        length, place = read_varint(data, place)
-        if place + length > len(data):
-            raise PeerViolation(f"a delta claims {length} bytes, {len(data) - place} are there")
-        deltas.append(LogDelta(task, epoch, offset, bytes(data[place : place + length])))
-        place += length
-    if place < len(data):
-        count, place = read_varint(data, place)
-        if count > DELTAS_PER_FRAME_MAX:
-            raise PeerViolation(f"a frame claims {count} dependencies")
-        for _ in range(count):
-            task, place = read_varint(data, place)
-            epoch, place = read_varint(data, place)
-            extent, place = read_varint(data, place)
-            depends.append((task, epoch, extent))
-    if place != len(data):
-        raise PeerViolation(f"{len(data) - place} bytes behind the deltas of a frame")
-    return deltas, depends
 
 
 @dataclass(slots=True)

@@ -63,7 +63,7 @@ def in_force(sabotage: Sabotage) -> Iterator[None]:
 
 def _stored_late() -> Sequence[Change]:
     def take(self: Exchange, channel: InputChannel, header: wire.Header, parts: list[bytes]) -> None:
-        deltas, depends = wire.unpack_deltas(parts[1])
+        deltas, depends = channel.deltas.read(parts[1], begins=not header.sequence)
         self.holdings.merge(channel.staged)
         channel.staged = list(deltas)
         position = max(header.position, channel.next)

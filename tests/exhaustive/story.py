@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from causal import wire
+from causal.deltas import unpack_deltas
+from causal.errors import PeerViolation
 from tests.exhaustive.explore import Breach, Found
 from tests.exhaustive.state import State
 from tests.exhaustive.world import Action, World
@@ -65,10 +67,8 @@ class Story:
         header = wire.read_header(parts, int.from_bytes(parts[0][4:12], "little"))
         text = f"{_KINDS[header.kind]} of channel {header.channel}"
         if header.kind == wire.DATA:
-            deltas, _ = wire.unpack_deltas(parts[1])
             text += f", elements {header.position} to {header.position + header.count - 1}"
-            told = [f"{d.task}/{d.epoch} from {d.offset} to {d.offset + len(d.bytes)}" for d in deltas]
-            text += f", log {', '.join(told)}" if told else ", no log"
+            text += f", log {_logs(parts[1])}" if parts[1] else ", no log"
         elif header.kind == wire.WELCOME:
             welcome = wire.read_welcome(parts[1])
             text += f", wants {welcome.next}, holds {welcome.extents}"
@@ -91,6 +91,15 @@ class Story:
             fresh = self._world.stores.shelves[number].rows[len(rows[channel]) :]
             told += [f"row {name} is visible" for name, _ in fresh]
         return f"  [{'; '.join(told)}]" if told else ""
+
+
+def _logs(data: bytes) -> str:
+    """What a frame says of logs; those that its session has named before are not known here."""
+    try:
+        deltas, _ = unpack_deltas(data)
+    except PeerViolation:
+        return f"{len(data)} bytes of those named before"
+    return ", ".join(f"{d.task}/{d.epoch} from {d.offset} to {d.offset + len(d.bytes)}" for d in deltas)
 
 
 def summary(found: Found) -> str:

@@ -19,6 +19,7 @@ from causal import wire
 from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.deltas import pack_deltas, unpack_deltas
 from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
 from causal.errors import CausalError, CorruptData, PeerViolation, PipelineError
 from causal.log import LogDelta
@@ -129,7 +130,7 @@ def frame(data: bytes) -> None:
     parts = parts[: wire.KINDS.get(kind, 3)]
     found = wire.read_header(parts, JOB)
     if found.kind in (wire.DATA, wire.LOGS):
-        wire.unpack_deltas(parts[1])
+        unpack_deltas(parts[1])
     if found.kind == wire.DATA:
         for chunk in unpack_chunks(wire.unpack_payload(found, parts[2]), found.origin_ns):
             if chunk.kind == 1:
@@ -229,7 +230,7 @@ def same_determinants(found: list[tuple[int, Determinant]]) -> None:
 
 def same_deltas(found: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
     """Written again they read the same."""
-    assert wire.unpack_deltas(wire.pack_deltas(*found)) == found, "deltas changed on their second way"
+    assert unpack_deltas(pack_deltas(*found)) == found, "deltas changed on their second way"
 
 
 def same_chunks(found: list[Chunk]) -> None:
@@ -268,7 +269,7 @@ DECODERS: dict[str, Decoder] = {
         Decoder("chunks", unpack_chunks, PEER, per_byte(64), same_chunks),
         Decoder("determinants", determinants, PEER, per_byte(2 * LZ4_RATIO_MAX), same_determinants),
         Decoder("header", header, PEER, per_byte(16), same_header),
-        Decoder("deltas", wire.unpack_deltas, PEER, per_byte(128), same_deltas),
+        Decoder("deltas", unpack_deltas, PEER, per_byte(128), same_deltas),
         Decoder("hello", wire.read_hello, PEER, messagepack_bytes_max, same_hello),
         Decoder("welcome", wire.read_welcome, PEER, messagepack_bytes_max, same_welcome),
         Decoder("payload", payload, PEER, per_byte(LZ4_RATIO_MAX + 1)),

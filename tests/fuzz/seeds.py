@@ -17,6 +17,7 @@ from typing import Any
 
 from causal import batch, wire
 from causal.checkpointing import Cut
+from causal.deltas import DeltaWriter, pack_deltas
 from causal.determinants import (
     Answer,
     Barrier,
@@ -108,6 +109,15 @@ def _welcomes() -> list[bytes]:
     ]
 
 
+def _session() -> bytes:
+    """What the frames of one session say, as if it were one."""
+    writer, told = DeltaWriter(), b""
+    for offset, piece in ((0, b"\x80\x01"), (2, b"\x01"), (3, b"\x01\x01"), (5, b"\x80\x02" * 10)):
+        logs = [LogDelta(task, 1, offset, piece) for task in range(10)]
+        told += writer.pack(logs, [(11, 1, 300 * offset), (12, 1, offset)])
+    return told
+
+
 def _payloads() -> list[bytes]:
     found = []
     for compress, plain in ((False, batch.pack_chunks(_chunks())), (True, b"again " * 400)):
@@ -122,10 +132,10 @@ def _frames() -> list[bytes]:
     for compress, plain in ((False, batch.pack_chunks(_chunks())), (True, batch.pack_chunks(_chunks()[:1] * 12))):
         header = wire.Header(wire.DATA, JOB, 1, 1, 2, 3, 10, 40, 77, 5)
         first, packed = wire.pack_payload(header, plain, compress)
-        found.append([first, wire.pack_deltas(DELTAS, EXTENTS), packed])
+        found.append([first, pack_deltas(DELTAS, EXTENTS), packed])
     found.append([wire.Header(wire.HELLO, JOB, 1, 1).pack(), _hellos()[1], b""])
     found.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), _welcomes()[1], b""])
-    found.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), wire.pack_deltas(DELTAS, []), b""])
+    found.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), pack_deltas(DELTAS, []), b""])
     found.append([wire.Header(wire.CREDIT, JOB, 1, 1, position=9).pack(), b"", b""])
     return [bytes((len(a),)) + len(b).to_bytes(2, "little") + a + b + c for a, b, c in found]
 
@@ -221,7 +231,7 @@ def seeds() -> dict[str, list[bytes]]:
         "chunks": [b"", batch.pack_chunks(_chunks())],
         "determinants": _determinants(),
         "header": _headers(),
-        "deltas": [b"", wire.pack_deltas(DELTAS, []), wire.pack_deltas([], EXTENTS), wire.pack_deltas(DELTAS, EXTENTS)],
+        "deltas": [b"", _session(), pack_deltas(DELTAS, []), pack_deltas([], EXTENTS), pack_deltas(DELTAS, EXTENTS)],
         "hello": _hellos(),
         "welcome": _welcomes(),
         "payload": _payloads(),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from causal import wire
+from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings, Seen
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.log import LogDelta
@@ -69,7 +69,7 @@ class Dissemination(RuleBasedStateMachine):
         edge.under_way.append((edge.sent, message))
         edge.sent += 1
         again = self.tasks[edge.source].lacking(edge.seen)
-        assert wire.pack_deltas(*again) == b"", "nothing new costs no bytes"
+        assert pack_deltas(*again) == b"", "nothing new costs no bytes"
 
     @rule(data=st.data())
     def arrive(self, data: st.DataObject) -> None:
@@ -87,7 +87,7 @@ class Dissemination(RuleBasedStateMachine):
 
     def _take(self, edge: Edge, message: Message) -> None:
         """As an element would be: its determinants are stored first, its dependencies count when it is delivered."""
-        deltas, depends = wire.unpack_deltas(wire.pack_deltas(*message))
+        deltas, depends = unpack_deltas(pack_deltas(*message))
         self.tasks[edge.target].merge(deltas)
         self.tasks[edge.target].depend(depends)
         edge.arrived = [*edge.arrived[-3:], message]

@@ -11,6 +11,7 @@ from itertools import groupby
 
 from causal import batch, wire
 from causal.batch import Chunk, decode_records, stamp_of
+from causal.deltas import DeltaReader, unpack_deltas
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer
 from causal.errors import PeerViolation
 from causal.ids import OUTSIDE
@@ -55,6 +56,8 @@ class Words:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self.names = [str(task.name) for task in topology.tasks]
+        self._readers: dict[tuple[int, int, int], DeltaReader] = {}
+        """By channel, incarnation of the sender and session: frames are told of in the order in which they are sent."""
 
     def sender(self, task: int, input: int) -> str:
         """Who is at the far end of an input."""
@@ -129,7 +132,7 @@ class Words:
             return "CREDIT", [f"delivered up to {header.position}"]
         if header.kind == wire.FENCED:
             return "FENCED", [f"incarnation {header.incarnation} lives"]
-        logs, _ = wire.unpack_deltas(parts[1])
+        logs, _ = unpack_deltas(parts[1])
         return "LOGS", self.deltas(logs, told)
 
     def gist(self, parts: list[bytes], job: int) -> str:
@@ -142,7 +145,10 @@ class Words:
         return f"DATA frame {header.session}.{header.sequence}  {what}"
 
     def _data(self, header: wire.Header, parts: list[bytes], told: Told) -> list[str]:
-        deltas, depends = wire.unpack_deltas(parts[1])
+        session = (header.channel, header.incarnation, header.session)
+        reader = self._readers.setdefault(session, DeltaReader())
+        deltas, depends = reader.read(parts[1], begins=not header.sequence)
+        reader.commit()
         frame = f"frame {header.session}.{header.sequence}"
         if header.count:
             elements = elements_of(batch.unpack_chunks(wire.unpack_payload(header, parts[2])))

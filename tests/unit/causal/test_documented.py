@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from causal import batch, determinants, exchange, inflight, output_channel, wire
+from causal import batch, deltas, determinants, exchange, inflight, output_channel, wire
 from causal.config import JobConfig
 from causal.determinants import (
     Answer,
@@ -59,7 +59,7 @@ def test_limits_are_those_of_the_page() -> None:
         "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
         "a chunk: what one batch was made into for one channel": f"{output_channel.CHUNK_BYTES_MAX >> 20} MiB",
         "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
-        "deltas in a frame, dependencies in a frame": f"{wire.DELTAS_PER_FRAME_MAX:,}",
+        "deltas in a frame, dependencies in a frame": f"{deltas.DELTAS_PER_FRAME_MAX:,}",
         "payload gathered into one frame while the peer does not keep up, or when it is sent again": (
             f"{output_channel.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
         ),

@@ -14,6 +14,7 @@ from causal.batch import Chunk, encode_records, pack_chunks
 from causal.channels import Channels
 from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send
 from causal.errors import Fenced, PeerViolation, ReplayDivergence
@@ -134,9 +135,9 @@ UNFIT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "more elements than there are": lambda parts: changed(parts, count=3),
     "another digest": lambda parts: changed(parts, digest=1),
     "deltas cut": lambda parts: [parts[0], b"\x05\x01", parts[2]],
-    "deltas with a gap": lambda parts: [parts[0], wire.pack_deltas([LogDelta(0, 0, 9, b"x")], []), parts[2]],
-    "a delta of our own log": lambda parts: [parts[0], wire.pack_deltas([LogDelta(1, 0, 0, b"x")], []), parts[2]],
-    "a delta of nobody": lambda parts: [parts[0], wire.pack_deltas([LogDelta(77, 0, 0, b"x")], []), parts[2]],
+    "deltas with a gap": lambda parts: [parts[0], pack_deltas([LogDelta(0, 0, 9, b"x")], []), parts[2]],
+    "a delta of our own log": lambda parts: [parts[0], pack_deltas([LogDelta(1, 0, 0, b"x")], []), parts[2]],
+    "a delta of nobody": lambda parts: [parts[0], pack_deltas([LogDelta(77, 0, 0, b"x")], []), parts[2]],
     "an answer": lambda parts: [Header(wire.CREDIT, JOB, CHANNEL, 1, position=1).pack()],
     "a broken HELLO": lambda parts: [Header(wire.HELLO, JOB, CHANNEL, 1).pack(), b"\xc1"],
     "a HELLO for another channel": lambda parts: [
@@ -189,7 +190,7 @@ def test_a_lost_frame_that_only_repeated_elements_is_missed_too() -> None:
     pair.sender.holdings.own.append(0, b"\x80\x02")
     (first,) = pair.answer(held_back)  # repeats b, and carries the determinant of what follows
     last = pair.send("c")
-    assert wire.unpack_deltas(first[1])[0] and not wire.unpack_deltas(last[1])[0]
+    assert unpack_deltas(first[1])[0] and not unpack_deltas(last[1])[0]
     assert pair.input.next == read_header(last, JOB).position
     (asked,) = pair.receiver.receive(last, 1_000)
     assert pair.input.next == 2, "c was taken without the determinants it depends on"

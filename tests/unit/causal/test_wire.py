@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from causal import wire
 from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.errors import PeerViolation
 from causal.log import LogDelta
 from causal.values import encode
@@ -52,12 +53,12 @@ def test_a_frame_that_does_not_belong_here_is_refused(parts: list[bytes], why: s
 
 @given(deltas, extents)
 def test_deltas_and_dependencies_read_back(told: list[LogDelta], depends: list[tuple[int, int, int]]) -> None:
-    assert wire.unpack_deltas(wire.pack_deltas(told, depends)) == (told, depends)
+    assert unpack_deltas(pack_deltas(told, depends)) == (told, depends)
 
 
 @given(deltas, st.integers(1, 40))
 def test_deltas_split_are_the_same_byte_ranges(told: list[LogDelta], bytes_max: int) -> None:
-    groups = wire.split_deltas(told, bytes_max)
+    groups = split_deltas(told, bytes_max)
     assert all(sum(len(delta.bytes) for delta in group) <= bytes_max for group in groups)
     joined: list[LogDelta] = []
     for delta in (delta for group in groups for delta in group):
@@ -77,11 +78,11 @@ def test_deltas_split_are_the_same_byte_ranges(told: list[LogDelta], bytes_max: 
 
 
 def test_nothing_to_split_is_one_empty_group() -> None:
-    assert wire.split_deltas([], 10) == [[]]
+    assert split_deltas([], 10) == [[]]
 
 
 def test_nothing_to_say_costs_no_bytes() -> None:
-    assert wire.pack_deltas([], []) == b""
+    assert pack_deltas([], []) == b""
 
 
 @given(u64, u64, u64, extents, deltas, extents, u64)
@@ -101,7 +102,7 @@ def test_a_hello_reads_back(attempt: int, low: int, high: int, digest: int, coll
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
-    for read in (wire.unpack_deltas, wire.read_hello, wire.read_welcome, unpack_chunks, decode_records):
+    for read in (unpack_deltas, wire.read_hello, wire.read_welcome, unpack_chunks, decode_records):
         try:
             read(data)
         except PeerViolation:
@@ -190,7 +191,7 @@ def test_a_damaged_body_is_read_or_refused(place: int, to: int) -> None:
     bodies: list[tuple[Callable[[bytes], object], bytes]] = [
         (wire.read_hello, wire.Hello(1, 2, 3, 4, True).pack()),
         (wire.read_welcome, wire.Welcome(1, 2, 3, [(4, 5, 6)], logs, [(7, 8, 9)], 1).pack()),
-        (wire.unpack_deltas, wire.pack_deltas(logs, [(1, 2, 3)])),
+        (unpack_deltas, pack_deltas(logs, [(1, 2, 3)])),
     ]
     for read, body in bodies:
         try:

@@ -1,0 +1,246 @@
+"""Deltas as bytes: what the frames of one channel say of determinant logs, and how far they had come (docs/wire.md).
+
+In a session both ends number the logs that are named, from 0.  A log is *named* with task, epoch and offset once; what
+follows in its place says its number and the bytes, or that its last byte, or the one before that, came again.
+Dependencies likewise.  So one determinant costs one or two bytes on the wire, however long the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from causal.errors import PeerViolation
+from causal.log import LogDelta
+from causal.varints import read_varint, varint
+
+Extent = tuple[int, int, int]
+
+DELTAS_PER_FRAME_MAX = 1 << 16
+"""Of a frame, dependencies likewise; a session names no more logs than that."""
+
+_NEAR = 8
+"""Logs with a number below are told of in one byte with a few bytes' length."""
+_SHORT_MAX, _RUN_MAX = 16, 14
+_RUNS, _NAME, _FAR, _DEPEND, _GROW, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF8
+_BYTE = [bytes((tag,)) for tag in range(256)]
+
+_Log = tuple[int, int, int, bytes]
+"""Task, epoch, where the next bytes go, and up to two bytes before it, as far as its session told them."""
+
+
+def _last(last: bytes, told: bytes) -> bytes:
+    return told[-2:] if len(told) > 1 else last[-1:] + told
+
+
+class DeltaWriter:
+    """The sender's half, for one session after the other."""
+
+    __slots__ = ("_logs", "_vector")
+
+    def __init__(self) -> None:
+        self._logs: dict[int, tuple[int, int, int, bytes]] = {}
+        """Task → number, epoch, where the next bytes go, up to two bytes before."""
+        self._vector: dict[int, tuple[int, int]] = {}
+        """Task → epoch and extent that were told."""
+
+    def begin(self) -> None:
+        """A new session: nothing has been named."""
+        self._logs = {}
+        self._vector = {}
+
+    def pack(self, deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
+        """The bytes for the next frame; nothing to say costs none."""
+        out: list[bytes] = []
+        logs = self._logs
+        for delta in deltas:
+            task, told = delta.task, delta.bytes
+            size = len(told)
+            number, epoch, offset, last = logs.get(task, (-1, -1, -1, b""))
+            if size and epoch == delta.epoch and offset == delta.offset:
+                if number >= _NEAR:
+                    out += _BYTE[_FAR], varint(number), varint(size), told
+                elif size <= _RUN_MAX and told == last[-1:] * size:
+                    out.append(_BYTE[_RUNS + number * _RUN_MAX + size - 1])
+                elif size == 1 and told == last[:1]:
+                    out.append(_BYTE[_BACK + number])
+                elif size <= _SHORT_MAX:
+                    out += _BYTE[number << 4 | size - 1], told
+                else:
+                    out += _BYTE[_FAR], varint(number), varint(size), told
+            else:
+                number, last = len(logs) if number < 0 else number, b""
+                out += _BYTE[_NAME], varint(task), varint(delta.epoch), varint(delta.offset), varint(size), told
+            logs[task] = (number, delta.epoch, delta.offset + size, _last(last, told))
+        if depends:
+            self._pack_depends(depends, out)
+        return b"".join(out)
+
+    def _pack_depends(self, depends: Sequence[Extent], out: list[bytes]) -> None:
+        vector = self._vector
+        for task, epoch, extent in depends:
+            known, before = vector.get(task, (-1, 0))
+            if known == epoch and before <= extent:
+                out += _BYTE[_GROW], varint(task), varint(extent - before)
+            else:
+                out += _BYTE[_DEPEND], varint(task), varint(epoch), varint(extent)
+            vector[task] = (epoch, extent)
+
+
+class DeltaReader:
+    """The receiver's half.  What a frame has named counts once the frame is taken (`commit`)."""
+
+    __slots__ = ("_logs", "_numbers", "_vector", "_next")
+
+    def __init__(self) -> None:
+        self._logs: list[_Log] = []
+        self._numbers: dict[int, int] = {}
+        """Task → place in `_logs`."""
+        self._vector: dict[int, tuple[int, int]] = {}
+        self._next: tuple[list[_Log], dict[int, int], dict[int, tuple[int, int]]] = ([], {}, {})
+
+    def read(self, data: bytes, begins: bool) -> tuple[list[LogDelta], list[Extent]]:
+        """Deltas and dependencies of the next frame; `begins`: of the first one of a session.
+
+        Raises:
+            PeerViolation: the bytes do not say such things.
+        """
+        logs, numbers, vector = ([], {}, {}) if begins else (self._logs, self._numbers, self._vector)
+        deltas: list[LogDelta] = []
+        depends: list[Extent] = []
+        if data:
+            logs, place = logs.copy(), 0
+            while place < len(data):
+                tag = data[place]
+                if tag < _NAME or tag >= _BACK:
+                    place = _near(data, place, logs, deltas)
+                elif tag == _FAR:
+                    place = _far(data, place + 1, logs, deltas)
+                elif tag == _NAME:
+                    numbers = numbers.copy() if numbers is self._numbers else numbers
+                    place = _named(data, place + 1, logs, numbers, deltas)
+                else:
+                    vector = vector.copy() if vector is self._vector else vector
+                    place = _depend(data, place, vector, depends)
+                if len(deltas) > DELTAS_PER_FRAME_MAX or len(depends) > DELTAS_PER_FRAME_MAX:
+                    raise PeerViolation(f"a frame of more than {DELTAS_PER_FRAME_MAX} deltas or dependencies")
+        self._next = logs, numbers, vector
+        return deltas, depends
+
+    def commit(self) -> None:
+        """The frame that was read last has been taken."""
+        self._logs, self._numbers, self._vector = self._next
+
+
+def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
+    tag, size = data[place], 1
+    if tag < _RUNS:
+        number, size = tag >> 4, (tag & 15) + 1
+    elif tag < _NAME:
+        number, size = divmod(tag - _RUNS, _RUN_MAX)
+        size += 1
+    else:
+        number = tag - _BACK
+    if number >= len(logs):
+        raise PeerViolation(f"a delta of log {number} of its session, {len(logs)} were named")
+    task, epoch, offset, last = logs[number]
+    place += 1
+    if tag < _RUNS:
+        told = data[place : place + size]
+        place += size
+    else:
+        told = last[-1:] * size if tag < _NAME else last[:1]
+    if len(told) != size:
+        raise PeerViolation(f"a delta claims {size} bytes, {len(told)} are there")
+    deltas.append(LogDelta(task, epoch, offset, told))
+    logs[number] = (task, epoch, offset + size, _last(last, told))
+    return place
+
+
+def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
+    size, place = read_varint(data, place)
+    if size > len(data) - place:
+        raise PeerViolation(f"a delta claims {size} bytes, {len(data) - place} are there")
+    return data[place : place + size], place + size
+
+
+def _far(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
+    number, place = read_varint(data, place)
+    told, place = _bytes(data, place)
+    if number >= len(logs):
+        raise PeerViolation(f"a delta of log {number} of its session, {len(logs)} were named")
+    task, epoch, offset, last = logs[number]
+    deltas.append(LogDelta(task, epoch, offset, told))
+    logs[number] = (task, epoch, offset + len(told), _last(last, told))
+    return place
+
+
+def _named(data: bytes, place: int, logs: list[_Log], numbers: dict[int, int], deltas: list[LogDelta]) -> int:
+    task, place = read_varint(data, place)
+    epoch, place = read_varint(data, place)
+    offset, place = read_varint(data, place)
+    told, place = _bytes(data, place)
+    deltas.append(LogDelta(task, epoch, offset, told))
+    log = (task, epoch, offset + len(told), told[-2:])
+    number = numbers.setdefault(task, len(logs))
+    if number < len(logs):
+        logs[number] = log
+    elif number < DELTAS_PER_FRAME_MAX:
+        logs.append(log)
+    else:
+        raise PeerViolation(f"a session names more than {DELTAS_PER_FRAME_MAX} logs")
+    return place
+
+
+def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends: list[Extent]) -> int:
+    tag = data[place]
+    task, place = read_varint(data, place + 1)
+    if tag == _DEPEND:
+        epoch, place = read_varint(data, place)
+        extent, place = read_varint(data, place)
+        if len(vector) >= DELTAS_PER_FRAME_MAX and task not in vector:
+            raise PeerViolation(f"a session tells of dependencies on more than {DELTAS_PER_FRAME_MAX} logs")
+    elif tag == _GROW and task in vector:
+        epoch, before = vector[task]
+        growth, place = read_varint(data, place)
+        extent = before + growth
+    elif tag == _GROW:
+        raise PeerViolation(f"a dependency on task {task} grows that was not told of")
+    else:
+        raise PeerViolation(f"a delta of kind {tag}")
+    vector[task] = (epoch, extent)
+    depends.append((task, epoch, extent))
+    return place
+
+
+def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
+    """The same outside of any session; nothing to say costs no bytes."""
+    return DeltaWriter().pack(deltas, depends)
+
+
+def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
+    """What `pack_deltas` was given.
+
+    Raises:
+        PeerViolation: the bytes are not such a part.
+    """
+    return DeltaReader().read(data, True)
+
+
+def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
+    """The same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
+    if sum([len(delta.bytes) for delta in deltas]) <= bytes_max:
+        return [list(deltas)]
+    groups: list[list[LogDelta]] = [[]]
+    room = bytes_max
+    for delta in deltas:
+        start = 0
+        while len(delta.bytes) - start > room:
+            if room:
+                piece = delta.bytes[start : start + room]
+                groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, piece))
+            start += room
+            groups.append([])
+            room = bytes_max
+        groups[-1].append(LogDelta(delta.task, delta.epoch, delta.offset + start, delta.bytes[start:]))
+        room -= len(delta.bytes) - start
+    return groups
