@@ -43,7 +43,7 @@ def translated(problem: redis.RedisError, place: str) -> CausalError:
         if start in words:
             return PipelineError(f"{place}: {words}; {mend}")
     if isinstance(problem, redis.AuthenticationError):
-        return PipelineError(f"{place}: {words}; give a url that the server accepts")
+        return PipelineError(f"{place}: {words}; give a url with the right user and password")
     for start, mend in _MENDS:
         if start in words:
             return Unavailable(f"{place}: {words}; nothing was written; {mend}")

@@ -36,7 +36,7 @@ def numbered(source: int) -> Any:
 
 def sink() -> Sink:
     if "url" in settings:
-        return RedisSink(settings["url"], stream="chained")
+        return RedisSink(settings["url"], stream="chained", durability=settings.get("durability", "process"))
     names = settings.get("columns", "")
     return PostgresSink(
         settings["dsn"],
