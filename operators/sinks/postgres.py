@@ -19,7 +19,8 @@ Durability.  Each acknowledged bundle is flushed to the server's disk, with eith
 which would be enough for a client's death, kill -9 of one process of the server loses acknowledged commits, so it is
 turned on for the session where a role has it off.  "os" also refuses a server that has fsync or full_page_writes off.
 A standby of the server that takes over must not lag: use synchronous replication.  If it did, rows that were
-acknowledged are missing; the sink notices and its task begins again from there, or the job says that rows are lost.
+acknowledged are missing, and with them the order in which this task took its inputs: the job ends and says so.  A sink
+task that dies together with the server cannot know it, and goes on from what is there.
 
 Needs psycopg 3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.
 """

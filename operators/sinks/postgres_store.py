@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from causal.errors import CausalError, PeerViolation, Unavailable, invariant
+from causal.errors import CausalError, Lost, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.parts import log_parts, mark_parts
@@ -219,9 +219,10 @@ class PostgresStore:
         account, self._sequence = found
         account.fence(self._run, self._incarnation)
         if account.next < self._acknowledged:
-            raise PeerViolation(
+            raise Lost(
                 f"{self._target.place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it has "
-                f"rows up to {account.next}: it was restored from a copy, or a standby took over that was behind"
+                f"rows up to {account.next}: it was restored from a copy, or a standby took over that was behind; "
+                "bring them back, or go on with --resume: they come again, perhaps in another order"
             )
         self._account = account
         return account

@@ -16,7 +16,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from causal.errors import CausalError, CorruptData, Fenced, PeerViolation, PipelineError, Unavailable, invariant
+from causal.errors import CausalError, CorruptData, Fenced, Lost, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark
 from causal.values import decode, encode
 from operators.sinks import redis_scripts as scripts
@@ -228,9 +228,10 @@ class RedisStore:
         if self._account is None:
             account = self._decoded(*client.eval(scripts.LOAD, 4, *self._keys))
             if account.next < self._acknowledged:
-                raise PeerViolation(
+                raise Lost(
                     f"{self._target.place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it "
-                    f"has rows up to {account.next}: it was emptied, lost its last writes, or a replica took over"
+                    f"has rows up to {account.next}: it was emptied, lost its last writes, or a replica took over; "
+                    "bring them back, or go on with --resume: they come again, perhaps in another order"
                 )
             account.fence(self._run, self._incarnation)
             self._account = account

@@ -17,9 +17,9 @@ Durability is the server's, and looked at when the store is opened.
     "os"        survives loss of power: needs appendonly yes with appendfsync always
     "server"    whatever the server is set to; nothing is asked
 
-Rows that were acknowledged and are gone are noticed: the task begins again from what is there, if that is not below the
-last complete checkpoint; else the job ends and says that rows are lost.  The same holds for a failover: replication is
-asynchronous, so a replica that takes over may lack acknowledged rows.  Redis Cluster is not supported.
+Rows that were acknowledged and are gone took the order with them in which this task had its inputs: the job ends and
+says so.  A sink task that dies together with the server cannot know it, and goes on from what is there.  The same holds
+for a failover: replication is asynchronous, so a replica that takes over may lack rows.  A Redis Cluster is refused.
 
 Needs redis-py (extra `redis`) and Redis 6.2 or later.
 """

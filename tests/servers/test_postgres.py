@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from causal.errors import CorruptData, Fenced, InvariantViolation, PeerViolation, PipelineError, RowRefused, Unavailable
+from causal.errors import CorruptData, Fenced, InvariantViolation, Lost, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
 from operators.sinks.base import SinkStore
@@ -378,7 +378,7 @@ def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_postgres: P
         shared_postgres.query(
             "UPDATE causal_task SET next = 2, digest = %s, last = %s WHERE sink = 'public.gone_back'", digest, last
         )
-        with pytest.raises(PeerViolation, match="up to 3 were acknowledged, and it has rows up to 2"):
+        with pytest.raises(Lost, match="up to 3 were acknowledged, and it has rows up to 2"):
             store.write(bundle(sink, 3, 4))
     again = sink.open_store("out/0", HERE)
     assert again.open("out/0", "run-1", 2).next == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
+from causal.errors import CorruptData, Lost, PipelineError, Unavailable
 from causal.ports import Bundle, Held
 from operators.sinks import RedisSink, conformance, conformance_withdrawal
 from operators.sinks.base import SinkStore, WithdrawingStore
@@ -218,7 +218,7 @@ def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_redis: Redi
             store.write(bundle(sink, 0, 1, 2, 3))
             with server.down():
                 pass
-            with pytest.raises(PeerViolation, match="up to 3 were acknowledged, and it has rows up to 0"):
+            with pytest.raises(Lost, match="up to 3 were acknowledged, and it has rows up to 0"):
                 _asked_at_last(store)
         again = sink.open_store("out/0", HERE)
         assert again.open("out/0", "run-1", 2).next == 0
