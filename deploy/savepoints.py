@@ -126,7 +126,9 @@ def _stopped_at(job: Path, before: Topology) -> tuple[int, dict[str, Files], int
             epoch, files = record["epoch"], as_files(record["files"])
             stopped = epoch == final
         elif record["kind"] in ("promoted", "rolled_back"):
-            stopped = False
+            stopped = False  # unless that was to make visible what the savepoint covers (guarantee epoch)
+        elif record["kind"] == "stopping":
+            stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
     if not stopped:
         raise PipelineError(
             f"the pipeline is not the one that the state in {job} was made with, and that job did not stop at a "

@@ -1,0 +1,222 @@
+"""What each guarantee promises, and that the weak ones really break what they do not promise.
+
+`epoch`: whoever is killed and whenever, every row is seen once, never before its checkpoint, and none that was seen is
+ever contradicted.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import HeldChain, Start
+from tests.faults.job import PIPELINES, Job, causal, wait_for
+from tests.faults.pipelines.guarantees import GROUP, KEYS
+
+Held = Callable[..., HeldChain]
+
+FIRST, COUNT = 25 * KEYS, 50 * KEYS
+HELD = FIRST % (GROUP * KEYS)
+"""Of the first records, those that the operator holds."""
+LONG = ("--checkpoint-interval", "60")
+
+
+def rows(database: Path) -> list[tuple[str, int, str]]:
+    """What a user sees: (task, position, record)."""
+    if not database.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
+        try:
+            return store.execute("SELECT task, position, record FROM output ORDER BY task, position").fetchall()
+        except sqlite3.OperationalError:  # the table is not there yet
+            return []
+
+
+class Gathering:
+    """A run of `pipelines/guarantees.py`, held at its gate."""
+
+    def __init__(self, start: Start, directory: Path, *arguments: str, **settings: object) -> None:
+        self.database, self.gate = directory / "out.db", directory / "gate"
+        told = {"out": self.database, "gate": self.gate, "first": FIRST, "count": COUNT, **settings}
+        sets = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        self.job: Job = start(PIPELINES / "guarantees.py", *sets, *arguments)
+
+    def until_held(self) -> dict[str, Any]:
+        """Wait until every key holds records, and all standbys are ready."""
+
+        def held(view: dict[str, Any]) -> dict[str, Any] | None:
+            ready = all(task["state"] == "running" and task["standbys"] for task in view["tasks"])
+            seen = [t["figures"].get("delivered_elements", 0) for t in view["tasks"] if t["task"].startswith("gather")]
+            return view if ready and sum(seen) >= FIRST else None
+
+        return self.job.until("every key holds records", held)
+
+    def let_end(self) -> None:
+        self.gate.touch()
+
+    def order(self, moment: str, *pids: int) -> None:
+        """Have the sink kill them, or itself, when it writes next."""
+        fresh = self.database.with_name("order")
+        fresh.write_text(" ".join(str(pid) for pid in pids))
+        fresh.rename(self.database.with_name(moment))
+
+    def counted(self) -> tuple[int, int, int]:
+        """(lost, doubled, contradicted): records that are missing, rows that are too many, numbers out of turn."""
+        told = [json.loads(record) for _, _, record in rows(self.database)]
+        often = Counter(row["i"] for row in told)
+        wrong = 0
+        for key in range(KEYS):
+            numbers = [row["n"] for row in told if row["k"] == key]
+            wrong += numbers != list(range(1, len(numbers) + 1))
+        return COUNT - len(often), sum(often.values()) - len(often), wrong
+
+
+PROMISES = {
+    "causal": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
+    "epoch": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
+    "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - HELD, KEYS),
+    "none": lambda lost, doubled, wrong: 0 < wrong < KEYS and (lost, doubled) == (wrong * GROUP, 0),
+}
+"""By (lost, doubled, contradicted).  Under `none` the keys of the dead task lose what it held, and then hold as much at
+the end for want of a tenth."""
+
+
+@pytest.mark.parametrize("guarantee", PROMISES)
+def test_the_same_job_and_the_same_death_under_each_guarantee(start: Start, tmp_path: Path, guarantee: str) -> None:
+    """One of two tasks dies, holding records, while no checkpoint is complete."""
+    gathering = Gathering(start, tmp_path, "--guarantee", guarantee, *LONG)
+    gathering.until_held()
+    seen = 0 if guarantee == "epoch" else FIRST - HELD
+    wait_for(f"{seen} rows are visible", lambda: len(rows(gathering.database)) == seen)
+    pid = gathering.job.pid_of("gather/0")
+    kill(pid)
+    gathering.job.until_replaced(pid)
+    gathering.let_end()
+    gathering.job.finish_well()
+    assert PROMISES[guarantee](*gathering.counted()), gathering.counted()
+
+
+class Watch:
+    """A user who looks at the rows all the time.
+
+    Attributes:
+        problems: rows that were seen and then were others, or gone.
+        changes: how often more rows were there than at the look before.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.problems: list[str] = []
+        self.changes = 0
+        self._database = database
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        seen: dict[tuple[str, int], str] = {}
+        while not self._over.wait(0.02):
+            now = {(task, position): record for task, position, record in rows(self._database)}
+            self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in seen.items()
+                              if now.get(where) != was]  # fmt: skip
+            self.changes += len(now) > len(seen)
+            seen = now
+
+
+def test_epoch_whoever_is_killed(held: Held, tmp_path: Path) -> None:
+    chain = held("--guarantee", "epoch", "--checkpoint-interval", "0.4")
+    job = chain.job
+    with Watch(tmp_path / "held.db") as watch:
+        for group in (("score/0",), ("shop/0", "ledger/0", "out/0")):
+            chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
+            dying = [job.pid_of(task) for task in group]
+            for pid in dying:
+                kill(pid)
+            job.until_replaced(*dying)
+        kill(job.server("standby.daemon"))
+        kill(job.server("standby.agent"))
+        chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
+        report = chain.finish_exactly()
+    assert watch.problems == []
+    assert 2 <= watch.changes <= report["checkpoints"]
+    assert {recovery["mode"] for recovery in report["recoveries"]} == {"rollback"}
+
+
+def test_epoch_everything_killed_again_and_again(held: Held, tmp_path: Path) -> None:
+    chain = held("--guarantee", "epoch", "--checkpoint-interval", "0.3")
+    with Watch(tmp_path / "held.db") as watch:
+        for _ in range(2):
+            chain.until_checkpoint(chain.job.until_warm(checkpoints=0)["checkpoint"]["count"])
+            chain.job.kill_everything()
+            chain.job.start("--resume")
+        chain.finish_exactly()
+    assert watch.problems == [] and watch.changes >= 2
+
+
+@pytest.mark.parametrize(("moment", "others"), [("kill-before", False), ("kill-after", True)])
+def test_epoch_killed_between_the_last_record_and_the_end(
+    start: Start, tmp_path: Path, moment: str, others: bool
+) -> None:
+    """All rows wait for the one checkpoint behind the end; the sink, or everybody else, dies as it commits them."""
+    gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
+    view = gathering.until_held()
+    assert rows(gathering.database) == []
+    pids = [task["pid"] for task in view["tasks"] if not task["sink"]] if others else []
+    gathering.order(moment, *pids)
+    gathering.let_end()
+    gathering.job.finish_well()
+    assert not gathering.database.with_name(moment).exists(), "nobody was killed"
+    assert gathering.counted() == (0, 0, 0)
+
+
+def test_epoch_a_savepoint_shows_all_that_it_covers(start: Start, tmp_path: Path) -> None:
+    gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
+    job = gathering.job
+    gathering.until_held()
+    gathering.order("kill-before")
+    status, said = causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
+    assert status == 0, said
+    job.finish_well()
+    assert len(rows(gathering.database)) == FIRST - HELD, "rows that a savepoint covers are visible when it has ended"
+    gathering.let_end()
+    job.start("--resume", "--set", "parallelism=3")
+    job.finish_well()
+    assert gathering.counted() == (0, 0, 0)
+
+
+def test_epoch_too_much_that_waits_ends_the_job_with_one_line(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    (tmp_path / "few.toml").write_text("staged_bytes_max = 65536\n")
+    config = ("--config", str(tmp_path / "few.toml"))
+    job = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG, *config, count=100 * COUNT).job
+    status, said = job.finish()
+    assert status == 1 and "out/0" in said and "staged_bytes_max" in said and "Traceback" not in said
+
+
+def test_a_stop_signal_is_no_end_of_an_epoch(start: Start, tmp_path: Path) -> None:
+    """Ctrl-C shows nothing early; the job goes on where it was."""
+    gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
+    gathering.until_held()
+    gathering.job.interrupt()
+    assert gathering.job.finish()[0] == 128 + signal.SIGINT
+    assert rows(gathering.database) == []
+    gathering.let_end()
+    gathering.job.start("--resume")
+    gathering.job.finish_well()
+    assert gathering.counted() == (0, 0, 0)
