@@ -53,6 +53,18 @@ class Watched:
             time.sleep(POLL_S)
         raise RunFailed(f"{within_s:.0f} s passed before {what}")
 
+    def kill(self, task: str) -> None:
+        """SIGKILL, by the job itself: its report then counts from that moment, not from the last sign of life.
+
+        Raises:
+            RunFailed: the job refused.
+        """
+        command = [sys.executable, "-m", "deploy", "kill", "--state-dir", str(self._place / "job"), task]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise RunFailed(f"{task} could not be killed: {lines[-1]}")
+
     def report(self, within_s: float) -> dict[str, Any]:
         """The report, once the job has ended well."""
         try:

@@ -38,6 +38,7 @@ from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink, check_writable
 from operators.sinks.sqlite_errors import code_of, translated
+from operators.sinks.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite_rows import insert, note_refused, refused_below
 from operators.sinks.sqlite_schema import OURS, OUTPUT, SCHEMA, VERSION
 
@@ -106,6 +107,7 @@ class SqliteStore:
         self._file = (0, 0)
         self._account: Account | None = None
         self._sequence = 0
+        self._copier = LogCopier(sink.path)
 
     def open(self, task: str, run: str, incarnation: int) -> Held:
         """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a file that is not a store of ours."""
@@ -164,6 +166,7 @@ class SqliteStore:
                 )
             self._store_deltas(db, fresh)
             self._store_marks(db, account, marks)
+        self._copier.wrote(len(bundle.rows))
 
     def last_bundle(self) -> Held:
         """See `causal.ports.SinkStore.last_bundle`."""
@@ -211,6 +214,8 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file; what was written stays."""
+        self._copier.close()
+        self._copier = LogCopier(self._sink.path)
         db, self._db, self._account = self._db, None, None
         if db is not None:
             db.close()
@@ -230,6 +235,7 @@ class SqliteStore:
                         f"{self._sink.path}: this file system cannot hold a SQLite log; give another path"
                     )
                 db.execute(f"PRAGMA synchronous = {DURABILITY[self._sink.durability]}")
+                db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")
                 return db
             except sqlite3.Error as problem:
                 if db is not None:
@@ -245,6 +251,7 @@ class SqliteStore:
         if db is None:
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
         try:
+            self._copier.before(db)
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
