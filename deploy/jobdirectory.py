@@ -44,6 +44,8 @@ OWNED = (
     "logs",
     "dead-letters",
     STAGED,
+    "deliveries",
+    "console",
     CHANGE,
 )
 """What a job makes in its directory; nothing else in there is ever touched."""

@@ -8,16 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from operators.sinks.base import Sink
+from operators.sinks.callback import CallbackSink
 from operators.sinks.jsonlines import JsonLinesSink
 from operators.sinks.postgres import PostgresSink
 from operators.sinks.redis_streams import RedisSink
 from operators.sinks.sqlite import SqliteSink
 from operators.sinks.tally import TallySink
+from operators.sinks.webhook import WebhookSink
 
 if TYPE_CHECKING:
     from operators.sinks.parquet import ParquetSink
 
-__all__ = ["JsonLinesSink", "ParquetSink", "PostgresSink", "RedisSink", "Sink", "SqliteSink", "TallySink"]
+__all__ = [
+    "CallbackSink",
+    "JsonLinesSink",
+    "ParquetSink",
+    "PostgresSink",
+    "RedisSink",
+    "Sink",
+    "SqliteSink",
+    "TallySink",
+    "WebhookSink",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -100,6 +100,15 @@ class Account:
         self.mark_bytes.append(self.row_bytes)
         self.mark_refused.append(self.refused)
 
+    def leave_out(self, before: Bundle, bundle: Bundle) -> None:
+        """The bundle taken last, which was `before`, comes again with other rows left out."""
+        same = self.last == fingerprint(before) and replace(before, refused=()) == replace(bundle, refused=())
+        invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)
+        self.refused += len(bundle.refused) - len(before.refused)
+        self.last = fingerprint(bundle)
+        if bundle.depends is not None:
+            self.mark_refused[-1] = self.refused
+
     def withdraw(self, mark: Mark) -> None:
         """Take back every bundle after `mark`, and the determinants that came with them."""
         invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from causal.errors import OperatorFailed, PipelineError, RowRefused, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
@@ -97,6 +97,15 @@ class RefusedRows:
         return whole
 
 
+@runtime_checkable
+class PromisingStore(Protocol):
+    """A store that holds a bundle before the world has taken it."""
+
+    def pending(self) -> Bundle | None:
+        """A bundle that is held and has not reached the world as a whole: it must be written again."""
+        ...
+
+
 class RefusingStore:
     """A store in which a refused row stops the job or is put aside.
 
@@ -117,7 +126,12 @@ class RefusingStore:
     def open(self, task: str, run: str, incarnation: int) -> Held:
         """See `causal.ports.SinkStore.open`."""
         self._of, self._out = None, {}
-        return self._noted(self._inner.open(task, run, incarnation))
+        held = self._noted(self._inner.open(task, run, incarnation))
+        pending = self._inner.pending() if isinstance(self._inner, PromisingStore) else None
+        if pending is None:
+            return held
+        self.write(pending)
+        return self._noted(self._inner.last_bundle())
 
     def last_bundle(self) -> Held:
         """See `causal.ports.SinkStore.last_bundle`."""
@@ -131,7 +145,7 @@ class RefusingStore:
         """
         this = (bundle.first, bundle.count, bundle.digest)
         if self._of != this:
-            self._of, self._out = this, {}
+            self._of, self._out = this, dict(bundle.refused)
         while True:
             try:
                 self._inner.write(replace(bundle, refused=tuple(sorted(self._out.items()))) if self._out else bundle)

@@ -171,11 +171,13 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
 
 def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, Held]:
     """Open while another process is stopped, perhaps with the lock in its hands: then let it run a little first."""
+    pause_s = 0.001
     while True:
         with suppress(Unavailable):
             return subject.opened(incarnation)
         os.kill(stopped, signal.SIGCONT)
-        time.sleep(0.001)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.1)
         os.kill(stopped, signal.SIGSTOP)
         os.waitpid(stopped, os.WUNTRACED)
 

@@ -159,7 +159,7 @@ class Losing:
 def test_a_bundle_comes_again_without_the_same_rows_when_its_acknowledgement_was_lost(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
     inner = SqliteSink.open_store(sink, TASK, tmp_path)
-    store = refusing(Losing(inner), sink, "out", TASK, RefusedRows(tmp_path / "letters", TASK, RUN))  # type: ignore[arg-type]
+    store = refusing(Losing(inner), sink, "out", TASK, RefusedRows(tmp_path / "letters", TASK, RUN))
     assert not isinstance(store, WithdrawingStore), "only where what it wraps is one"
     held = store.open(TASK, RUN, 1)
     sink.rule()
@@ -181,7 +181,7 @@ def test_a_store_that_refuses_what_is_left_out_is_broken(tmp_path: Path) -> None
 
     sink = JsonLinesSink(tmp_path / "out")
     letters = RefusedRows(tmp_path / "letters", TASK, RUN)
-    store = refusing(Stubborn(sink.open_store(TASK, tmp_path)), sink, "out", TASK, letters)  # type: ignore[arg-type]
+    store = refusing(Stubborn(sink.open_store(TASK, tmp_path)), sink, "out", TASK, letters)
     with pytest.raises(InvariantViolation, match="does not refuse a row that is left out"):
         store.write(Bundle(0, 2, b"1\n2\n", 0, 0, 1, ()))
 

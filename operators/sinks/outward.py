@@ -1,0 +1,353 @@
+"""Sinks for worlds without transactions: a journal of ours says what was promised to them, and what they have taken.
+
+A bundle is first appended to the journal, rows, determinants, position and all, in one write: from there on these rows
+and no others will be delivered, whoever dies.  Then they go out, in order and in batches, and after each batch the
+journal is told.  Whoever opens the store next delivers what a dead process left behind, from the journal, with the
+same idempotency keys.  So nothing is lost or contradicted.  What was taken and could not be noted any more comes again
+with the same key: each row is there exactly once if the other side honours keys, at least once if it does not.
+
+`open` puts a new journal in the place of the old one, under a lock.  A zombie that wakes up finds its journal replaced
+before the next batch; the batch that it had in its hands may arrive late, once more, and with the same keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CausalError, CorruptData, RowRefused, Unavailable, invariant
+from causal.log import LogDelta
+from causal.ports import Bundle, Held
+from causal.values import decode, encode
+from operators.sinks.account import Account, fenced, fingerprint, foreign_rows
+from operators.sinks.base import lines_of
+from operators.sinks.journal import bodies, framed, replace_file, write_whole
+from operators.sinks.lock import FileLock
+from operators.sinks.parts import log_parts, mark_parts, take_part
+
+BUSY_MS = 2000
+JOURNAL_BYTES_MAX = 8 << 20
+"""A journal beyond this, and beyond twice what it was when it was new, is written anew."""
+_STATE, _BUNDLE, _TAKEN = "state", "bundle", "taken"
+
+
+class DeliveryRefused(CausalError):
+    """The other side refuses a delivery of several rows and has taken none of them: it is delivered in halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Some rows of one sink task, in order; the same rows come with the same positions, however often they come."""
+
+    run: str
+    """Of the job; kept by `--resume`."""
+    task: str
+    positions: Sequence[int]
+    """Ascending; without gaps but for rows that were refused."""
+    lines: Sequence[str]
+    """The rows as JSON."""
+
+    @property
+    def records(self) -> list[Any]:
+        """The rows, from their JSON."""
+        return list(map(json.loads, self.lines))
+
+    @property
+    def keys(self) -> list[str]:
+        """The idempotency key of each row."""
+        return [f"{self.run}/{self.task}/{position}" for position in self.positions]
+
+    @property
+    def key(self) -> str:
+        """An idempotency key of all of it."""
+        return f"{self.run}/{self.task}/{self.positions[0]}-{self.positions[-1]}:{len(self.positions)}"
+
+    def halves(self) -> tuple[Delivery, Delivery]:
+        """The first rows, and the others."""
+        middle = len(self.positions) // 2
+        first = replace(self, positions=self.positions[:middle], lines=self.lines[:middle])
+        return first, replace(self, positions=self.positions[middle:], lines=self.lines[middle:])
+
+
+class OutwardStore:
+    """The outside world of one sink task, and its journal.  One thread at a time.
+
+    Args:
+        directory: of the journals; its parent is there.
+        carry: delivers, and returns when the other side has taken all of it.  It raises `Unavailable` where it may be
+            tried again, `RowRefused` where nothing was taken because of rows that never will be, and `DeliveryRefused`
+            where nothing was and it cannot say because of which row.
+        let_go: called by `close`.
+        batch_rows: the most rows of a delivery.
+        sync: whether the journal is on the disk before rows go out.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        directory: Path,
+        carry: Callable[[Delivery], None],
+        let_go: Callable[[], None],
+        batch_rows: int,
+        sync: bool,
+    ) -> None:
+        self._task = task
+        self._carry = carry
+        self._let_go = let_go
+        self._batch_rows = batch_rows
+        self._sync = sync
+        self._path = directory / f"{task.replace('/', '-')}.journal"
+        self._lock = FileLock(directory / f".{self._path.stem}.lock")
+        self._run = ""
+        self._incarnation = -1
+        self._journal = -1
+        self._end = self._start = 0
+        self._account: Account | None = None
+        self._pending: Bundle | None = None
+        """Promised, and not known to have been taken as a whole."""
+        self._taken = 0
+        """Rows below this position have been."""
+
+    def open(self, task: str, run: str, incarnation: int) -> Held:
+        """See `causal.ports.SinkStore.open`; what was promised and not taken is delivered first."""
+        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        self.close()
+        self._run, self._incarnation = run, incarnation
+        try:
+            with self._all_or_nothing():
+                self._path.parent.mkdir(exist_ok=True)
+            with self._holding(), self._all_or_nothing():
+                self._account = account = self._claimed()
+            try:
+                self._deliver()
+            except RowRefused:
+                # It is told when the bundle is written again, by `operators.sinks.refusals`.
+                return account.held()
+            return account.held()
+        except BaseException:
+            self.close()
+            raise
+
+    def pending(self) -> Bundle | None:
+        """The bundle that was promised and not taken as a whole; to be written again before any other."""
+        return self._pending
+
+    def last_bundle(self) -> Held:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._holding(), self._all_or_nothing():
+            return self._current().held()
+
+    def write(self, bundle: Bundle) -> None:
+        """See `causal.ports.SinkStore.write`; of the rows of one bundle, those before a refused one stay delivered."""
+        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
+        with self._holding(), self._all_or_nothing():
+            account = self._current()
+            if self._end > max(JOURNAL_BYTES_MAX, 2 * self._start):
+                self._renew(account)
+            if self._promised(account, bundle):
+                self._append(_told(bundle))
+                if self._sync:
+                    os.fdatasync(self._journal)
+        self._deliver()
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`; the journal is written anew, so it does not grow without bound."""
+        if self._account is not None and epoch <= self._account.kept_from:
+            return
+        with self._holding(), self._all_or_nothing():
+            account = self._current()
+            if account.truncate(epoch):
+                self._renew(account)
+
+    def close(self) -> None:
+        """Let go of the journal and of the other side."""
+        self._account = None
+        self._lock.close()
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
+        self._let_go()
+
+    def _promised(self, account: Account, bundle: Bundle) -> bool:
+        """Whether the bundle is news for the journal: another one, or the last with more rows left out."""
+        pending = self._pending
+        if pending is not None and replace(pending, refused=()) == replace(bundle, refused=()):
+            if pending.refused == bundle.refused:
+                return False
+            account.leave_out(pending, bundle)
+        elif account.take(bundle) is None:
+            return False
+        else:
+            owed = pending is not None and self._taken < pending.first + pending.count
+            invariant(not owed, "a bundle is taken before the next one", task=self._task, first=bundle.first)
+            self._taken = bundle.first
+        self._pending = bundle
+        return True
+
+    def _deliver(self) -> None:
+        """Bring out what is pending, a batch at a time, and note each."""
+        pending = self._pending
+        if pending is None:
+            return
+        numbered, kept = lines_of(pending)
+        positions, lines = list(numbered), list(kept)
+        due = [place for place, position in enumerate(positions) if position >= self._taken]
+        for start in range(due[0] if due else len(positions), len(positions), self._batch_rows):
+            stop = start + self._batch_rows
+            self._bring(Delivery(self._run, self._task, positions[start:stop], lines[start:stop]))
+        self._note(pending.first + pending.count)
+        self._pending = None
+
+    def _bring(self, delivery: Delivery) -> None:
+        if not _is_at(self._path, self._journal):
+            raise fenced(self._task, self._incarnation)
+        try:
+            self._carry(delivery)
+        except DeliveryRefused as problem:
+            if len(delivery.positions) == 1:
+                raise RowRefused(delivery.positions[0], " ".join(str(problem).split())) from problem
+            for half in delivery.halves():
+                self._bring(half)
+            return
+        self._note(delivery.positions[-1] + 1)
+
+    def _note(self, taken: int) -> None:
+        """Remember that all rows below that position have been taken."""
+        if taken > self._taken:
+            with self._all_or_nothing():
+                self._append([_TAKEN, taken])
+            self._taken = taken
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        with self._all_or_nothing():
+            if not self._lock.acquire(BUSY_MS):
+                raise Unavailable(f"{self._path} is being written by another process for too long; end that process")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Whatever goes wrong inside, what is in memory is read anew before the next step."""
+        try:
+            yield
+        except BaseException as problem:
+            self._account = None
+            if isinstance(problem, OSError):
+                raise Unavailable(
+                    f"{self._path}: {problem.strerror or problem}; check the disk, its space and the directory"
+                ) from problem
+            raise
+
+    def _current(self) -> Account:
+        """The account, if no younger process has put its journal in the place of ours."""
+        if self._journal < 0:
+            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
+        if self._account is None or not _is_at(self._path, self._journal):
+            if not self._path.exists():
+                raise fenced(self._task, self._incarnation)
+            self._account = self._load()
+        return self._account
+
+    def _claimed(self) -> Account:
+        """Fence every lower incarnation: a journal of this one takes the place of theirs."""
+        if self._path.exists():
+            account = self._load()
+        else:
+            account, self._pending, self._taken = Account(self._task, self._run, self._incarnation), None, 0
+        account.incarnation = self._incarnation
+        if self._pending is not None:
+            self._pending = replace(self._pending, incarnation=self._incarnation)
+            account.last = fingerprint(self._pending)
+        self._renew(account)
+        return account
+
+    def _load(self) -> Account:
+        """Read the journal and cut off its torn tail."""
+        if self._journal >= 0:
+            os.close(self._journal)
+        self._journal = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        records, sound = bodies(self._path.read_bytes(), self._path)
+        try:
+            told = [decode(record) for record in records]
+            account, pending, self._taken = _state(told[0], self._task)
+            if account.run != self._run:
+                raise foreign_rows(self._path, "the sink")
+            if account.incarnation > self._incarnation:
+                raise fenced(self._task, self._incarnation)
+            self._pending = pending
+            for kind, *facts in told[1:]:
+                if kind == _BUNDLE:
+                    invariant(self._promised(account, _bundle(facts)), "bundles of a journal differ", at=self._path)
+                else:
+                    (self._taken,) = facts
+                    if self._pending is not None and self._taken == self._pending.first + self._pending.count:
+                        self._pending = None
+        except (IndexError, TypeError, ValueError) as problem:
+            raise CorruptData(f"{self._path} holds a record that is none ({problem}); restore the file") from None
+        os.ftruncate(self._journal, sound)
+        self._end, self._start = sound, len(records[0])
+        return account
+
+    def _renew(self, account: Account) -> None:
+        """Put a journal with nothing but the state in the place of the one that is there."""
+        record = framed(encode(_told_state(account, self._pending, self._taken)))
+        fresh = replace_file(self._path, record, self._sync)
+        if self._journal >= 0:
+            os.close(self._journal)
+        self._journal = fresh
+        self._end = self._start = len(record)
+
+    def _append(self, told: Sequence[Any]) -> None:
+        record = framed(encode(told))
+        write_whole(self._journal, record)
+        self._end += len(record)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the file that is open is still the one of that name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _told(bundle: Bundle) -> list[Any]:
+    deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
+    depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
+    placed = [_BUNDLE, bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation]
+    return [*placed, deltas, bundle.ended, depends, bundle.rollback, [list(row) for row in bundle.refused]]
+
+
+def _bundle(facts: Sequence[Any]) -> Bundle:
+    first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = facts
+    logs = tuple(LogDelta(*delta) for delta in deltas)
+    on = None if depends is None else tuple((owner, at, extent) for owner, at, extent in depends)
+    out = tuple((position, reason) for position, reason in refused)
+    return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, on, rollback, out)
+
+
+def _told_state(account: Account, pending: Bundle | None, taken: int) -> list[Any]:
+    numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
+    numbers += [account.ended, account.refused]
+    parts = [*log_parts(account.held().logs), *mark_parts(account, 0)]
+    owed = None if pending is None else _told(pending)[1:]
+    return [_STATE, numbers, sorted(account.epochs.items()), parts, owed, taken]
+
+
+def _state(told: Sequence[Any], task: str) -> tuple[Account, Bundle | None, int]:
+    """What the first record of a journal says."""
+    _, numbers, epochs, parts, owed, taken = told
+    *first, refused = numbers
+    account = Account(task, *first)
+    account.refused, account.epochs = refused, dict(epochs)
+    for kind, epoch, body in parts:
+        take_part(account, kind, epoch, body)
+    return account, None if owed is None else _bundle(owed), taken

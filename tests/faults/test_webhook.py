@@ -1,0 +1,40 @@
+"""Rows posted to a real service by a whole job, whose processes die, while the service comes and goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES
+from tests.unit.sinks.receiver import Receiver
+from tests.unit.sinks.service import serving
+
+COUNT = 3000
+
+
+def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    receiver = Receiver(tmp_path / "in")
+    with serving(tmp_path) as url:
+        job = start(PIPELINES / "posted.py", "--set", f"url={url}/in", "--set", f"count={COUNT}")
+        job.until_warm(records=50)
+        for task in ("out/0", "draw/0", "out/0"):
+            pid = job.pid_of(task)
+            kill(pid)
+            job.until_replaced(pid)
+        with receiver.away():
+            job.until("out/0 waits", lambda view: any(task["waiting"] for task in view["tasks"]))
+            before = len(receiver.given())
+            (tmp_path / "in" / "deaf").write_text("1")  # the first request when it is back is taken, and not answered
+            pid = job.pid_of("out/0")
+            kill(pid)
+            job.until_replaced(pid)
+            assert len(receiver.given()) == before
+        job.until_written(before + 100)
+        job.kill_everything()
+        job.start("--resume")
+        job.finish_well()
+    assert [row["i"] for row in receiver.rows()] == list(range(COUNT))
+    assert [row["n"] for row in receiver.rows()] == [i // 7 + 1 for i in range(COUNT)]
+    assert 0 < receiver.doubled() <= 20 * 6, "at most the requests that were under way came again, one of them for sure"
