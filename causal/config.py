@@ -27,6 +27,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
 STATE = ("memory", "disk")
+DETERMINANT_FLUSH = ("off", "background")
+DURABILITY = ("process", "os")
 HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
 
 
@@ -46,6 +48,10 @@ class JobConfig:
     settings: Mapping[str, str] = field(default_factory=dict)
     guarantee: str = "causal"
     sharing_depth: int = FULL_DEPTH
+    determinant_flush: str = "off"
+    """"background": determinants go to files, too, and are then neither shared further nor lost by failures."""
+    durability: str = "process"
+    """What must not end what was promised to stay: "process", the death of every process; "os", also loss of power."""
     checkpoint_interval_s: float = 1.0
     standbys: str = "per-task"
     """"per-task", or the size of a pool that all tasks share, as text ("0" for none: cold restarts)."""
@@ -95,6 +101,13 @@ class JobConfig:
             "hidden_nondeterminism",
             f"one of {', '.join(HIDDEN_NONDETERMINISM)}",
         )
+        self._check(self.determinant_flush in DETERMINANT_FLUSH, "determinant_flush", "off or background")
+        self._check(
+            self.determinant_flush == "off" or self.guarantee == "causal",
+            "guarantee",
+            "causal: only then are there determinants to write",
+        )
+        self._check(self.durability in DURABILITY, "durability", "process or os")
         self._check(self.state in STATE, "state", "memory or disk")
         self._check(self.state_memory_bytes_max >= 1 << 16, "state_memory_bytes_max", "at least 65536")
         self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
@@ -118,7 +131,8 @@ class JobConfig:
 
     def fingerprint(self, topology: object) -> int:
         """64 bits that differ when run, graph or anything that shapes the bytes on the wire differ."""
-        told = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, topology))
+        flushing = self.determinant_flush != "off"
+        told = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, flushing, topology))
         return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "big")
 
     def save(self, directory: Path) -> None:

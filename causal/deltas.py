@@ -21,7 +21,7 @@ DELTAS_PER_FRAME_MAX = 1 << 16
 _NEAR = 8
 """Logs with a number below are told of in one byte with a few bytes' length."""
 _SHORT_MAX, _RUN_MAX = 16, 14
-_RUNS, _NAME, _FAR, _DEPEND, _GROW, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF8
+_RUNS, _NAME, _FAR, _DEPEND, _GROW, _STABLE, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF8
 _BYTE = [bytes((tag,)) for tag in range(256)]
 
 _Log = tuple[int, int, int, bytes]
@@ -67,6 +67,9 @@ class DeltaWriter:
                     out += _BYTE[number << 4 | size - 1], told
                 else:
                     out += _BYTE[_FAR], varint(number), varint(size), told
+            elif not size and epoch == delta.epoch and delta.offset <= offset:
+                out += _BYTE[_STABLE], varint(number), varint(offset - delta.offset)
+                continue  # the next bytes go where they would have gone
             else:
                 number, last = len(logs) if number < 0 else number, b""
                 out += _BYTE[_NAME], varint(task), varint(delta.epoch), varint(delta.offset), varint(size), told
@@ -115,6 +118,8 @@ class DeltaReader:
                     place = _near(data, place, logs, deltas)
                 elif tag == _FAR:
                     place = _far(data, place + 1, logs, deltas)
+                elif tag == _STABLE:
+                    place = _stable(data, place + 1, logs, deltas)
                 elif tag == _NAME:
                     numbers = numbers.copy() if numbers is self._numbers else numbers
                     place = _named(data, place + 1, logs, numbers, deltas)
@@ -171,6 +176,16 @@ def _far(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> i
     task, epoch, offset, last = logs[number]
     deltas.append(LogDelta(task, epoch, offset, told))
     logs[number] = (task, epoch, offset + len(told), _last(last, told))
+    return place
+
+
+def _stable(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
+    number, place = read_varint(data, place)
+    back, place = read_varint(data, place)
+    if number >= len(logs) or back > logs[number][2]:
+        raise PeerViolation(f"{back} bytes before the end of log {number} of its session are stable: it has no such")
+    task, epoch, offset, _ = logs[number]
+    deltas.append(LogDelta(task, epoch, offset - back, b""))
     return place
 
 

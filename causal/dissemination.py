@@ -2,6 +2,7 @@
 
 A task shares its own log and those of ancestors nearer than the sharing depth.  How far the logs of
 farther ancestors had come travels too, as dependencies, so that *lost* can be told from *never shared* (D9).
+What an owner has on stable storage is told instead of shared (0012).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from causal.log import DeterminantLog, LogDelta
 from causal.rollback import Extent, Retreat, vector_of
 from causal.topology import Topology
 
+STABLE_BYTES_TOLD = 64
+"""So much more of a log must be stable before a holder is told to let go of it."""
 _EPOCHS_HELD = 4
 """More than a log has at a time: what is remembered of older ones is forgotten."""
 
@@ -25,13 +28,15 @@ class Seen:
     State: moves when a delta is taken, and is set anew by each WELCOME.
     """
 
-    __slots__ = ("extents", "grown", "depends", "depends_version")
+    __slots__ = ("extents", "grown", "depends", "depends_version", "stable")
 
     def __init__(self) -> None:
         self.extents: dict[int, dict[int, int]] = {}
         self.grown: dict[int, int] = {}
         self.depends: dict[tuple[int, int], int] = {}
         self.depends_version = -1
+        self.stable: dict[int, dict[int, int]] = {}
+        """What it was told to be stable, where a job writes its determinants."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
         """The holder says what it has; whatever was sent before may have been lost."""
@@ -41,6 +46,7 @@ class Seen:
         self.grown = {}
         self.depends = {}
         self.depends_version = -1
+        self.stable = {}
 
     def cut(self, retreats: Mapping[int, Retreat]) -> None:
         """The holder has forgotten what does not stand of these tasks' logs, and they grow anew from there."""
@@ -48,6 +54,7 @@ class Seen:
             held = self.extents.get(task, {})
             self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in held.items()}
             self.grown.pop(task, None)
+            self.stable.pop(task, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,13 @@ NO_KNOWLEDGE = Knowledge()
 class Holdings:
     """The own log, the replicas of ancestors' logs, and the dependencies of one task."""
 
-    def __init__(self, topology: Topology, task: TaskIndex, sharing_depth: int, epoch: int) -> None:
+    def __init__(
+        self, topology: Topology, task: TaskIndex, sharing_depth: int, epoch: int, flushing: bool = False
+    ) -> None:
         self.task = task
-        self.own = DeterminantLog(task, epoch)
+        self.flushing = flushing
+        """Owners write their logs to stable storage, and say so."""
+        self.own = DeterminantLog(task, epoch, owner=True)
         ancestors = topology.ancestors(task)
         held = topology.held_by(task, sharing_depth)
         self.logs: dict[int, DeterminantLog] = {task: self.own}
@@ -99,6 +110,8 @@ class Holdings:
             log = self.logs.get(delta.task)
             if log is None:
                 raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
+            if not delta.bytes and not self.flushing:
+                raise PeerViolation(f"the log of task {delta.task} is said to be stable, where nobody writes it")
             where = (delta.task, delta.epoch)
             reach[where] = log.check(delta, reach.get(where, 0))
         for task, epoch, extent in extents:
@@ -143,7 +156,11 @@ class Holdings:
                 seen.extents[log.task] = extents = {e: n for e, n in extents.items() if e >= log.first_epoch}
             for delta in log.deltas(extents, self._depended(log.task) if capped else None):
                 extents[delta.epoch] = delta.offset + len(delta.bytes)
+                if not delta.bytes:
+                    seen.stable.setdefault(log.task, {})[delta.epoch] = delta.offset
                 deltas.append(delta)
+            if self.flushing and not store:
+                deltas += self._settled(log, seen)
             seen.grown[log.task] = grown
         if not self.partial:
             return deltas, []
@@ -156,6 +173,19 @@ class Holdings:
             seen.depends = {(t, e): extent for (t, e), extent in seen.depends.items() if e >= self.own.first_epoch}
         seen.depends.update({(task, epoch): extent for task, epoch, extent in news})
         return deltas, news
+
+    def _settled(self, log: DeterminantLog, seen: Seen) -> list[LogDelta]:
+        """What that holder can let go of: it is stable.  Not more than it has been sent."""
+        told = seen.stable.setdefault(log.task, {})
+        fresh: list[LogDelta] = []
+        for epoch, extent in log.stable.items():
+            extent = min(extent, seen.extents[log.task].get(epoch, 0))
+            if extent >= told.get(epoch, 0) + STABLE_BYTES_TOLD:
+                told[epoch] = extent
+                fresh.append(LogDelta(log.task, epoch, extent, b""))
+        if len(told) > _EPOCHS_HELD:
+            seen.stable[log.task] = {epoch: n for epoch, n in told.items() if epoch >= log.first_epoch}
+        return fresh
 
     def _depended(self, task: int) -> dict[int, int]:
         """How much of that log to pass on where dependencies are told: not more than they are told for.
@@ -194,20 +224,29 @@ class Holdings:
         for task in asker:
             if task in self.logs:
                 limits = {epoch: n for (owner, epoch), n in vector.items() if owner == task} if self.partial else None
-                told += self.logs[task].deltas({}, limits)
+                told += self.logs[task].whole(limits)
         return told
+
+    def needed(self) -> list[Extent]:
+        """How much of the own log others depend on, where they depend on more than could be collected."""
+        own = self.own
+        return [
+            (task, epoch, extent)
+            for (task, epoch), extent in sorted(self._depends.items())
+            if task == self.task and extent > own.extent(epoch)
+        ]
 
     def missing(self) -> list[Extent]:
         """The test for orphans, once everybody downstream has answered (D9).
 
         Returns: how far the own log could be collected, of each epoch in which others depend on more.
         """
-        own = self.own
-        return [
-            (task, epoch, own.extent(epoch))
-            for (task, epoch), extent in sorted(self._depends.items())
-            if task == self.task and extent > own.extent(epoch)
-        ]
+        return [(task, epoch, self.own.extent(epoch)) for task, epoch, _ in self.needed()]
+
+    @property
+    def version(self) -> int:
+        """Rises with all that is learnt of the own log, and of who depends on what."""
+        return self.own.grown + self._depends_version
 
     def cut(self, retreats: Mapping[int, Retreat]) -> None:
         """Forget what does not stand of the logs of tasks that go back."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.inflight import Entry
+from causal.log import LogDelta
 from causal.ports import Bundle, Mark, Request
 from causal.rollback import Finding
 
@@ -121,6 +122,32 @@ class WriteSnapshot:
 
 
 @dataclass(slots=True)
+class ReadStable:
+    """Read what the youngest incarnation that began a file of this task's log has written; answered by `StableRead`."""
+
+
+@dataclass(slots=True)
+class BeginStable:
+    """Begin the file of this incarnation with these bytes, in one step, and forget older ones; `StableWritten`."""
+
+    logs: list[LogDelta]
+
+
+@dataclass(slots=True)
+class AppendStable:
+    """Write these bytes of the own log behind what is written; answered by `StableWritten` or `StableFailed`."""
+
+    logs: list[LogDelta]
+
+
+@dataclass(slots=True)
+class TruncateStable:
+    """What was written of epochs below `epoch` is not needed any more."""
+
+    epoch: int
+
+
+@dataclass(slots=True)
 class WriteRecording:
     """Keep what the task was told in the epoch that barrier `epoch` ended, for a rehearsal; may be lost."""
 
@@ -199,6 +226,10 @@ Effect = (
     | ReadSource
     | SourceCompleted
     | WriteSnapshot
+    | ReadStable
+    | BeginStable
+    | AppendStable
+    | TruncateStable
     | WriteRecording
     | SnapshotReady
     | SpillSegment

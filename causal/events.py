@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from causal.log import LogDelta
 from causal.ports import Held
 from causal.rollback import Extent, Rollback
 
@@ -109,6 +110,25 @@ class SnapshotWritten:
 
 
 @dataclass(slots=True)
+class StableRead:
+    """What is on stable storage of the own log: one delta from offset 0 per epoch."""
+
+    logs: Sequence[LogDelta]
+
+
+@dataclass(slots=True)
+class StableWritten:
+    """So much of the own log is on stable storage."""
+
+    extents: Sequence[Extent]
+
+
+@dataclass(slots=True)
+class StableFailed:
+    """It could not be written; what was stable is."""
+
+
+@dataclass(slots=True)
 class SegmentWritten:
     """`count` in-flight elements from `first` are on disk."""
 
@@ -174,6 +194,9 @@ Event = (
     | Inquired
     | Kept
     | SnapshotWritten
+    | StableRead
+    | StableWritten
+    | StableFailed
     | SegmentWritten
     | SegmentFailed
     | SegmentRead

@@ -238,7 +238,7 @@ class Exchange:
                 depends = self.holdings.dependencies() + channel.queued_depends()
                 welcome.depends = [extent for extent in depends if extent[0] in asker]
                 logs = self.holdings.logs_for(self._held_by[channel.id], depends)
-                welcome.extents = [(d.task, d.epoch, len(d.bytes)) for d in logs]
+                welcome.extents = [(d.task, d.epoch, d.offset + len(d.bytes)) for d in logs]
                 *ahead, welcome.logs = split_deltas(logs, DELTA_BYTES_TARGET)
         header = wire.Header(wire.LOGS, self.job, channel.id, self.incarnation)
         frames = [[header.pack(), pack_deltas(logs, [])] for logs in ahead]

@@ -219,7 +219,8 @@ class Held:
     next: int
     digest: int
     logs: tuple[LogDelta, ...]
-    """One whole log, from offset 0, per (task, epoch) held."""
+    """Each log that is held, whole: from offset 0, or where it begins because what lies before is stable (then a
+    delta without bytes comes first)."""
     marks: tuple[Mark, ...] = ()
     """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
     where bundles came without dependencies."""

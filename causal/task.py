@@ -14,13 +14,10 @@ from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import (
-    CommitRows,
     Effect,
     Inspected,
     OpenSink,
     Phase,
-    RemoveSegments,
-    SourceCompleted,
     TruncateSink,
     WithdrawRows,
 )
@@ -42,11 +39,15 @@ from causal.events import (
     SinkOpened,
     SnapshotWritten,
     SourceRead,
+    StableFailed,
+    StableRead,
+    StableWritten,
     Started,
     Turn,
 )
 from causal.exchange import Exchange
 from causal.execution import Execution
+from causal.flushing import Flushing
 from causal.ids import TaskIndex
 from causal.inquiry import Inquiry
 from causal.ports import Chain, Live
@@ -57,6 +58,7 @@ from causal.schedule import Schedule
 from causal.sink_channel import depended
 from causal.spilling import Spilling
 from causal.topology import Topology
+from causal.truncation import truncate
 
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
 """What would change the answer to an inquiry; frames that are dropped are asked for again."""
@@ -97,7 +99,10 @@ class TaskProtocol:
         self._live = live
         self._tell = tell
         self.recovery = Recovery(self.name)
-        self.holdings = Holdings(topology, task, config.sharing_depth if self._recording else 0, cut.epoch)
+        flushing = config.determinant_flush != "off"
+        depth = config.sharing_depth if self._recording else 0
+        self.holdings = Holdings(topology, task, depth, cut.epoch, flushing)
+        self.flushing = Flushing(self.name, self.holdings)
         self.holdings.merge(retained.logs)
         self.holdings.depend(retained.depends)
         self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._recording)
@@ -216,10 +221,15 @@ class TaskProtocol:
         answered = [o.welcomed for o in self.channels.downstream.values()]
         if not all(answered + [s.opened for s in self.channels.sinks.values()]):
             return []
+        wanted = self.flushing.wanted()
+        if wanted or self.flushing.reading:
+            return wanted
         missing = self.holdings.missing()
         if missing:
             news, self.lost = missing != self.lost, missing
             return [Phase("lost")] if news else []
+        if not self.flushing.begun:
+            return self.flushing.begin()
         self.exchange.collect = False
         self.recovery.step(Step.COLLECTED, now_ns)
         return [Phase("collected"), *self.exchange.answer_held()]
@@ -264,28 +274,15 @@ class TaskProtocol:
         return []
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
-        effects: list[Effect] = []
         cut = self.execution.checkpointing.completed(event.epoch)
-        self.holdings.truncate(event.epoch)
-        gone: set[int] = set()
-        for output in self.channels.downstream.values():
-            gone |= output.truncate(event.epoch)
-        if gone:
-            effects.append(RemoveSegments(sorted(gone)))
-        for sink in self.channels.sinks.values():
-            sink.truncate(event.epoch)
-            if not sink.staging:
-                effects.append(TruncateSink(sink.id, event.epoch))
-            elif sink.commit(event.epoch):
-                effects.append(CommitRows(sink.id, event.epoch))
-        if cut is not None:
-            effects += [
-                SourceCompleted(c.id, cut.inputs[c.id][0]) for c in self.channels.partitions if c.id in cut.inputs
-            ]
-        return effects
+        return truncate(event.epoch, cut, self.holdings, self.channels)
 
     def _snapshot_written(self, event: SnapshotWritten, now_ns: int) -> list[Effect]:
         return self.execution.checkpointing.written(event.epoch, event.file)
+
+    def _stable(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> list[Effect]:
+        self.flushing.told(event, now_ns)
+        return self._collected(now_ns)
 
     def _segment_written(self, event: SegmentWritten, now_ns: int) -> list[Effect]:
         return self._spilling.written(event)
@@ -339,6 +336,7 @@ class TaskProtocol:
             if channel.uncredited_bytes:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
+        effects += self.flushing.due(now_ns)
         if not self._first_output_told and (self.exchange.first_output or execution.wrote):
             self._first_output_told = True
             effects.append(Phase("first_output"))
@@ -352,14 +350,13 @@ class TaskProtocol:
         """The monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
         if self.inquiry.asked is not None:
             return None
-        due = self.exchange.next_deadline_ns()
+        due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
         live = self.recovery.state is State.RUNNING and not self.finished and not self.execution.standing
         live = live and not self._full()
         timer_ns = self.execution.chain.next_timer_ns() if live else None
         if timer_ns is not None:
-            at = now_ns + max(0, timer_ns - self._live.wall_ns())
-            due = at if due is None else min(due, at)
-        return due
+            due.append(now_ns + max(0, timer_ns - self._live.wall_ns()))
+        return min((at for at in due if at is not None), default=None)
 
     def counters(self) -> dict[str, Any]:
         """Figures for heartbeats; positions are absolute, so the last report of any incarnation is the true one."""
@@ -368,6 +365,7 @@ class TaskProtocol:
             "determinant_bytes": dict(self.schedule.bytes_by_kind),
             "delta_bytes": self.exchange.delta_bytes,
             "log_bytes": self.holdings.size,
+            "unwritten_bytes": self.flushing.unwritten_bytes,
             "replayed_elements": self.execution.replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
             "counts": self.execution.chain.counts(),
@@ -387,6 +385,9 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     Inquired: TaskProtocol._inquired,
     Kept: TaskProtocol._kept,
     SnapshotWritten: TaskProtocol._snapshot_written,
+    StableRead: TaskProtocol._stable,
+    StableWritten: TaskProtocol._stable,
+    StableFailed: TaskProtocol._stable,
     SegmentWritten: TaskProtocol._segment_written,
     SegmentFailed: TaskProtocol._segment_failed,
     SegmentRead: TaskProtocol._segment_read,

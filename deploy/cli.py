@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from causal.config import GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
+from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError
 from causal.topology import Topology
 from deploy import settings
@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(running)
     running.add_argument("--guarantee", choices=GUARANTEES, help="default: causal")
     running.add_argument("--sharing-depth", metavar="N|full", help="hops downstream that hold a task's log")
+    running.add_argument(
+        "--determinant-flush", choices=DETERMINANT_FLUSH, help="determinants also go to files; default: off"
+    )
+    running.add_argument("--durability", choices=DURABILITY, help="what files must survive; default: process")
     running.add_argument("--checkpoint-interval", type=float, metavar="SECONDS", help="default: 1")
     running.add_argument("--standbys", metavar="per-task|N", help="one standby per task, or N that all tasks share")
     running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")
@@ -138,6 +142,8 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         given.update(settings.read_file(Path(arguments.config)))
     told = {
         "guarantee": getattr(arguments, "guarantee", None),
+        "determinant_flush": getattr(arguments, "determinant_flush", None),
+        "durability": getattr(arguments, "durability", None),
         "checkpoint_interval_s": getattr(arguments, "checkpoint_interval", None),
         "standbys": getattr(arguments, "standbys", None),
         "on_error": getattr(arguments, "on_error", None),

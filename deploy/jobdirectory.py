@@ -11,6 +11,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.sinks.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
 from standby.children import kill_listed
@@ -39,6 +40,7 @@ OWNED = (
     "status.json",
     "began",
     "checkpoints",
+    DETERMINANTS,
     "spill",
     "ingest",
     "logs",
@@ -122,6 +124,8 @@ class JobDirectory:
                     os.replace(prepared / name, self.path / name)
             for manifest in (prepared / MANIFESTS).glob("*.json"):
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
+            # What was logged before the change is covered by its checkpoint, and incarnations may be counted anew.
+            shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
 

@@ -20,7 +20,7 @@ from causal.topology import FULL_DEPTH
 OURS = frozenset(("run", "name", "pipeline"))
 """Set by `causal run` itself."""
 
-LASTING = ("guarantee", "sharing_depth", "key_groups")
+LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")
 """What the state on disk was made with."""
 
 

@@ -221,7 +221,7 @@ class Worker:
                 shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; nobody reads it any more
         if self.disk is not None:
             self.poller.unregister(self.disk.wake)
-        self.disk = Disk(self.directory, name, act.incarnation, spill)
+        self.disk = Disk(self.directory, name, act.incarnation, spill, self.config.durability == "os")
         self.poller.register(self.disk.wake, zmq.POLLIN)
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)

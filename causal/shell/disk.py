@@ -1,7 +1,7 @@
 """The disk as a peer: requests go to one thread, answers come back as events, the task never waits.
 
-Snapshots are durable; in-flight segments need not outlive their process, are compressed, and live in a
-directory of their own that is removed with it.
+Snapshots and stable determinants are kept; in-flight segments need not outlive their process, are compressed, and
+live in a directory of their own that is removed with it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,54 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import lz4.block
 
-from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, WriteRecording, WriteSnapshot
+from causal.effects import (
+    AppendStable,
+    BeginStable,
+    Effect,
+    ReadSegment,
+    ReadStable,
+    RemoveSegments,
+    SpillSegment,
+    TruncateStable,
+    WriteRecording,
+    WriteSnapshot,
+)
 from causal.errors import CorruptData, Unavailable, invariant
-from causal.events import Event, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
+from causal.events import (
+    Event,
+    SegmentFailed,
+    SegmentRead,
+    SegmentWritten,
+    SnapshotWritten,
+    StableFailed,
+    StableRead,
+    StableWritten,
+)
 from causal.shell.files import read_parts, remove, write_parts
+from causal.shell.stable import StableLogs
 
 SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
 SNAPSHOT_TRIES_MAX = 5
 CLOSE_WITHIN_S = 5
 _STRUCT_BYTES = 8
+
+Written = TypeVar("Written")
+
+
+def _tried(write: Callable[[], Written]) -> Written:
+    """What a task cannot go on without: a disk that is full for a moment is no reason to end."""
+    for tried in range(1, SNAPSHOT_TRIES_MAX):
+        try:
+            return write()
+        except Unavailable:
+            threading.Event().wait(0.2 * tried)
+    return write()
 
 
 class Disk:
@@ -32,13 +66,18 @@ class Disk:
     Args:
         job_directory: snapshots go to `checkpoints/<task>/` below it.
         spill_directory: for in-flight segments; made on first use, removed by `close`.
+        sync: snapshots and determinants also survive a loss of power: they are synced before they are answered.
     """
 
-    def __init__(self, job_directory: Path, task: str, incarnation: int, spill_directory: Path) -> None:
+    def __init__(
+        self, job_directory: Path, task: str, incarnation: int, spill_directory: Path, sync: bool = False
+    ) -> None:
         self._job_directory = job_directory
         self._task = task
         self._incarnation = incarnation
         self._spill_directory = spill_directory
+        self._sync = sync
+        self._stable = StableLogs(job_directory, task, incarnation, sync)
         self._requests: queue.SimpleQueue[Effect | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.wake, self._waker = os.pipe()
@@ -83,6 +122,7 @@ class Disk:
         while True:
             effect = self._requests.get()
             if effect is None:
+                self._stable.close()
                 return
             try:
                 answer: Event | BaseException | None = self._perform(effect)
@@ -95,6 +135,8 @@ class Disk:
     def _perform(self, effect: Effect) -> Event | None:
         if isinstance(effect, WriteSnapshot):
             return self._write_snapshot(effect.epoch, effect.parts)
+        if isinstance(effect, AppendStable | BeginStable | ReadStable | TruncateStable):
+            return self._keep_stable(effect)
         if isinstance(effect, WriteRecording):
             self._write_recording(effect)
             return None
@@ -108,16 +150,23 @@ class Disk:
 
     def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event:
         name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}{SNAPSHOT_SUFFIX}"
-        for tried in range(1, SNAPSHOT_TRIES_MAX + 1):
-            try:
-                size, digest = write_parts(self._job_directory / name, parts, durable=True)
-                break
-            except Unavailable:
-                if tried == SNAPSHOT_TRIES_MAX:
-                    raise
-                threading.Event().wait(0.2 * tried)
+        size, digest = _tried(lambda: write_parts(self._job_directory / name, parts, self._sync))
         self.snapshot_bytes += size
         return SnapshotWritten(epoch, (name, size, digest))
+
+    def _keep_stable(self, effect: AppendStable | BeginStable | ReadStable | TruncateStable) -> Event | None:
+        if isinstance(effect, ReadStable):
+            return StableRead(self._stable.read())
+        if isinstance(effect, BeginStable):
+            logs = effect.logs
+            return StableWritten(_tried(lambda: self._stable.begin(logs)))
+        if isinstance(effect, TruncateStable):
+            self._stable.truncate(effect.epoch)
+            return None
+        try:
+            return StableWritten(self._stable.append(effect.logs))
+        except Unavailable:
+            return StableFailed()
 
     def _write_recording(self, effect: WriteRecording) -> None:
         """Before the snapshot at the same barrier, so it is there when that is; without it nothing is checked."""

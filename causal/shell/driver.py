@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from causal.effects import (
+    AppendStable,
     Ask,
+    BeginStable,
     CommitRows,
     Effect,
     Found,
@@ -20,6 +22,7 @@ from causal.effects import (
     Phase,
     ReadSegment,
     ReadSource,
+    ReadStable,
     RemoveSegments,
     Reply,
     Send,
@@ -28,6 +31,7 @@ from causal.effects import (
     SpillSegment,
     StageRows,
     TruncateSink,
+    TruncateStable,
     WithdrawRows,
     WriteBundle,
     WriteRecording,
@@ -342,6 +346,10 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     SourceCompleted: TaskDriver._source_completed,
     WriteSnapshot: TaskDriver._write_snapshot,
     WriteRecording: TaskDriver._ask_disk,
+    ReadStable: TaskDriver._ask_disk,
+    BeginStable: TaskDriver._ask_disk,
+    AppendStable: TaskDriver._ask_disk,
+    TruncateStable: TaskDriver._ask_disk,
     SpillSegment: TaskDriver._ask_disk,
     ReadSegment: TaskDriver._ask_disk,
     RemoveSegments: TaskDriver._ask_disk,

@@ -50,7 +50,7 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
         os.replace(aside, path)
         written = path
         if durable:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
     except OSError as problem:
         with suppress(OSError):  # what cannot be removed either is no file of ours
             written.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def remove(paths: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -135,7 +135,9 @@ class Account:
             if log is None:
                 log = self.logs[delta.task] = DeterminantLog(delta.task, self.kept_from)
             taken = log.merge(delta)
-            if taken:
+            if taken and not delta.bytes:  # what lies before it is stable, and never comes
+                fresh.append(delta)
+            elif taken:
                 start = log.extent(delta.epoch) - taken
                 fresh.append(LogDelta(delta.task, delta.epoch, start, delta.bytes[len(delta.bytes) - taken :]))
         return tuple(fresh)
@@ -155,7 +157,7 @@ class Account:
 
     def held(self) -> Held:
         """What `SinkStore.open` gives back: whole logs, by task and epoch."""
-        whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].deltas({}))
+        whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].whole())
         return Held(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
     def fence(self, run: str, incarnation: int) -> None:

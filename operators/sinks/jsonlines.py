@@ -256,7 +256,7 @@ class JsonLinesStore:
         sync = self._sink.durability == "os"
         if sync:
             os.fdatasync(self._rows)
-        logs = [(delta.task, delta.epoch, delta.bytes) for delta in account.held().logs]
+        logs = [(delta.task, delta.epoch, delta.bytes, delta.offset) for delta in account.held().logs]
         state = (
             (account.task, account.run, account.incarnation, account.next, account.digest, account.last),
             (
@@ -317,7 +317,7 @@ def _state(records: list[bytes], where: Path) -> tuple[Account, int]:
         kept_from, ended, epochs, logs, end, size, *withdrawn = counts
         account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs), row_bytes=end)
         account.withdrawn = int(*withdrawn)
-        account.merge(LogDelta(owner, epoch, 0, held) for owner, epoch, held in logs)
+        account.merge(LogDelta(owner, epoch, sum(offset), held) for owner, epoch, held, *offset in logs)
         for next_, digest, epoch, rollback, depends, at in marks:
             account.marks.append(Mark(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
             account.mark_bytes.append(at)

@@ -27,10 +27,13 @@ from causal.events import (
     SinkOpened,
     SnapshotWritten,
     SourceRead,
+    StableRead,
+    StableWritten,
     Started,
     Turn,
 )
 from causal.ids import TaskIndex
+from causal.log import DeterminantLog, LogDelta
 from causal.recovery import State as Phase
 from causal.rollback import Extent, Rollback
 from causal.task import TaskProtocol
@@ -53,7 +56,7 @@ class Facts:
 
     Attributes:
         facts: what its operator's state depends on.
-        logs: (task, epoch) → bytes held; tokens: of them and of the facts, those that are held.
+        logs: (task, epoch) → (where they begin, bytes held); tokens: of them and of the facts, those that are held.
         inputs: channel → next position wanted; outputs: channel → (first position kept, end).
         peers: neighbour → incarnation that it is known to have.
     """
@@ -62,7 +65,7 @@ class Facts:
     incarnation: int
     phase: Phase
     facts: frozenset[Fact]
-    logs: Mapping[tuple[int, int], bytes]
+    logs: Mapping[tuple[int, int], tuple[int, bytes]]
     first_epochs: Mapping[int, int]
     inputs: Mapping[int, int]
     outputs: Mapping[int, tuple[int, int]]
@@ -73,7 +76,16 @@ class Facts:
     lost: tuple[Extent, ...]
 
     def holds(self, fact: Fact) -> bool:
-        return any(owner == fact[0] and token_in(fact) in log for (owner, _), log in self.logs.items())
+        return any(owner == fact[0] and token_in(fact) in log for (owner, _), (_, log) in self.logs.items())
+
+
+def held_in(logs: Mapping[int, DeterminantLog]) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """(task, epoch) → where the bytes begin that are held, and these."""
+    return {
+        (owner, epoch): (log.begins.get(epoch, 0), log.bytes_of(epoch))
+        for owner, log in logs.items()
+        for epoch in log.extents()
+    }
 
 
 def facts_of(task: TaskProtocol, index: int, answers_to: int) -> Facts:
@@ -87,7 +99,7 @@ def facts_of(task: TaskProtocol, index: int, answers_to: int) -> Facts:
         task.incarnation,
         task.recovery.state,
         frozenset(task.execution.chain.facts),  # type: ignore[attr-defined]
-        {(owner, epoch): log.bytes_of(epoch) for owner, log in logs.items() for epoch in log.extents()},
+        held_in(logs),
         {owner: log.first_epoch for owner, log in logs.items()},
         {channel.id: channel.next for channel in channels.inputs},
         {o.id: (o.log.start, o.log.end) for o in channels.downstream.values()},
@@ -228,6 +240,12 @@ class Cores:
             return SourceRead(channel, first, list(names), 0, ended)
         if kind == "written":
             return SnapshotWritten(rest[0], ("f", 1, "d"))
+        if kind in ("stable-read", "stable-written"):
+            return (
+                StableRead([LogDelta(*each) for each in rest[0]])
+                if kind == "stable-read"
+                else StableWritten(list(rest[0]))
+            )
         if kind == "inquired":
             return Inquired(rest[0], list(rest[1]))
         if kind == "kept":
@@ -246,6 +264,14 @@ class Cores:
             return ("read", effect.channel, effect.position, effect.count_max)
         if isinstance(effect, asked.WriteSnapshot):
             return ("snapshot", effect.epoch, self.number_of(tuple(effect.parts)))
+        if isinstance(effect, asked.ReadStable):
+            return ("stable-read",)
+        if isinstance(effect, (asked.BeginStable, asked.AppendStable)):
+            begins = isinstance(effect, asked.BeginStable)
+            return (
+                "stable-begin" if begins else "stable-append",
+                tuple((delta.task, delta.epoch, delta.offset, delta.bytes) for delta in effect.logs),
+            )
         if isinstance(effect, asked.SnapshotReady):
             return ("ready", effect.epoch)
         if isinstance(effect, asked.OpenSink):
@@ -256,8 +282,8 @@ class Cores:
             return ("withdraw", effect.channel, effect.mark)
         if isinstance(effect, asked.Found):
             return ("found", effect.number, self.number_of(effect.finding))
-        if isinstance(effect, (asked.Phase, asked.SourceCompleted)):
-            return ()  # for reports, and for readers that forget: these keep all
+        if isinstance(effect, (asked.Phase, asked.SourceCompleted, asked.TruncateStable)):
+            return ()  # for reports, and for readers and files that forget: these keep all
         raise AssertionError(f"a tiny job needs no {type(effect).__name__}")
 
 

@@ -19,7 +19,7 @@ from tests.exhaustive.stores import Shelf
 from tests.exhaustive.witness import Fact, read_still, token_in
 from tests.exhaustive.world import World
 
-Logs = Mapping[tuple[int, int], bytes]
+Logs = Mapping[tuple[int, int], tuple[int, bytes]]
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,20 @@ def contradiction(one: frozenset[Fact], other: frozenset[Fact]) -> str:
 def divided(one: Logs, other: Logs) -> str:
     """The first log of which neither copy is a prefix of the other; empty if none."""
     for where in sorted(one.keys() & other.keys()):
-        length = min(len(one[where]), len(other[where]))
-        if one[where][:length] != other[where][:length]:
-            return f"the log of task {where[0]}, epoch {where[1]}: {one[where].hex()} and {other[where].hex()}"
+        (begin, mine), (its_begin, its) = one[where], other[where]
+        start, end = max(begin, its_begin), min(begin + len(mine), its_begin + len(its))
+        if mine[start - begin : max(start, end) - begin] != its[start - its_begin : max(start, end) - its_begin]:
+            return f"the log of task {where[0]}, epoch {where[1]}: {mine.hex()} and {its.hex()}"
     return ""
+
+
+def stable_in(state: State) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """What the youngest incarnations that have begun their files have written."""
+    youngest: dict[int, tuple[int, tuple[tuple[int, bytes], ...]]] = {}
+    for (task, incarnation), held in state.stable:
+        if incarnation <= state.incarnations[task] and incarnation > youngest.get(task, (-1, ()))[0]:
+            youngest[task] = (incarnation, held)
+    return {(task, epoch): (0, log) for task, (_, held) in youngest.items() for epoch, log in held}
 
 
 class Invariants:
@@ -88,6 +98,7 @@ class Invariants:
         """Everything that does not hold; frames in transit do not matter for it."""
         died = self.job.crashes - state.crashes
         key = (state.processes, state.incarnations, state.stores, state.restore, state.ticks, state.lost, died)
+        key = (*key, state.stable)
         if key in self._sound:
             return []
         found = list(self._broken(state))
@@ -104,6 +115,7 @@ class Invariants:
         yield from self._stores(state)
         yield from self._agreement(state, present, cover)
         yield from self._orphans(state, present, cover)
+        yield from self._stable(state, present)
         for number in present:
             yield from self._sleeps(number, state.ticks)
             key = (number, state.restore)
@@ -197,17 +209,37 @@ class Invariants:
         if self.job.crashes - state.crashes > self.job.depth:
             return
         seen = [self._seen("task", n) for n in present] + [self._seen("store", n) for _, n in state.stores]
+        seen.append((frozenset(), stable_in(state)))
         for fact in sorted(frozenset().union(*(facts for facts, _ in seen)) - cover.facts):
             token = token_in(fact)
-            if not any(owner == fact[0] and token in log for _, logs in seen for (owner, _), log in logs.items()):
+            if not any(owner == fact[0] and token in log for _, logs in seen for (owner, _), (_, log) in logs.items()):
                 yield f"no orphans: somebody depends on {fact[2]} of task {fact[0]}, and nobody holds it"
         if self.job.depth <= self.world.topology.depth:
             return
         for _, number in state.stores:
             shelf = self._shelf(number)
+            held = [*shelf.logs.items(), *stable_in(state).items()]
             for fact in sorted(shelf.facts - cover.facts):
-                if not any(owner == fact[0] and token_in(fact) in log for (owner, _), log in shelf.logs.items()):
+                if not any(owner == fact[0] and token_in(fact) in log for (owner, _), (_, log) in held):
                     yield f"no orphans: a row depends on {fact[2]} of task {fact[0]}, which its store does not hold"
+
+    def _stable(self, state: State, present: Sequence[int]) -> Iterator[str]:
+        """What somebody has let go of is on disk; what is there of a task that performs is a prefix of its log."""
+        if not self.job.flush or state.lost or any(self.world.cores.facts[number].lost for number in present):
+            return
+        stable = stable_in(state)
+        seen = [self._seen("task", n)[1] for n in present] + [self._seen("store", n)[1] for _, n in state.stores]
+        for logs in seen:
+            for where, (begin, _) in logs.items():
+                found = len(stable.get(where, (0, b""))[1])
+                if found < begin:
+                    yield f"stable: {begin} bytes of the log of task {where[0]} are let go of, {found} are on disk"
+        for number in present:
+            facts = self.world.cores.facts[number]
+            performs = facts.phase in (Phase.REPLAYING, Phase.RUNNING)
+            for where, (_, held) in stable.items() if performs else ():
+                if where[0] == facts.task and where in facts.logs and not facts.logs[where][1].startswith(held):
+                    yield f"stable: the file of task {where[0]} is no prefix of its log"
 
     def _own(self, facts: Facts, cover: Cover) -> list[str]:
         """Within the sharing depth a task holds itself what it depends on."""
@@ -216,7 +248,7 @@ class Invariants:
         return [
             f"no orphans: {name} depends on {fact[2]} of task {fact[0]}, and does not hold it"
             for fact in sorted(facts.facts - cover.facts)
-            if fact[0] in near and not facts.holds(fact)
+            if fact[0] in near and not facts.holds(fact) and not self.job.flush
         ]
 
     def _sleeps(self, number: int, tick: int) -> Iterator[str]:

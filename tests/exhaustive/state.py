@@ -11,6 +11,8 @@ Life = tuple[int, int]
 """(task, incarnation)."""
 End = tuple[int, int, int, int]
 """A direction of a connection: (task, incarnation) → (task, incarnation)."""
+Written = tuple[tuple[int, int, int, bytes], ...]
+"""(task, epoch, offset, bytes) of a log, on the way to disk."""
 
 
 class State(NamedTuple):
@@ -28,6 +30,7 @@ class State(NamedTuple):
         crashes, losses, asks, hurries: how many of them may still happen; ticks: how often the clock has moved.
         stopped: the job has ended with an error that names nondeterministic user code.
         lost: what an inquiry is about; findings: (task, incarnation, finding) that have been answered.
+        stable: the files that incarnations have begun, by epoch; flushing: (task, incarnation, what is under way).
     """
 
     processes: tuple[tuple[Life, int], ...]
@@ -50,6 +53,8 @@ class State(NamedTuple):
     inquiry: int = 0
     lost: tuple[Extent, ...] = ()
     findings: tuple[tuple[int, int, int], ...] = ()
+    stable: tuple[tuple[Life, tuple[tuple[int, bytes], ...]], ...] = ()
+    flushing: tuple[tuple[int, int, Written], ...] = ()
 
 
 class Draft:
@@ -94,6 +99,14 @@ class Draft:
         return list(self.base.restore)
 
     @cached_property
+    def stable(self) -> dict[Life, tuple[tuple[int, bytes], ...]]:
+        return dict(self.base.stable)
+
+    @cached_property
+    def flushing(self) -> list[tuple[int, int, Written]]:
+        return list(self.base.flushing)
+
+    @cached_property
     def findings(self) -> dict[int, tuple[int, int, int]]:
         """By task."""
         return {finding[0]: finding for finding in self.base.findings}
@@ -112,12 +125,15 @@ class Draft:
         self.orders.pop(life, None)
         self.links = {end: frames for end, frames in self.links.items() if end[2:] != life}
         self.writing = [each for each in self.writing if each[:2] != life]
+        self.flushing = [each for each in self.flushing if each[:2] != life]
 
     def state(self) -> State:
         """The state that it has become; parts without order are sorted."""
         changed = vars(self)
         parts: dict[str, Any] = {}
-        parts |= {name: tuple(sorted(changed[name].items())) for name in ("processes", "stores") if name in changed}
+        parts |= {
+            name: tuple(sorted(changed[name].items())) for name in ("processes", "stores", "stable") if name in changed
+        }
         parts |= {
             name: tuple(sorted(item for item in changed[name].items() if item[1]))
             for name in ("links", "orders")
@@ -125,5 +141,6 @@ class Draft:
         }
         parts |= {name: tuple(changed[name]) for name in ("incarnations", "acks", "restore") if name in changed}
         parts |= {"writing": tuple(sorted(self.writing))} if "writing" in changed else {}
+        parts |= {"flushing": tuple(sorted(self.flushing))} if "flushing" in changed else {}
         parts |= {"findings": tuple(sorted(self.findings.values()))} if "findings" in changed else {}
         return self.base._replace(**parts, **self.changes)

@@ -11,6 +11,7 @@ import msgpack
 from causal.errors import CausalError
 from causal.ports import Bundle, Held, Mark
 from operators.sinks.account import Account
+from tests.exhaustive.cores import held_in
 from tests.exhaustive.frozen import canonical, freeze, thaw
 from tests.exhaustive.witness import Fact
 
@@ -39,8 +40,8 @@ class Shelf:
         return frozenset(fact for _, facts in self.rows for fact in facts)
 
     @property
-    def logs(self) -> dict[tuple[int, int], bytes]:
-        return {(t, e): log.bytes_of(e) for t, log in self.account.logs.items() for e in log.extents()}
+    def logs(self) -> dict[tuple[int, int], tuple[int, bytes]]:
+        return held_in(self.account.logs)
 
 
 def rows_of(bundle: Bundle) -> tuple[Row, ...]:

@@ -47,6 +47,8 @@ class Story:
             return f"{self._name(action[1])} reads from the supervisor: {dict(state.orders)[action[1]][0]}"
         if kind == "disk":
             return f"the snapshot of {self._name(action[1][:2])} at barrier {action[1][2]} is on disk"
+        if kind == "flush":
+            return f"what {self._name(action[1])} has flushed is on disk"
         if kind == "crash":
             return f"{self._name(action[1])} dies"
         names: dict[str, Any] = {

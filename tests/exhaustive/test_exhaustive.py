@@ -22,6 +22,7 @@ SMALL = [
     Job("pair, timer", PAIR, records=1, timers=True),
     Job("pair, loss", PAIR, records=1, losses=1),
     Job("pair, orders travel", PAIR, records=1, travelling=True),
+    Job("pair, flush", PAIR, records=1, crashes=2, flush=True),
     Job("chain", CHAIN, records=1),
     Job("chain, depth 1", CHAIN, records=1, depth=1),
     Job("merge without failures", MERGE, records=1, crashes=0),
@@ -44,6 +45,7 @@ def test_every_invariant_holds_in_every_state(job: Job) -> None:
     wanted |= {"ask", "disk", "complete"} if job.asks else set()
     wanted |= {"lose", "wait"} if job.losses else set()
     wanted |= {"read"} if job.travelling else set()
+    wanted |= {"flush"} if job.flush else set()
     assert set(found.kinds) == wanted, "a world in which nothing of that happens shows nothing"
 
 

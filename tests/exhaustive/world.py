@@ -15,7 +15,7 @@ from causal.ids import OUTSIDE, TaskIndex
 from causal.rollback import NO_ROLLBACK, Finding, Retreat, Rollback, decide
 from causal.topology import FULL_DEPTH, Topology
 from tests.exhaustive.cores import Asked, Cores, Told
-from tests.exhaustive.state import Draft, End, Life, State
+from tests.exhaustive.state import Draft, End, Life, State, Written
 from tests.exhaustive.stores import Stores
 
 Action = tuple[Any, ...]
@@ -35,6 +35,7 @@ class Job:
         travelling: what the supervisor says to a process takes time, like frames.
         timers: operators set one; betrays: the task whose operator is nondeterministic behind the runtime's back;
             marks: operators give watermarks.
+        flush: determinants go to stable storage in the background.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Job:
     timers: bool = False
     betrays: int = -1
     marks: bool = False
+    flush: bool = False
 
 
 class World:
@@ -61,8 +63,9 @@ class World:
         self.job = job
         self.topology = job.topology
         config = JobConfig(
-            run="r", name="w", pipeline="p", sharing_depth=job.depth, credit_bytes=1 << 16, batch_elements_max=job.batch
-        )
+            run="r", name="w", pipeline="p", sharing_depth=job.depth, credit_bytes=1 << 16,
+            batch_elements_max=job.batch, determinant_flush="background" if job.flush else "off",
+        )  # fmt: skip
         self.cores = Cores(job.topology, config, job.betrays, job.timers, job.marks, audit)
         self.stores = Stores()
         self.tasks = [TaskIndex(index) for index in range(len(job.topology.tasks))]
@@ -127,6 +130,8 @@ class World:
             yield ("read", life), life in present
         for each in state.writing:
             yield ("disk", each[:3]), each[:2] in present
+        for task, incarnation, _ in state.flushing:
+            yield ("flush", (task, incarnation)), (task, incarnation) in present
         for life in sorted(present - living):
             yield ("promote", life[0]), True
         if state.asked > state.complete and -1 not in state.acks:
@@ -205,6 +210,30 @@ class World:
         if present and ("ready", epoch) in effects and epoch == draft.base.complete + 1:
             draft.acks[task] = parts
         self._feed(draft, (task, incarnation), ("written", epoch))
+
+    def _flush(self, draft: Draft, life: Life) -> None:
+        """What was asked is on disk; what a younger incarnation has removed takes it, and nobody reads it."""
+        asked = next(each for each in draft.flushing if each[:2] == life)
+        draft.flushing.remove(asked)
+        if life in draft.stable:
+            files = dict(draft.stable[life])
+            for _, epoch, _, written in asked[2]:
+                files[epoch] = files.get(epoch, b"") + written
+            draft.stable[life] = tuple(sorted(files.items()))
+        self._feed(draft, life, ("stable-written", _ends(asked[2])))
+
+    def _keep_stable(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+        task, incarnation = life
+        if effect[0] == "stable-append":
+            draft.flushing.append((*life, effect[1]))
+        elif effect[0] == "stable-begin":
+            draft.stable = {key: held for key, held in draft.stable.items() if key[0] != task or key[1] > incarnation}
+            draft.stable[life] = tuple((epoch, held) for _, epoch, _, held in effect[1])
+            waiting.append(("stable-written", _ends(effect[1])))
+        else:
+            begun = [key for key in draft.stable if key[0] == task and key[1] <= incarnation]
+            held = draft.stable[max(begun)] if begun else ()
+            waiting.append(("stable-read", tuple((task, epoch, 0, each) for epoch, each in held)))
 
     def _complete(self, draft: Draft) -> None:
         epoch = draft.base.asked
@@ -329,6 +358,8 @@ class World:
             waiting.append(self._records(effect[1], effect[2]))
         elif kind == "snapshot":
             draft.writing.append((*life, effect[1], effect[2]))
+        elif kind.startswith("stable"):
+            self._keep_stable(draft, life, effect, waiting)
         elif kind == "found":
             draft.findings[life[0]] = (*life, effect[2])
         elif kind == "error":
@@ -390,12 +421,17 @@ def _cuts(effects: tuple[Asked, ...]) -> Iterator[int]:
             yield place
 
 
+def _ends(logs: Written) -> tuple[tuple[int, int, int], ...]:
+    return tuple((task, epoch, offset + len(held)) for task, epoch, offset, held in logs)
+
+
 _ACTIONS: dict[str, Any] = {
     "deliver": World._deliver,
     "lose": World._lose,
     "turn": World._turn,
     "read": World._read,
     "disk": World._disk,
+    "flush": World._flush,
     "complete": World._complete,
     "ask": World._ask,
     "wait": World._wait,

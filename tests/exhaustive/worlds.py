@@ -50,6 +50,9 @@ JOBS = {
         Job("chain-depth-1-rollback", CHAIN, records=1, depth=1, crashes=2),
         Job("chain-rollback-orders-travel", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1), travelling=True),
         Job("chain-betrayed", CHAIN, betrays=1),
+        Job("pair-flush", PAIR, records=1, crashes=2, flush=True),
+        Job("pair-flush-zombie", PAIR, records=1, zombies=True, flush=True),
+        Job("chain-flush-depth-1", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1), flush=True),
         Job("triangle", TRIANGLE, records=1),
         Job("diamond", DIAMOND, records=1, mortal=(1,)),
     )

@@ -17,10 +17,10 @@ COUNT = 2400
 ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
 
 
-def begin(start: Start, directory: Path, depth: str) -> Job:
-    told = [f"out={directory / 'rows'}", f"count={COUNT}", f"gate={directory / 'gate'}"]
+def begin(start: Start, directory: Path, depth: str, *arguments: str, count: int = COUNT) -> Job:
+    told = [f"out={directory / 'rows'}", f"count={count}", f"gate={directory / 'gate'}"]
     settings = [part for setting in told for part in ("--set", setting)]
-    job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "60")
+    job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "60", *arguments)
     job.until_warm(records=200, checkpoints=0)
     return job
 
@@ -32,12 +32,12 @@ def kill_together(job: Job, tasks: tuple[str, ...]) -> None:
     job.until_replaced(*dying)
 
 
-def assert_linked(directory: Path) -> None:
+def assert_linked(directory: Path, count: int = COUNT) -> None:
     """Every record once, in order, and each row made from the one that was visible before it."""
     (path,) = (directory / "rows").glob("*.jsonl")
     before = ""
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [row["i"] for row in rows] == list(range(COUNT))
+    assert [row["i"] for row in rows] == list(range(count))
     for row in rows:
         told = repr((before, row["i"], row["seen"], row["dice"]))
         assert row["before"] == before and row["hash"] == blake2b(told.encode(), digest_size=8).hexdigest(), row

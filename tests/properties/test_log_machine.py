@@ -44,8 +44,10 @@ class Logs(RuleBasedStateMachine):
         """Any range of any epoch: an overlap is skipped, a gap refused, what is truncated ignored."""
         epoch = data.draw(st.integers(0, self.epoch))
         whole = self.written.get(epoch, b"")
-        start = data.draw(st.integers(0, len(whole)))
-        end = data.draw(st.integers(start, len(whole)))
+        if not whole:
+            return
+        start = data.draw(st.integers(0, len(whole) - 1))
+        end = data.draw(st.integers(start + 1, len(whole)))
         delta = LogDelta(TASK, epoch, start, whole[start:end])
         held = self._stored(holder, epoch)
         log = self.holders[holder]

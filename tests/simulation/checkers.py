@@ -282,12 +282,23 @@ class Observer:
                     continue
                 for epoch, extent in replica.extents().items():
                     if epoch >= owner.holdings.own.first_epoch:
-                        mine = owner.holdings.own.bytes_of(epoch)
-                        if bytes(replica.bytes_of(epoch)) != mine[:extent]:
+                        mine, begin = owner.holdings.own.bytes_of(epoch), replica.begins.get(epoch, 0)
+                        self._check_stable(name, owner, epoch, mine[:begin])
+                        if bytes(replica.bytes_of(epoch)) != mine[begin:extent]:
                             raise Violated(
                                 f"replicas: {name} holds {extent} bytes of {owner.name}'s epoch {epoch}, "
                                 f"no prefix of its {len(mine)}"
                             )
+
+    def _check_stable(self, holder: str, owner: TaskProtocol, epoch: int, gone: bytes) -> None:
+        """What a holder has let go of can be read by whoever takes the owner's place."""
+        if gone:
+            stored = self._world.stable.youngest(owner.holdings.task, owner.incarnation).get(epoch, b"")
+            if stored[: len(gone)] != gone:
+                raise Violated(
+                    f"stable: {holder} has let go of {len(gone)} bytes of {owner.name}'s epoch {epoch}, "
+                    f"of the {len(stored)} that are on disk these are no prefix"
+                )
 
     def _unsettled(self) -> bool:
         supervisor = self._world.supervisor

@@ -32,6 +32,7 @@ from operators.sinks.account import Account
 from standby.checkpoints import Coordinator
 from standby.effects import Journal, Outbox
 from standby.roster import Roster
+from tests.simulation.sabotage_stable import STABLE_SABOTAGES
 from tests.simulation.sabotage_staging import STAGING
 
 Patches = Mapping[tuple[Any, str], Any]
@@ -398,6 +399,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _runs_are_not_told,
         _answers_count_twice,
         _nothing_is_asked_again,
+        *STABLE_SABOTAGES,
         *STAGING,
     )
 }

@@ -76,6 +76,8 @@ class Scenario:
     faults: tuple[Fault, ...]
     ordered: bool = False
     """All tasks that read from others do so in an order that follows from content."""
+    flush: bool = False
+    """Determinants go to stable storage in the background."""
 
 
 def draw(seed: int) -> Scenario:
@@ -122,6 +124,7 @@ def draw(seed: int) -> Scenario:
         tcp=chance() < 0.2,
         faults=faults,
         ordered=ordered and not production,
+        flush=guarantee == "causal" and random.Random(seed ^ 0xF1005).random() < 0.4,
     )
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
+    AppendStable,
     Ask,
+    BeginStable,
     CommitRows,
     Effect,
     Found,
@@ -17,6 +19,7 @@ from causal.effects import (
     Phase,
     ReadSegment,
     ReadSource,
+    ReadStable,
     RemoveSegments,
     Reply,
     Send,
@@ -25,6 +28,7 @@ from causal.effects import (
     SpillSegment,
     StageRows,
     TruncateSink,
+    TruncateStable,
     WithdrawRows,
     WriteBundle,
     WriteSnapshot,
@@ -46,6 +50,7 @@ from operators.membership import Reported
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection
 from tests.simulation.peers import Violated
+from tests.simulation.stable import StableEffect, StableShell
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -69,9 +74,11 @@ class Shell:
         self.segments: dict[int, dict[int, bytes]] = {}
         self.rotten = False
         self.first_record_ns: int | None = None
+        self._stable = StableShell(process, lambda told: self._answer(process.task, told))
 
     def clear(self) -> None:
         """The task begins anew in this process."""
+        self._stable.finish()
         self.reads.clear()
         self.segments.clear()
 
@@ -199,6 +206,10 @@ class Shell:
         self._soon(write)
         return True
 
+    def _keep_stable(self, effect: StableEffect) -> bool:
+        self._stable.ask(effect)
+        return True
+
     def _snapshot_ready(self, effect: SnapshotReady) -> bool:
         files = [list(file) for file in effect.files]
         self._process.report(Reported("snapshot", {"epoch": effect.epoch, "files": files}))
@@ -278,6 +289,10 @@ _PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
     SourceCompleted: Shell._source_completed,
     WriteSnapshot: Shell._write_snapshot,
     SnapshotReady: Shell._snapshot_ready,
+    ReadStable: Shell._keep_stable,
+    BeginStable: Shell._keep_stable,
+    AppendStable: Shell._keep_stable,
+    TruncateStable: Shell._keep_stable,
     SpillSegment: Shell._spill,
     ReadSegment: Shell._load_segment,
     RemoveSegments: Shell._remove_segments,

@@ -26,6 +26,7 @@ from tests.simulation.network import Network
 from tests.simulation.peers import Disk, Partition, Store, Violated
 from tests.simulation.process import Process
 from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.stable import StableFiles
 from tests.simulation.staging import StagedRows
 
 SECONDS_MAX = 90
@@ -66,12 +67,13 @@ class Simulation:
             standbys=scenario.standbys, credit_bytes=scenario.credit_bytes,
             batch_elements_max=scenario.batch_elements, heartbeat_ms=60, suspect_after_ms=300,
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
-            key_groups=8,
+            key_groups=8, determinant_flush="background" if scenario.flush else "off",
         )  # fmt: skip
         self.job = job_of(scenario, self.config)
         self.topology = self.job.topology
         self.blueprint = Blueprint(self.topology)
         self.disk = Disk()
+        self.stable = StableFiles()
         self.journal: list[bytes] = []
         self._checkpoints: deque[bytes] = deque()
         self.processes: dict[str, Process] = {}

@@ -115,7 +115,8 @@ def test_a_frame_that_was_not_taken_changes_nothing() -> None:
         (b"\xf0\x01\x00\x00\x01a\x03bc", "claims 4 bytes, 2 are there"),
         (b"\xf0\x01\x00\x00\x00\x80", "claims 1 bytes, 0 are there"),
         (b"\xf3\x01\x01", "task 1 grows that was not told of"),
-        (b"\xf4\x01\x01", "kind 244"),
+        (b"\xf4\x01\x01", "1 bytes before the end of log 1"),
+        (b"\xf5\x01\x01", "kind 245"),
         (b"\xf0\x01", "varint"),
     ],
 )
@@ -129,3 +130,16 @@ def test_a_frame_has_so_many_deltas_and_no_more(one: bytes) -> None:
     named = pack_deltas([LogDelta(0, 0, 0, b"\x80")], [(0, 0, 1)])
     with pytest.raises(PeerViolation, match="more than 65536 deltas"):
         unpack_deltas(named + one * (1 << 16))
+
+
+def test_what_is_stable_costs_three_bytes_and_moves_nothing() -> None:
+    writer, reader = DeltaWriter(), DeltaReader()
+    first, second = LogDelta(7, 2, 900, b"a" * 100), LogDelta(7, 2, 1000, b"b")
+    stable, beyond = LogDelta(7, 2, 940, b""), LogDelta(7, 2, 5000, b"")
+    data = writer.pack([first, stable], [])
+    assert len(data) == len(DeltaWriter().pack([first], [])) + 3
+    assert reader.read(data, True) == ([first, stable], [])
+    reader.commit()
+    data = writer.pack([second, beyond, LogDelta(7, 2, 5000, b"c")], [])
+    assert data[:2] == b"\x00b" and data[-2:] == b"\x00c"
+    assert reader.read(data, False) == ([second, beyond, LogDelta(7, 2, 5000, b"c")], [])

@@ -84,12 +84,12 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named(tmp_path: Path) -> No
         read_parts(tmp_path / "f.snap")
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "_sync_directory", "open"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "sync_directory", "open"])
 def test_a_full_disk_leaves_the_old_file_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    where = {"fsync": os, "replace": os, "_sync_directory": files, "open": files}[call]
+    where = {"fsync": os, "replace": os, "sync_directory": files, "open": files}[call]
     monkeypatch.setattr(where, call, full, raising=call != "open")
     with pytest.raises(Unavailable, match=r"g\.snap: cannot be written: No space left on device"):
         write_parts(tmp_path / "g.snap", PARTS, durable=True)

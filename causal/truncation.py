@@ -1,0 +1,36 @@
+"""What a complete checkpoint lets everybody forget: determinants, frames, segments, marks, what sources hold."""
+
+from __future__ import annotations
+
+from causal.channels import Channels
+from causal.checkpointing import Cut
+from causal.dissemination import Holdings
+from causal.effects import CommitRows, Effect, RemoveSegments, SourceCompleted, TruncateSink, TruncateStable
+
+
+def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
+    """Checkpoint `epoch` is complete, nobody will replay what came before it; staged rows of before become visible.
+
+    Args:
+        cut: where this task stood at that barrier, if it knows.
+
+    State: of `holdings` and `channels`, what the checkpoint covers goes.
+    """
+    effects: list[Effect] = []
+    holdings.truncate(epoch)
+    if holdings.flushing:
+        effects.append(TruncateStable(epoch))
+    gone: set[int] = set()
+    for output in channels.downstream.values():
+        gone |= output.truncate(epoch)
+    if gone:
+        effects.append(RemoveSegments(sorted(gone)))
+    for sink in channels.sinks.values():
+        sink.truncate(epoch)
+        if not sink.staging:
+            effects.append(TruncateSink(sink.id, epoch))
+        elif sink.commit(epoch):
+            effects.append(CommitRows(sink.id, epoch))
+    if cut is not None:
+        effects += [SourceCompleted(c.id, cut.inputs[c.id][0]) for c in channels.partitions if c.id in cut.inputs]
+    return effects

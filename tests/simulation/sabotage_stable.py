@@ -1,0 +1,96 @@
+"""Rules of stable determinants (design 0012), broken one at a time; see `sabotage.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from causal.dissemination import Holdings
+from causal.effects import AppendStable, BeginStable
+from causal.flushing import Flushing
+from causal.log import DeterminantLog
+from tests.simulation.stable import StableFiles
+
+Patches = dict[tuple[Any, str], Any]
+
+
+def _stable_before_it_is_written() -> Patches:
+    """What has been asked of the disk counts as done."""
+    due = Flushing.due
+
+    def hasty(self: Flushing, now_ns: int) -> Any:
+        effects = due(self, now_ns)
+        for effect in effects:
+            if isinstance(effect, AppendStable):
+                for delta in effect.logs:
+                    self._holdings.own.written(delta.epoch, delta.offset + len(delta.bytes))
+        return effects
+
+    return {(Flushing, "due"): hasty}
+
+
+def _the_prefix_is_not_read() -> Patches:
+    """Who collects takes what holders have let go of for what never was."""
+
+    def nothing(self: Flushing) -> Any:
+        for epoch in list(self._holdings.own.begins):
+            self._holdings.own.fill(epoch, b"", 0)
+        return []
+
+    return {(Flushing, "wanted"): nothing}
+
+
+def _files_of_the_dead_count() -> Patches:
+    """Who begins leaves older files where they are, and the oldest is read."""
+    begin = StableFiles.begin
+
+    def keeping(self: StableFiles, task: int, incarnation: int, logs: Any) -> None:
+        older = {key: dict(held) for key, held in self.begun.items() if key[0] == task}
+        begin(self, task, incarnation, logs)
+        self.begun.update(older)
+
+    def oldest(self: StableFiles, task: int, up_to: int) -> Any:
+        found = [incarnation for owner, incarnation in self.begun if owner == task]
+        return self.begun[task, min(found)] if found else {}
+
+    return {(StableFiles, "begin"): keeping, (StableFiles, "youngest"): oldest}
+
+
+def _performed_before_it_is_begun() -> Patches:
+    """Nobody waits for the own file: what an older one says may be read although it happened otherwise."""
+    made = Flushing.__init__
+
+    def eager(self: Flushing, name: str, holdings: Holdings) -> None:
+        made(self, name, holdings)
+        self.begun = True
+
+    def begin_later(self: Flushing, now_ns: int) -> Any:
+        if self._asked or self.__dict__.get("late"):
+            return due(self, now_ns)
+        self.__dict__["late"] = True
+        self._asked = True
+        return [BeginStable(self._holdings.own.whole())]
+
+    due = Flushing.due
+    return {(Flushing, "__init__"): eager, (Flushing, "due"): begin_later}
+
+
+def _released_but_not_said() -> Patches:
+    """A neighbour is told that bytes are stable without being told how far the log has come."""
+    deltas = DeterminantLog.deltas
+
+    def silent(self: DeterminantLog, beyond: Any, limits: Any = None) -> Any:
+        told = deltas(self, beyond, limits)
+        marks = {delta.epoch for delta in told if not delta.bytes}
+        return [delta for delta in told if delta.epoch not in marks]
+
+    return {(DeterminantLog, "deltas"): silent}
+
+
+STABLE_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _stable_before_it_is_written,
+    _the_prefix_is_not_read,
+    _files_of_the_dead_count,
+    _performed_before_it_is_begun,
+    _released_but_not_said,
+)
