@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError
 from causal.topology import Topology
 from deploy import settings
+from deploy.console import Console
 from deploy.jobdirectory import ROOT, JobDirectory, find_job
 from deploy.local import LocalDeployment, Outcome
 from deploy.querying import state
@@ -241,25 +242,28 @@ def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:
         from deploy.metrics import serve  # prometheus-client costs start-up time that most runs need not pay
 
         stop_metrics = serve(config.metrics_port, deployment.latest)
+    console = Console(job, sys.stdout.buffer)
+    console.start()
     try:
         outcome = deployment.run()
     finally:
+        console.close()
         if stop_metrics is not None:
             stop_metrics()
     if shown:
         print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=sys.stderr)
-    return _conclude(outcome, config, report_path)
+    return _conclude(outcome, config, report_path, sys.stderr if console.shown else sys.stdout)
 
 
-def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None) -> int:
+def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None, out: TextIO) -> int:
     if outcome.view is not None:
         told = report(outcome.view, outcome.wall_s)
         if report_path is not None:
             write_report(Path(report_path), told)
         if outcome.status == 0:
-            print(summary(told))
+            print(summary(told), file=out)
             if outcome.reason:
-                print(f"job {config.name}: {outcome.reason}; `causal run --resume` goes on from there")
+                print(f"job {config.name}: {outcome.reason}; `causal run --resume` goes on from there", file=out)
     if outcome.status == 0:
         return DONE
     return _say(f"job {config.name}: {outcome.reason}", outcome.status)

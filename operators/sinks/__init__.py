@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from operators.sinks.base import Sink
 from operators.sinks.callback import CallbackSink
+from operators.sinks.console import ConsoleSink
 from operators.sinks.jsonlines import JsonLinesSink
 from operators.sinks.postgres import PostgresSink
 from operators.sinks.redis_streams import RedisSink
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallbackSink",
+    "ConsoleSink",
     "JsonLinesSink",
     "ParquetSink",
     "PostgresSink",

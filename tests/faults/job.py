@@ -70,6 +70,8 @@ class Job:
         self._runtimes: set[Path] = set()
         self._shared: set[Path] = set()
         self._status: int | None = None
+        self.printed = ""
+        """What the `causal run` that has ended put on standard output."""
 
     # -- causal run ----------------------------------------------------------------------------------
 
@@ -95,7 +97,7 @@ class Job:
         """Exit status and what was said on standard error, once the job has ended and nothing of it is left."""
         assert self._run is not None
         try:
-            _, said = self._run.communicate(timeout=WAIT_S)
+            self.printed, said = self._run.communicate(timeout=WAIT_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"`causal run` does not end\n{self.told()}") from None
         left = self.living()
