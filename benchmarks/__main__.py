@@ -31,6 +31,7 @@ from benchmarks import (
     state_kinds,
     throughput,
     torture,
+    total_failure,
     vectors,
 )
 from benchmarks.charts import CHARTS
@@ -58,6 +59,7 @@ BENCHMARKS = {
     "bad_input": bad_input,
     "latency_back": latency_back,
     "latency": latency,
+    "total_failure": total_failure,
 }
 
 PLACES = ("--json", "--chart", "--keep", "--venvs", "--charts", "--add")
