@@ -6,8 +6,8 @@ was lost, doubled or contradicted, or if any row that a reader had seen was anot
 
 `first_row_ms` is from `causal run --resume` to the first new row that a reader of the database saw, `live_ms` to the
 moment at which the supervisor says that every task is live again (it says so every half second); both hold the start of
-the whole job.  What surviving
-this costs while nothing fails: determinant bytes in the bundles, and the same job whose bundles carry none, in turn.
+the whole job.  What surviving this costs while nothing fails: determinant bytes in the bundles, and the same job whose
+bundles carry none, in turn.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks import runs, total_failure_job
 from benchmarks.measured import distribution, figure, result
+from benchmarks.torture_mix import LOAD_BYTES
 from benchmarks.total_failure_run import INTERVAL_S, Struck, begun
 
 EARLY = 0.25
@@ -33,6 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", type=int, default=100, help="that everything dies (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of the cost, 0 for none (default: %(default)s)")
+    parser.add_argument(
+        "--load-bytes", type=int, default=LOAD_BYTES, help="that an element carries, at most %(default)s, the default"
+    )
     parser.add_argument("--count", type=int, default=6000, help="elements per partition there (default: %(default)s)")
 
 
@@ -45,7 +49,10 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     if options.times < 1:
         raise runs.RunFailed("--times is the number of total failures; give 1 or more")
     rng = Random(options.seed)
-    with tempfile.TemporaryDirectory(prefix="causal-bench-") as name, begun(Path(name), RATE) as job:
+    with (
+        tempfile.TemporaryDirectory(prefix="causal-bench-") as name,
+        begun(Path(name), RATE, options.load_bytes) as job,
+    ):
         began_s = time.monotonic()
         for number in range(options.times):
             job.live(rng, up=number == 0 or rng.random() >= EARLY)
@@ -61,7 +68,13 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         figures[f"{sink}.determinants_over_rows"] = figure([weight.determinant_bytes / weight.row_bytes], 4)
     figures |= _cost(options, tell)
     wrong = {name: output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted")}
-    settings = {"times": options.times, "seed": options.seed, "early": EARLY, "records_per_s": 3 * RATE}
+    settings = {
+        "times": options.times,
+        "seed": options.seed,
+        "load_bytes": options.load_bytes,
+        "early": EARLY,
+        "records_per_s": 3 * RATE,
+    }
     settings |= {"count": options.count, "checkpoint_interval_s": INTERVAL_S, "sharing_depth": "full"}
     told_of = ", ".join(f"{count:,} {what}" for what, count in output.items())
     summary = f"{options.times} total failures in {took_s:.0f} s: {told_of}"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `causal run` puts only this file's directory there
 
-from benchmarks.torture_mix import SOURCES, Join, Merge, make, pane
+from benchmarks.torture_mix import LOAD_BYTES, SOURCES, Join, Merge, make, pane
 from operators import Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.base import Bundle, Held, Sink, SinkStore
@@ -92,6 +93,17 @@ def weight(weights: Path) -> Weight:
     return Weight(*(sum(each[place] for each in told) for place in range(3)))
 
 
+def element(name: str) -> Callable[[int, int], dict[str, Any]]:
+    """The element function of a source, with loads of the size that is set."""
+    whole = make(name)
+
+    def cut(partition: int, i: int) -> dict[str, Any]:
+        record: dict[str, Any] = whole(partition, i)
+        return {**record, "load": record["load"][:load_bytes]}
+
+    return cut
+
+
 class Until(Source[dict[str, Any]]):
     """Elements at a pace; each partition ends before the element whose number is in the file, once it is there.
 
@@ -101,7 +113,7 @@ class Until(Source[dict[str, Any]]):
     def __init__(self, name: str, rate: float, gate: Path) -> None:
         self.partitions = SOURCES[name]
         self._gate = gate
-        self._paced = GeneratedSource(make(name), None, self.partitions, rate * self.partitions)
+        self._paced = GeneratedSource(element(name), None, self.partitions, rate * self.partitions)
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """See `Source.open`."""
@@ -136,6 +148,7 @@ pipeline = Pipeline("total-failure")
 settings = pipeline.settings
 rate = float(settings.get("rate", "100"))
 out = Path(settings.get("out", "out.db"))
+load_bytes = int(settings.get("load_bytes", str(LOAD_BYTES)))
 carried = settings.get("carried", "yes") == "yes"
 
 
@@ -143,7 +156,7 @@ def source(name: str) -> Any:
     """As many tasks as partitions."""
     read: Source[Any] = Until(name, rate, Path(settings.get("gate", "gate")))
     if not rate:
-        read = GeneratedSource(make(name), int(settings["count"]), SOURCES[name])
+        read = GeneratedSource(element(name), int(settings["count"]), SOURCES[name])
     return pipeline.source(name, read, parallelism=SOURCES[name])
 
 

@@ -151,11 +151,11 @@ def strike(run: TortureRun) -> tuple[int, float]:
 
 
 @contextmanager
-def begun(place: Path, rate: float, carried: bool = True) -> Iterator[Struck]:
+def begun(place: Path, rate: float, load_bytes: int, carried: bool = True) -> Iterator[Struck]:
     """A job in that directory with its readers, not started yet; whatever happens, nothing of it is left running."""
     out, gate = place / "out", place / "gate"
     out.mkdir()
-    settings = {"rate": rate, "gate": gate, "carried": "yes" if carried else "no"}
+    settings = {"rate": rate, "gate": gate, "load_bytes": load_bytes, "carried": "yes" if carried else "no"}
     config = {"checkpoint_interval_s": INTERVAL_S, "sharing_depth": "full"}
     target = Target(PIPELINE, settings, config, lambda directory: {})
     run = TortureRun(target, place, place / "job", out)

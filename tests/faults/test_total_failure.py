@@ -1,0 +1,52 @@
+"""Every process of a job dies at the same moment: what was visible stays true, for the sinks' stores hold its reasons.
+
+`python -m benchmarks total_failure` does the same a hundred times.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.runs import RunFailed
+from benchmarks.total_failure_run import Lines, begun
+
+PROCESSES_MIN = 15
+"""Root, supervisor, agent, fork server and the ten tasks; standbys beside them if they are up."""
+
+
+def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:
+    told_at = tmp_path / "told.json"
+    arguments = ("--times", "3", "--rounds", "0", "--seed", "3", "--load-bytes", "8")
+    assert main(["total_failure", *arguments, "--json", str(told_at)]) == 0
+    told = json.loads(told_at.read_text())
+    output = told["output"]
+    assert output["seen"] * 2 == output["rows"] > 0, "a reader saw every row, and both sinks have the same"
+    assert [output[what] for what in ("lost", "doubled", "contradicted", "visible_contradicted")] == [0, 0, 0, 0]
+    assert max(told["figures"]["struck"]["runs"]) >= PROCESSES_MIN
+    assert told["figures"]["out.determinant_bytes_per_row"]["median"] > 0
+
+
+def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:
+    with begun(tmp_path, 100.0, load_bytes=8, carried=False) as job:
+        job.live(Random(1), up=True)
+        with pytest.raises(RunFailed, match=r"are not the rows up to \d+ that are visible in its store"):
+            job.finish()
+
+
+def test_a_reader_of_lines_notices_what_changes(tmp_path: Path) -> None:
+    path = tmp_path / "out-0.jsonl"
+    lines = Lines(tmp_path)
+    path.write_text("1\n2\n3")
+    lines.look()
+    path.write_text("1\n2\n4\n5\n")
+    assert lines.changed() == 0, "a line counts when its newline is there"
+    lines.look()
+    path.write_text("1\n2\n3\n5\n")
+    assert lines.changed() == 1
+    path.write_text("1\n2\n4\n")
+    assert lines.changed() == 1
