@@ -336,3 +336,12 @@ def _bundle(body: bytes, where: Path) -> Bundle:
     except (CausalError, TypeError, ValueError) as problem:
         raise CorruptData(f"{where} holds a record that is not a bundle ({problem}); restore the file") from None
     return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, depends, rollback)
+
+
+def account_in(journal: Path) -> Account:
+    """What a journal says at this moment, read beside its writer, who is not disturbed."""
+    records, _ = bodies(journal.read_bytes(), journal)
+    account, _ = _state(records, journal)
+    for body in records[1:]:
+        account.take(_bundle(body, journal))
+    return account

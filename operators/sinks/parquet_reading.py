@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +81,11 @@ class ParquetOutput:
             ends[task] = max(ends.get(task, 0), ledger.account.next if uncovered else ledger.covered)
         return ends
 
-    def rows(self, task: str, start: int, stop: int) -> Iterator[Located]:
+    def hint(self, task: str, position: int) -> Any:
+        """None is needed: files are named after positions."""
+        return None
+
+    def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:
         """The rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
         for first, next_ in self._manifest.files.get(task, []):
             if first < stop and start < next_:

@@ -171,14 +171,14 @@ def _session(source: SparkSource, jvm: SparkJvm) -> SparkSession:
     import pyspark
     from pyspark.sql import SparkSession
 
-    from operators.sources.spark_writer import CausalDataSource
+    from pyspark_causal import DefaultSource
 
     jvm.start(
         configuration(source, jvm.work), Path(pyspark.__file__).resolve().parent, java_home(find_java(), jvm.work)
     )
     try:
         spark = SparkSession.builder.getOrCreate()
-        spark.dataSource.register(CausalDataSource)
+        spark.dataSource.register(DefaultSource)
     except Exception as problem:  # Whatever the JVM objects to before it has seen the user's query.
         raise _Failed(f"Spark did not start: {_first_line(problem)}") from problem
     return spark

@@ -1,0 +1,50 @@
+"""What sinks wrote, read back: which rows there are, by task and position, and that none of them will go away.
+
+    output = open_output("counts.db")        # or the directory of a JsonLinesSink or a ParquetSink
+    output.look()
+    for task, end in output.ends(uncovered=False).items(): ...
+
+`operators.outputs.spark` is the same for Spark: `spark.readStream.format("causal")`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from causal.errors import PipelineError
+from causal.vectors import require_arrow
+from operators.outputs.base import Output, Piece
+from operators.outputs.lines import LinesOutput
+from operators.outputs.sqlite import SqliteOutput
+
+__all__ = ["Output", "Piece", "open_output"]
+
+_SQLITE = b"SQLite format 3\0"
+_OF_PARQUET = "_causal"
+"""`operators.sinks.manifest.OURS`, which cannot be asked where there is no pyarrow."""
+
+
+def open_output(path: str | os.PathLike[str]) -> Output:
+    """The reader for what lies at `path`; nothing is read of it yet.
+
+    Raises:
+        PipelineError: there is nothing that a sink wrote whose output can be read back.
+    """
+    place = Path(path).absolute()
+    wanted = "give the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink"
+    if not place.exists():
+        raise PipelineError(f"{place} does not exist: {wanted}, once its job has begun")
+    if place.is_dir():
+        if (place / _OF_PARQUET).is_dir():
+            require_arrow("reading Parquet files")
+            from operators.sinks.parquet_reading import ParquetOutput
+
+            return ParquetOutput(place)
+        if any(place.glob(".*.journal")):
+            return LinesOutput(place)
+        raise PipelineError(f"{place} is a directory in which no sink has written: {wanted}")
+    with open(place, "rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            raise PipelineError(f"{place} is not a file of a sink: {wanted}")
+    return SqliteOutput(place)

@@ -1,0 +1,44 @@
+"""How far a micro-batch goes, and whether an offset is one of this output: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from causal.errors import PipelineError
+
+
+def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> dict[str, int]:
+    """The positions behind a micro-batch of at most `rows_max` rows, the same share for every task that has so many.
+
+    Some rows are in it whenever there are any.
+    """
+    left = {task: end - start.get(task, 0) for task, end in sorted(ends.items()) if end > start.get(task, 0)}
+    told = {task: start.get(task, 0) for task in sorted(frozenset(start).union(ends))}
+    room = sum(left.values()) if rows_max is None else rows_max
+    by_need = sorted(left, key=lambda task: (left[task], task))
+    for place, task in enumerate(by_need):
+        share = min(left[task], -(-room // (len(by_need) - place)))
+        told[task] += share
+        room -= share
+    return told
+
+
+def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: str) -> dict[str, int]:
+    """The positions of an offset that Spark has kept.
+
+    Raises:
+        PipelineError: it is one of another run, or of rows that are gone.
+    """
+    positions = {task: int(position) for task, position in offset.items() if task != "run"}
+    if offset.get("run") != run:
+        raise PipelineError(
+            f"{path} holds rows of another run than the query has read so far; start the query with a new checkpoint"
+        )
+    for task, position in sorted(positions.items()):
+        if position > ends.get(task, 0):
+            raise PipelineError(
+                f"{path} ends at {ends.get(task, 0)} for task {task}, the query has read up to {position}: rows are "
+                "gone; restore it, or start the query with a new checkpoint"
+            )
+    return positions

@@ -1,0 +1,115 @@
+"""What a `JsonLinesSink` wrote.
+
+The journal of a task says how far its rows can be read, and the position of a row is the number of its line: no row of
+JSON lines is ever refused.  Where lines begin is remembered, once per megabyte.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CorruptData, PipelineError
+from operators.outputs.base import Piece
+from operators.sinks.jsonlines import account_in
+from operators.sinks.ledger import covered
+
+LINES_AT_ONCE = 5000
+_SCANNED_BYTES = 1 << 20
+
+
+class LinesOutput:
+    """A reader of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._run = ""
+        self._tasks: dict[str, tuple[int, int]] = {}
+        self._files: dict[str, _Lines] = {}
+
+    @property
+    def run(self) -> str:
+        """See `Output.run`."""
+        return self._run
+
+    def look(self) -> None:
+        """See `Output.look`."""
+        tasks: dict[str, tuple[int, int]] = {}
+        runs: dict[str, str] = {}
+        files: dict[str, _Lines] = {}
+        for journal in sorted(self._directory.glob(".*.journal")):
+            try:
+                account = account_in(journal)
+            except FileNotFoundError:
+                continue  # the directory is being emptied for a new run
+            path = journal.with_name(f"{journal.stem[1:]}.jsonl")
+            known = self._files.get(account.task)
+            if known is None or known.run != account.run:
+                known = _Lines(path, account.run)
+            files[account.task], runs[account.task] = known, account.run
+            # Below a kill a bundle may be in the journal only, until the next process puts its lines in place.
+            there = known.count(account.next, covered(account))
+            tasks[account.task] = (min(there, covered(account)), there)
+        if not tasks:
+            raise PipelineError(f"{self._directory} has no rows of a JsonLinesSink; give the directory of one")
+        self._run = max(runs.values())
+        self._tasks = {task: told for task, told in tasks.items() if runs[task] == self._run}
+        self._files = files
+
+    def ends(self, uncovered: bool) -> dict[str, int]:
+        """See `Output.ends`."""
+        return {task: next_ if uncovered else safe for task, (safe, next_) in self._tasks.items()}
+
+    def hint(self, task: str, position: int) -> Any:
+        """(line, byte) of a line at or before that position."""
+        return self._files[task].before(position)
+
+    def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
+        """See `Output.rows`."""
+        line, byte = self.hint(task, start) if hint is None else hint
+        path = self._directory / f"{task.replace('/', '-')}.jsonl"
+        with open(path, "rb") as file:
+            file.seek(byte)
+            next(islice(file, start - line, start - line), None)
+            for first in range(start, stop, LINES_AT_ONCE):
+                texts = list(islice(file, min(LINES_AT_ONCE, stop - first)))
+                if len(texts) < min(LINES_AT_ONCE, stop - first) or not texts[-1].endswith(b"\n"):
+                    raise CorruptData(f"{path} has lost rows that were written; restore it")
+                yield range(first, first + len(texts)), texts
+
+
+class _Lines:
+    """Where lines begin in a file that grows."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._path = path
+        self.run = run
+        self._lines = [0]
+        self._bytes = [0]
+
+    def count(self, wanted: int, lasting: int) -> int:
+        """How many whole lines there are, up to `wanted`; what is behind line `lasting` may change."""
+        line, byte = self._lines[-1], self._bytes[-1]
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(byte)
+                while line < wanted:
+                    chunk = file.read(_SCANNED_BYTES) + file.readline()
+                    end = chunk.rfind(b"\n") + 1
+                    if end == 0:
+                        break
+                    line += chunk.count(b"\n")
+                    byte += end
+                    if line <= lasting and end == len(chunk):
+                        self._lines.append(line)
+                        self._bytes.append(byte)
+        except FileNotFoundError:
+            return 0
+        return min(line, wanted)
+
+    def before(self, position: int) -> tuple[int, int]:
+        place = bisect_right(self._lines, position) - 1
+        return self._lines[place], self._bytes[place]

@@ -1,0 +1,143 @@
+"""What sinks wrote is read by Spark, each row once: while it is written, tasks are killed, and Spark is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.conftest import ROOT, WAIT_S, eventually
+
+pytestmark = pytest.mark.spark
+COUNT = 600
+PIPELINE = ROOT / "tests" / "spark" / "outputs_pipeline.py"
+
+
+class Reading:
+    """A Spark in a process of its own."""
+
+    def __init__(self, work: Path, outputs: dict[str, str]) -> None:
+        self.work = work
+        self.errors = work / "errors.log"
+        work.mkdir(exist_ok=True)
+        (work / "ready").unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "tests.spark.reading_program", str(work), json.dumps(outputs)]
+        with open(self.errors, "ab") as file:
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            self.process = subprocess.Popen(
+                argv, stderr=file, stdout=file, cwd=ROOT, env=environment, start_new_session=True
+            )
+
+    def until(self, what: str, holds: Any) -> None:
+        def look() -> object:
+            assert self.process.poll() in (None, 0), self.errors.read_text()[-3000:]
+            return holds()
+
+        eventually(look, what)
+
+    def batches(self, name: str) -> dict[int, list[dict[str, Any]]]:
+        files = (self.work / name).glob("*.json")
+        return {int(file.stem): json.loads(file.read_text()) for file in files}
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The pipeline, started and held back by nobody; its sinks are killed while it runs."""
+    argv = [sys.executable, "-m", "deploy", "run", str(PIPELINE), "--state-dir", str(tmp_path / "job")]
+    argv += ["--set", f"count={COUNT}", "--set", "rate=400", "--checkpoint-interval", "0.5"]
+    for moment in ("table/0@0.8", "lines/1@1.2", "files/0@1.2", "number/0@2", "files/1@2"):
+        argv += ["--kill", moment]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
+        yield run
+        run.kill()
+
+
+def stored(tmp_path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    with sqlite3.connect(tmp_path / "rows.db") as database:
+        found = database.execute("SELECT task, position, record FROM output").fetchall()
+    return {(task, position): json.loads(record) for task, position, record in found}
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Iterator[list[Reading]]:
+    """A list of every Spark that is started; none outlives the test."""
+    started: list[Reading] = []
+    yield started
+    for each in started:
+        each.end()
+
+
+@pytest.mark.timeout(900)  # two starts of Spark, beside whatever else the machine does
+def test_every_row_is_read_once_whatever_dies(
+    tmp_path: Path, reading: list[Reading], request: pytest.FixtureRequest
+) -> None:
+    outputs = {"table": str(tmp_path / "rows.db"), "lines": str(tmp_path / "lines"), "files": str(tmp_path / "files")}
+    work = tmp_path / "reading"
+    first = Reading(work, outputs)
+    reading.append(first)
+    first.until("Spark is up", (work / "ready").exists)
+    job: subprocess.Popen[str] = request.getfixturevalue("job")
+    first.until("every sink has begun", lambda: all(map(os.path.exists, outputs.values())))
+    first.until("rows are there", lambda: (tmp_path / "rows.db").exists() and begun(tmp_path))
+    (work / "go").touch()
+    first.until("batches of each", lambda: all(len(first.batches(name)) >= 2 for name in outputs))
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.process.wait()
+    before = {name: first.batches(name) for name in outputs}
+    second = Reading(work, outputs)
+    reading.append(second)
+    said = job.communicate(timeout=WAIT_S)[1]
+    assert job.returncode == 0, said
+    (work / "finish").touch()
+    second.until("it has read all", (work / "checks.json").exists)
+    rows = {name: second.batches(name) for name in outputs}
+    truth = stored(tmp_path)
+    everything = sorted((p, i) for p in range(2) for i in range(COUNT))
+    for name, batches in rows.items():
+        assert sorted(batches) == list(range(len(batches))) and len(batches) > len(before[name])
+        assert all(batches[number] == told for number, told in before[name].items()), "a batch that comes again differs"
+        assert all(len(told) <= 200 for told in batches.values())
+        read = [row for number in sorted(batches) for row in batches[number]]
+        assert sorted((row["p"], row["i"]) for row in read) == everything, name
+        for task in sorted({row["_task"] for row in read}):
+            positions = [row["_position"] for row in read if row["_task"] == task]
+            assert positions == list(range(len(positions))), (name, task)
+    assert {
+        (row.pop("_task"), row.pop("_position")): row for told in rows["table"].values() for row in told
+    } == truth  # content, too: the dice are those of the rows that people saw
+    expect_checks(json.loads((work / "checks.json").read_text()), second.batches("bounded"))
+
+
+def begun(tmp_path: Path) -> bool:
+    try:
+        return bool(stored(tmp_path)) and any((tmp_path / "lines").glob(".*.journal"))
+    except sqlite3.Error:
+        return False
+
+
+def expect_checks(checks: dict[str, Any], bounded: dict[int, list[dict[str, Any]]]) -> None:
+    """Reads without a stream, a stream that ends, and lines about what cannot be read."""
+    for name in ("table", "lines", "files"):
+        found = checks[name]
+        assert (found["rows"], found["pairs"]) == (2 * COUNT, 2 * COUNT)
+        wanted = {"p": "bigint", "i": "bigint", "k": "bigint", "n": "bigint", "dice": "double"}
+        assert found["columns"] == wanted
+        assert found["first"]["task"] == f"{name}/0" and found["first"]["position"] == 0
+        assert json.loads(found["first"]["record"]).keys() == wanted.keys()
+    assert [len(bounded[number]) for number in sorted(bounded)] == [600, 600]
+    assert "nowhere does not exist: give the file of a SqliteSink" in checks["nowhere"]
+    assert 'format "causal" has no option rows; known are path' in checks["misspelt"]
+    assert "do not fit column n (bool)" in checks["unfit"]
