@@ -1,0 +1,134 @@
+"""Parquet files of a real job whose tasks are killed: each row once, for us at once, for others in whole files."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+
+import pyarrow.dataset as dataset
+
+from benchmarks.torture_processes import kill
+from causal.errors import PipelineError
+from operators.sinks.parquet import publish, read
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job, wait_for
+
+COUNT, KEYS = 2500, 23
+
+
+class Eyes:
+    """Somebody who looks at a directory again and again: what was there once must stay, and nothing comes twice."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.looks = 0
+        self.wrong: list[str] = []
+        self.sizes: dict[str, int] = {}
+        self.seen: dict[tuple[int, int], Any] = {}
+
+    def look(self) -> None:
+        for path in sorted(self.directory.glob("*.parquet")):
+            if self.sizes.setdefault(path.name, path.stat().st_size) != path.stat().st_size:
+                self.wrong.append(f"{path.name} has changed")
+        if any(not (self.directory / name).exists() for name in self.sizes):
+            self.wrong.append("a file is gone")
+        plain = dataset.dataset(self.directory, format="parquet").to_table().to_pylist() if self.sizes else []
+        if max(Counter((row["p"], row["i"]) for row in plain).values(), default=1) > 1:
+            self.wrong.append("a row is in two files")
+        with suppress(PipelineError):  # nobody has written yet
+            now = {(row["p"], row["i"]): row for row in read(self.directory).to_pylist()}
+            self.wrong += [f"{key} was {was}" for key, was in self.seen.items() if now.get(key) != was][:3]
+            self.wrong += [f"{row} is in a file only" for row in plain if now.get((row["p"], row["i"])) != row][:3]
+            self.seen = now
+            self.looks += 1
+
+
+@contextmanager
+def watched(directory: Path) -> Iterator[Eyes]:
+    eyes, stop = Eyes(directory), threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.1):
+            eyes.look()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield eyes
+    finally:
+        stop.set()
+        thread.join()
+    assert eyes.looks > 3 and not eyes.wrong, eyes.wrong[:5]
+
+
+def begin(start: Start, gate: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
+    told = ("--set", f"count={COUNT}", "--set", "rate=300", "--set", f"gate={gate}", *arguments)
+    return start(PIPELINES / "parquet.py", *told, config=config)
+
+
+def expect_all(rows: list[dict[str, Any]], vectors: list[dict[str, Any]]) -> None:
+    everything = [(p, i) for p in range(2) for i in range(COUNT)]
+    assert sorted((row["p"], row["i"]) for row in rows) == everything
+    for key in range(KEYS):
+        numbers = [row["n"] for row in rows if row["k"] == key]
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    counts = Counter((i * 31 + p) % KEYS for p, i in everything)
+    wanted = sorted((key, n) for key, most in counts.items() for n in range(1, most + 1))
+    assert sorted((row["k"], row["count"]) for row in vectors) == wanted
+
+
+def plain(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = dataset.dataset(directory, format="parquet").to_table().to_pylist()
+    return found
+
+
+def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
+    job = begin(start, tmp_path / "gate", "--checkpoint-interval", "0.5", config={"crash_loop_max": 20})
+    with watched(tmp_path / "rows"):
+        job.until_warm(records=300)
+        for tasks in (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1", "vectors/0")):
+            dying = [job.pid_of(task) for task in tasks]
+            for pid in dying:
+                kill(pid)
+            job.until_replaced(*dying)
+        job.kill_everything()
+        job.start("--resume")
+        (tmp_path / "gate").touch()
+        job.finish_well()
+    expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))
+    told = json.loads((tmp_path / "rows" / "_causal" / "manifest.json").read_text())
+    named = [
+        f"{task.replace('/', '-')}-{a:012d}-{b:012d}.parquet" for task in told["files"] for a, b in told["files"][task]
+    ]
+    assert sorted(named) == sorted(path.name for path in (tmp_path / "rows").glob("*.parquet"))
+    assert {path.suffix for path in (tmp_path / "rows" / "_causal").iterdir()} == {".json", ".journal", ".lock"}
+    assert sum(path.stat().st_size for path in (tmp_path / "rows" / "_causal").glob("*.journal")) < 100_000
+
+
+def test_below_full_depth_files_have_what_checkpoints_cover(start: Start, tmp_path: Path) -> None:
+    job = begin(
+        start, tmp_path / "gate", "--checkpoint-interval", "0.5", "--sharing-depth", "1", "--set", "publish_s=0.1"
+    )
+    with watched(tmp_path / "rows") as eyes:
+        job.until_warm(records=300)
+        pid = job.pid_of("rows/0")
+        kill(pid)
+        job.until_replaced(pid)
+        wait_for("files come while the job runs", lambda: eyes.sizes or None)
+        (tmp_path / "gate").touch()
+        job.finish_well()
+    expect_all(read(tmp_path / "rows").to_pylist(), read(tmp_path / "vectors").to_pylist())
+    for name in ("rows", "vectors"):
+        before = len(plain(tmp_path / name))
+        assert before == read(tmp_path / name, uncovered=False).num_rows
+        publish(tmp_path / name, ended=True)
+    expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))
