@@ -19,6 +19,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from examples.read_back import largest, rows_now
 from operators.sources import SparkSource
 from operators.sources.java import find_java, java_home
 from operators.sources.spark_driver import configuration
@@ -76,6 +77,7 @@ def checks(spark: SparkSession, outputs: dict[str, str], work: Path) -> dict[str
     query = bounded.load(outputs["table"]).writeStream.foreachBatch(keep(work / "bounded"))
     query = query.option("checkpointLocation", str(work / "checkpoints" / "bounded")).trigger(availableNow=True).start()
     query.awaitTermination()
+    found["largest"] = [row.asDict() for row in largest(rows_now(spark, outputs["files"]), "k", "n").collect()]
     nowhere = str(work / "nowhere")
     found["nowhere"] = error_of(lambda: spark.read.format("causal").load(nowhere).count())
     found["misspelt"] = error_of(lambda: spark.read.format("causal").option("rows", 1).load(nowhere).count())

@@ -1,0 +1,73 @@
+"""Spark reads what a job writes, while it writes: the largest value of each key so far, and every row once.
+
+    causal run examples/fraud_chain.py --set out=/tmp/fraud.db &
+    python -m examples.read_back /tmp/fraud.db --key card --value n                # what is there now
+    python -m examples.read_back /tmp/fraud.db --key card --value n --follow /tmp/checkpoint
+
+With `--follow` the rows go through a stream, whose Spark checkpoint remembers how far they have been read: end it in
+any way and start it again, and each row is counted once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROWS_MAX = 10_000
+
+
+def largest(frame: Any, key: str, value: str) -> Any:
+    """Per key: how many rows there are, and the largest value."""
+    from pyspark.sql import functions as F
+
+    return frame.groupBy(key).agg(F.count("*").alias("rows"), F.max(value).alias("largest")).orderBy(key)
+
+
+def rows_now(spark: Any, path: str) -> Any:
+    """Everything that the sink holds at this moment; the columns are those of its records."""
+    return spark.read.format("causal").load(path)
+
+
+def rows_to_come(spark: Any, path: str) -> Any:
+    """The same as a stream: what is there, and what comes; a schema is known from the rows that are there."""
+    return spark.readStream.format("causal").option("maxRowsPerBatch", ROWS_MAX).load(path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.read_back", description=__doc__.splitlines()[0])
+    parser.add_argument("path", help="the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink")
+    parser.add_argument("--key", required=True)
+    parser.add_argument("--value", required=True)
+    parser.add_argument("--follow", metavar="CHECKPOINT", help="go on with what comes; where Spark remembers")
+    given = parser.parse_args(arguments)
+    from pyspark.sql import SparkSession
+
+    from operators.sources.java import find_java, java_home
+
+    root = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory() as links:
+        os.environ["JAVA_HOME"] = str(java_home(find_java(), Path(links)))
+        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            if given.follow is None:
+                largest(rows_now(spark, given.path), given.key, given.value).show(20)
+                return 0
+            counted = largest(rows_to_come(spark, given.path), given.key, given.value)
+            query = counted.writeStream.outputMode("complete").format("console")
+            query.option("checkpointLocation", given.follow).start().awaitTermination()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
