@@ -317,7 +317,12 @@ class Exchange:
 
     def credit(self, channel: InputChannel, now_ns: int) -> list[Effect]:
         """Tell upstream how far delivery has come: soon when much was delivered, a little later when little."""
-        if not channel.uncredited_bytes or channel.link is None:
+        if channel.link is None:
+            return []
+        if channel.short:
+            channel.short = False
+            return self._grant(channel, channel.link, now_ns)
+        if not channel.uncredited_bytes:
             return []
         if channel.uncredited_bytes < min(self._credit_bytes, channel.allowance_bytes) // 8:
             if not channel.credit_due_ns:
@@ -327,11 +332,28 @@ class Exchange:
         channel.uncredited_bytes = 0
         channel.credit_due_ns = 0
         channel.resize(self._credit_bytes, now_ns)
+        return self._credit_frame(channel, channel.link)
+
+    def _grant(self, channel: InputChannel, link: bytes, now_ns: int) -> list[Effect]:
+        """The log tells of an event with more elements than are here: what was delivered at once may come at once.
+
+        Live, the allowance had grown until that much was here; a sender to a successor begins with the least.  Said
+        again while the replay waits: the frame may be lost, and the sender be replaced.
+        """
+        if now_ns < channel.grant_due_ns:
+            return []
+        channel.grant_due_ns = now_ns + CREDIT_WITHIN_NS
+        channel.allowance_bytes = self._credit_bytes
+        channel.uncredited_bytes = 0
+        channel.credit_due_ns = 0
+        return self._credit_frame(channel, link)
+
+    def _credit_frame(self, channel: InputChannel, link: bytes) -> list[Effect]:
         allowance_bytes, position = min(self._credit_bytes, channel.allowance_bytes), channel.credited
         header = wire.Header(
             wire.CREDIT, self.job, channel.id, self.incarnation, count=allowance_bytes, position=position
         )
-        return [Reply(channel.link, [header.pack()])]
+        return [Reply(link, [header.pack()])]
 
     def next_deadline_ns(self) -> int | None:
         """When `pump` or `credit` has something to do although nothing arrives."""

@@ -178,6 +178,7 @@ class Execution:
                 raise ReplayDivergence(f"{self.name}: its log names input {told.input}, it has {len(self._inputs)}")
             channel, count = self._inputs[told.input], told.count
             if channel.next - channel.delivered < count:
+                channel.short = True
                 return False
             self.schedule.take(Order)
             self.replayed_elements += count

@@ -83,6 +83,9 @@ class InputChannel:
         self.last_origin_ns = 0
         self.allowance_bytes = ALLOWANCE_BYTES_MIN
         """What the sender may have under way: much where delivery is fast, little where it is slow."""
+        self.short = False
+        """A replay waits for elements of one event, which may be more than the sender may have under way."""
+        self.grant_due_ns = 0
         self._measured_from_ns = 0
         self._measured_bytes = 0
         self.mark: int | None = None

@@ -333,7 +333,7 @@ class TaskProtocol:
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
         for channel in self.channels.network:
-            if channel.uncredited_bytes:
+            if channel.uncredited_bytes or channel.short:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)

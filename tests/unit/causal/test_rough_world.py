@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from causal import exchange
+from causal import exchange, input_channel, output_channel
 from causal.effects import ReadSegment, ReadSource, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
 from causal.errors import Fenced, ReplayDivergence
 from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
@@ -169,6 +169,15 @@ def test_determinants_that_do_not_fit_into_one_frame(seed: int, monkeypatch: pyt
     monkeypatch.setattr(exchange, "DELTA_BYTES_TARGET", 20)
     world = Worst(diamond(), seed=seed, records=50)
     run(world, kills=5, pause=300, together=2)
+    check(world)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_an_event_larger_than_what_a_sender_begins_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (input_channel, output_channel):
+        monkeypatch.setattr(module, "ALLOWANCE_BYTES_MIN", 150)  # about two records; it grows until events have many
+    world = RoughWorld(layered((2, 2, 1)), seed=seed, records=150)
+    run(world, kills=3, pause=600, together=5)
     check(world)
 
 
