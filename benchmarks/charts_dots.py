@@ -36,6 +36,7 @@ _CASES = {
     "fraud_chain_paced": "fraud chain, 2,000/s",
 }
 _GUARANTEES = {"none": "none", "causal_f1": "causal, f = 1", "causal_full": "causal, full"}
+_SIDE_BY_SIDE = ("none", "at-least-once", "causal", "epoch")
 _CHAINS = {
     "victim": "killed chain",
     "sibling": "chain of the same source",
@@ -48,6 +49,16 @@ PANELS: Mapping[str, Sequence[Panel]] = {
         Panel("records/s", {"bare_rps": "bare job, one core", **{f"{g}_rps": n for g, n in _GUARANTEES.items()}}),
         Panel("records/s ÷ (cores × bare job)", {f"{g}_efficiency": n for g, n in _GUARANTEES.items()}, goal=0.8),
         Panel("CPU µs per record", {"bare_cpu_us": "bare job", **{f"{g}_cpu_us": n for g, n in _GUARANTEES.items()}}),
+    ),
+    "guarantees": (
+        Panel("records/s", {f"{g}.rps": g for g in _SIDE_BY_SIDE}),
+        Panel("ms from element to visible row", {
+            f"{g}.{name}": f"{g}, {name[:3]}" for g in _SIDE_BY_SIDE for name in ("p50_ms", "p99_ms")
+        }, several=True),
+        Panel("ms without a row of the killed task", {
+            f"{g}.{name}": f"{g}, {what}" for g in _SIDE_BY_SIDE for name, what in
+            (("calm_gap_ms", "before the kill"), ("gap_ms", "at the kill"))
+        }, several=True),
     ),
     "recovery": (
         Panel("ms after SIGKILL (goal: first output)", _PHASES, goal=50),
