@@ -36,6 +36,7 @@ NS = 1_000_000_000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
+    parser.add_argument("--only", choices=GUARANTEES, help="one of them (default: all)")
     parser.add_argument("--records", type=int, default=1_000_000, help="per load run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--rate", type=int, default=5000, help="records/s of the paced runs (default: %(default)s)")
@@ -63,20 +64,16 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     """
     found: dict[str, list[float]] = {}
     for number in range(options.rounds):
-        none_rps = none_cpu_us = 0.0
-        for guarantee in GUARANTEES:
+        none: tuple[float, float] | None = None
+        for guarantee in (options.only,) if options.only else GUARANTEES:
             rps, cpu_us = _load(options, guarantee)
-            none_rps, none_cpu_us = none_rps or rps, none_cpu_us or cpu_us
+            told = {"rps": rps, "cpu_us": cpu_us}
+            none = (rps, cpu_us) if guarantee == "none" else none
+            if none is not None:
+                told |= {"over_none": rps / none[0], "cpu_over_none": cpu_us / none[1]}
             paced = _paced(options, guarantee)
-            told = {"rps": rps, "over_none": rps / none_rps, "cpu_us": cpu_us}
-            told |= {
-                "cpu_over_none": cpu_us / none_cpu_us,
-                "p50_ms": paced.p50_ms,
-                "p99_ms": paced.p99_ms,
-                "calm_gap_ms": paced.calm_gap_ms,
-                "gap_ms": paced.gap_ms,
-                **paced.wrong,
-            }
+            told |= {"p50_ms": paced.p50_ms, "p99_ms": paced.p99_ms}
+            told |= {"calm_gap_ms": paced.calm_gap_ms, "gap_ms": paced.gap_ms, **paced.wrong}
             for name, value in told.items():
                 found.setdefault(f"{guarantee}.{name}", []).append(value)
             tell(

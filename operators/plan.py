@@ -207,7 +207,7 @@ class Plan:
             store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
         if self._config.guarantee != "epoch":
             return store
-        return StagedStore(store, job_directory / STAGED / task, self._config.staged_bytes_max)
+        return StagedStore(store, job_directory / STAGED / task, self._config.staged_bytes_max, self._config.durability)
 
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.jsonlines import JsonLinesSink

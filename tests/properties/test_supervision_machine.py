@@ -64,7 +64,8 @@ class Supervised(RuleBasedStateMachine):
     """A job of three tasks."""
 
     @initialize(
-        guarantee=st.sampled_from(("causal", "at-least-once")), standbys=st.sampled_from(("per-task", "0", "2"))
+        guarantee=st.sampled_from(("causal", "at-least-once", "epoch")),
+        standbys=st.sampled_from(("per-task", "0", "2")),
     )
     def begin(self, guarantee: str, standbys: str) -> None:
         self.scene = Played(guarantee=guarantee, standbys=standbys, crash_loop_max=CRASHES_MAX)
