@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.routing import DirectRoute, Route
+from operators.routing import DirectRoute, Route, StraightRoute
 from operators.stages import Stage
 
 
@@ -36,7 +36,7 @@ class Branch:
     @property
     def leaves_straight(self) -> bool:
         """Whether all that the stage gives goes to channels as it is, never taken apart."""
-        return all(type(route) is DirectRoute for route in self.routes)
+        return all(type(route) is DirectRoute or type(route) is StraightRoute for route in self.routes)
 
     def side(self, tag: str) -> Branch | None:
         """What reads that side output."""
@@ -51,12 +51,17 @@ class SideStage(Stage):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input channel: what messages call it, and of its edge: keys, side of the operator, event time."""
+    """One input channel: what messages call it, and of its edge: keys, side of the operator, event time.
+
+    Attributes:
+        item: of a record, that is its key, where `key_of` gives no more than one (see `operators.columns`).
+    """
 
     label: str
     key_of: Callable[[Any], Any] | None = None
     side: int = 0
     time_of: Callable[[Any], Any] | None = None
+    item: int | None = None
 
 
 class Numbers:

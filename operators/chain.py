@@ -23,6 +23,7 @@ from operators.arrival import Arrival
 from operators.branch import Branch, Input, Numbers, descend
 from operators.capture.scope import NOBODY, Active
 from operators.chain_state import ChainState
+from operators.columns import keys_in
 from operators.delivery import unite
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
 from operators.failures import Failures
@@ -134,7 +135,8 @@ class FusedChain(PlainChain):
             records = listed(records)
         else:
             records = records if stage.takes_rows else listed(records)
-            keys = self._tracing.keys = self._keys_of(key_of, records)
+            found = keys_in(records, channel.item)
+            keys = self._tracing.keys = found if type(found) is list else self._keys_of(key_of, records)
         self._run(self._root, channel.side, records, keys)
 
     def _run(self, branch: Branch, side: int, records: Any, keys: list[Any] | None) -> None:

@@ -13,11 +13,12 @@ from causal.ports import Chain, SinkStore
 from causal.topology import Channel, Task, Topology
 from operators.branch import Input
 from operators.chain import FusedChain
+from operators.columns import item_of
 from operators.failures import Failures
 from operators.fusion import Group, fuse
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node
 from operators.pipeline import Pipeline
-from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, TurnRoute
+from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, StraightRoute, TurnRoute
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink
 from operators.sinks.refusals import RefusedRows, refusing
@@ -163,7 +164,8 @@ class Plan:
                 return routing.VectorDirectRoute(target, ordinals[0])
             return routing.VectorTurnRoute(target, ordinals)
         if link.edge.key_of is not None:
-            return KeyedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
+            kind = StraightRoute if len(ordinals) == 1 else KeyedRoute
+            return kind(target, ordinals, link.edge.key_of, self._config.key_groups)
         return DirectRoute(target, ordinals[0]) if len(ordinals) == 1 else TurnRoute(target, ordinals)
 
     def _input(self, channel: Channel) -> Input:
@@ -172,7 +174,8 @@ class Plan:
         label = f"the channel from {self.topology.tasks[channel.source].name}"
         for link in self._links:
             if channel in link.channels:
-                return Input(label, link.edge.key_of, link.edge.side, link.edge.time_of)
+                edge = link.edge
+                return Input(label, edge.key_of, edge.side, edge.time_of, item_of(edge.key_of))
         return Input(label)
 
     def _label(self, channel: Channel) -> str:

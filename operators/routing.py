@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from operator import call, length_hint
 from typing import Any, Protocol
 
+from causal.rows import listed
+from operators.columns import item_of, keys_in
 from operators.failures import NO_KEY
 from operators.keys import Unroutable, key_group, task_of_group
 from operators.stages import apply, without
@@ -118,11 +120,17 @@ class KeyedRoute:
         self.target = target
         self._ordinals = ordinals
         self._key_of = key_of
+        self._item = item_of(key_of)
         self._buckets: list[list[Any]] = [[] for _ in ordinals]
         self._appends = _Appends(self._buckets, key_groups)
 
-    def add(self, records: list[Any], failed: Failed) -> None:
-        keys, lost = apply(self._key_of, records, lambda index, problem: failed(index, NO_KEY, problem))
+    def add(self, records: Any, failed: Failed) -> None:
+        self._sort(listed(records), keys_in(records, self._item), failed)
+
+    def _sort(self, records: list[Any], keys: list[Any] | Exception, failed: Failed) -> None:
+        lost: list[int] = []
+        if isinstance(keys, Exception):  # the function is to raise it, for each record that has none
+            keys, lost = apply(self._key_of, records, lambda index, problem: failed(index, NO_KEY, problem))
         places: Sequence[int] = range(len(records))
         if lost:
             places = without(places, lost)
@@ -142,10 +150,35 @@ class KeyedRoute:
                     mend = f"{problem}; give key_by a str, a number or a tuple of these"
                     failed(places[index], keys[index], Unroutable(mend))
 
-    def drain(self) -> Buckets:
+    def drain(self) -> list[tuple[int, Any]]:
         buckets = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:
                 buckets.append((ordinal, bucket.copy()))
                 bucket.clear()
         return buckets
+
+
+class StraightRoute(KeyedRoute):
+    """The same where one task owns all keys: records only have to have one, and go on as they are, also `Rows`."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
+        super().__init__(target, ordinals, key_of, key_groups)
+        self._direct = DirectRoute(target, ordinals[0])
+
+    def add(self, records: Any, failed: Failed) -> None:
+        keys = keys_in(records, self._item)
+        try:
+            if type(keys) is list:
+                deque(map(self._appends.__getitem__, keys), maxlen=0)
+                self._direct.add(records, failed)
+                return
+        except (TypeError, Unroutable):
+            pass  # one of them has no way: found, and told of, one by one
+        self._sort(listed(records), keys, failed)
+        if self._buckets[0]:
+            self._direct.add(self._buckets[0].copy(), failed)
+            self._buckets[0].clear()
+
+    def drain(self) -> list[tuple[int, Any]]:
+        return self._direct.drain()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from causal.rows import listed
 from causal.values import NotCarried, encode
 from operators.branch import Branch
 from operators.failures import NO_KEY, Failures
@@ -25,7 +26,7 @@ class Tracing:
     def unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
         """Output `index` of the branch has no way to the operator `target`."""
         came_from, _ = self._came_from(branch, index)
-        self._failures.failed(f"key_by before {target}", key, came_from, branch.made[index], problem)
+        self._failures.failed(f"key_by before {target}", key, came_from, listed(branch.made)[index], problem)
 
     def travels(self, branch: Branch, record: Any, places: Iterator[tuple[int, Any]]) -> bool:
         """Whether a record can be carried; one that cannot has failed.

@@ -1,0 +1,111 @@
+"""A key that is one item of the record is seen as such, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.rows import Rows
+from operators.columns import item_of, keys_in
+from tests.unit.operators.scene import chain_of, give, planned
+
+PLACE = 1
+
+
+def documented(row: tuple[int, int]) -> int:
+    """The second."""
+    return row[1]
+
+
+def by_a_global(row: Any) -> Any:
+    return row[PLACE]
+
+
+def with_a_default(row: Any, item: int = 0) -> Any:
+    return row[item]
+
+
+def generated(row: Any) -> Any:
+    yield row[0]
+
+
+async def awaited(row: Any) -> Any:
+    return row[0]
+
+
+def made(item: int) -> Callable[[Any], Any]:
+    def closed_over(row: Any) -> Any:
+        return row[item]
+
+    return closed_over
+
+
+@pytest.mark.parametrize(
+    ("key_of", "item"),
+    [
+        (itemgetter(0), 0),
+        (itemgetter(7), 7),
+        (lambda pair: pair[3], 3),
+        (documented, 1),
+        (itemgetter(-1), None),
+        (itemgetter(8), None),
+        (itemgetter(0, 1), None),
+        (itemgetter("name"), None),
+        (itemgetter(True), None),
+        (lambda row: row[True], None),
+        (lambda row: row[-1], None),
+        (lambda row: row["0"], None),
+        (lambda row: row[0][0], None),
+        (lambda row: row, None),
+        (lambda *row: row[0], None),
+        (lambda row: PLACE[0], None),  # type: ignore[index]
+        (by_a_global, None),
+        (with_a_default, None),
+        (generated, None),
+        (awaited, None),
+        (made(1), None),
+        (len, None),
+        (None, None),
+    ],
+)
+def test_only_one_item_by_its_number_is_seen(key_of: Any, item: int | None) -> None:
+    assert item_of(key_of) == item
+
+
+rows = st.lists(st.tuples(st.integers(), st.text()), min_size=1)
+
+
+@given(rows, st.integers(0, 1))
+def test_keys_are_those_that_the_function_would_give(given: list[tuple[int, str]], item: int) -> None:
+    columns = [list(column) for column in zip(*given, strict=True)]
+    assert keys_in(given, item) == keys_in(Rows(columns), item) == [row[item] for row in given]
+    found = keys_in(Rows(columns), item)
+    assert found is not columns[item]
+
+
+@pytest.mark.parametrize("given", [[(1,), 2], [(1,), ()], Rows([[1, 2]])])
+def test_where_a_record_has_no_such_item_the_function_is_to_be_called(given: Any) -> None:
+    assert isinstance(keys_in(given, 1), (TypeError, IndexError))
+
+
+class Ends:
+    def __getitem__(self, item: int) -> Any:
+        raise StopIteration
+
+
+def test_an_item_that_ends_an_iteration_is_no_key() -> None:
+    assert isinstance(keys_in([(1,), Ends()], 0), RuntimeError)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_count_by_item_is_the_count_by_any_other_function(parallelism: int) -> None:
+    def counted(key_of: Callable[[Any], Any]) -> list[Any]:
+        found = planned(lambda s: s.key_by(key_of).count("c", parallelism=parallelism).key_by(key_of).count("d"))
+        return [give(chain_of(found, name), [(2, 5), (1, 5), (2, 6)]) for name in ("c/0", "d/0")]
+
+    assert counted(lambda row: row[0]) == counted(lambda row: (row,)[0][0])
