@@ -28,6 +28,7 @@ from benchmarks import (
     overhead,
     recovery,
     scale,
+    sinks,
     state,
     state_kinds,
     throughput,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "latency_back": latency_back,
     "latency": latency,
     "total_failure": total_failure,
+    "sinks": sinks,
 }
 
 PLACES = ("--json", "--chart", "--keep", "--venvs", "--charts", "--add")

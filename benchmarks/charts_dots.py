@@ -42,6 +42,19 @@ _CHAINS = {
     "sibling": "chain of the same source",
     "stranger": "chain of another source",
 }
+_SINKS = {
+    "sqlite": "SQLite",
+    "sqlite_os": "SQLite, synced",
+    "jsonlines": "JSON lines",
+    "jsonlines_os": "JSON lines, synced",
+    "parquet": "Parquet",
+    "postgres": "PostgreSQL",
+    "postgres_columns": "PostgreSQL, own columns",
+    "postgres_by_copy": "(psycopg, COPY)",
+    "postgres_by_executemany": "(psycopg, executemany)",
+    "redis": "Redis",
+    "redis_unsynced": "Redis, not synced",
+}
 _CAUSAL = {"causal_f1": "f = 1", "causal_full": "full"}
 
 PANELS: Mapping[str, Sequence[Panel]] = {
@@ -112,6 +125,11 @@ PANELS: Mapping[str, Sequence[Panel]] = {
             },
             several=True,
         ),
+    ),
+    "sinks": (
+        Panel("bundles of one row per second", {f"{s}_bundles_s": name for s, name in _SINKS.items()}, several=True),
+        Panel("rows/s in bundles of 1,000", {f"{s}_rows_s": name for s, name in _SINKS.items()}, several=True),
+        Panel("CPU µs per row in the sink's task", {f"{s}_cpu_us": name for s, name in _SINKS.items()}, several=True),
     ),
     "latency_back": (
         Panel("ms", {"back_ms": "from the kill until latency is back", "control_ms": "the same without a kill",

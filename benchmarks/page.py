@@ -22,7 +22,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
 PERFORMANCE = DOCS / "performance.md"
 RESULTS = DOCS / "benchmarks"
-ELSEWHERE = {"budget": PERFORMANCE}
+ELSEWHERE = {"budget": PERFORMANCE, "sinks": DOCS / "sinks.md"}
 """Results whose table is on another page."""
 GOALS = "goals"
 
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             print(f"page: {problem}", file=sys.stderr)
             return 2
     found = results()
-    pages = {path: path.read_text() for path in (PAGE, PERFORMANCE)}
+    pages = {path: path.read_text() for path in (PAGE, *ELSEWHERE.values())}
     for name, told in found.items():
         path = ELSEWHERE.get(name, PAGE)
         pages[path] = filled(pages[path], name, shown(name, told))
