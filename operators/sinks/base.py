@@ -33,6 +33,7 @@ from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
 from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account_bytes import packed, unpacked
 
 __all__ = [
     "Account",
@@ -53,6 +54,8 @@ __all__ = [
     "fenced",
     "foreign_rows",
     "lines_of",
+    "packed",
+    "unpacked",
 ]
 
 

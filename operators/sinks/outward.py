@@ -25,10 +25,10 @@ from causal.log import LogDelta
 from causal.ports import Bundle, Held
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, fingerprint, foreign_rows
+from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import lines_of
 from operators.sinks.journal import bodies, framed, replace_file, write_whole
 from operators.sinks.lock import FileLock
-from operators.sinks.parts import log_parts, mark_parts, take_part
 
 BUSY_MS = 2000
 JOURNAL_BYTES_MAX = 8 << 20
@@ -335,19 +335,10 @@ def _bundle(facts: Sequence[Any]) -> Bundle:
 
 
 def _told_state(account: Account, pending: Bundle | None, taken: int) -> list[Any]:
-    numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
-    numbers += [account.ended, account.refused]
-    parts = [*log_parts(account.held().logs), *mark_parts(account, 0)]
-    owed = None if pending is None else _told(pending)[1:]
-    return [_STATE, numbers, sorted(account.epochs.items()), parts, owed, taken]
+    return [_STATE, packed(account), None if pending is None else _told(pending)[1:], taken]
 
 
 def _state(told: Sequence[Any], task: str) -> tuple[Account, Bundle | None, int]:
     """What the first record of a journal says."""
-    _, numbers, epochs, parts, owed, taken = told
-    *first, refused = numbers
-    account = Account(task, *first)
-    account.refused, account.epochs = refused, dict(epochs)
-    for kind, epoch, body in parts:
-        take_part(account, kind, epoch, body)
-    return account, None if owed is None else _bundle(owed), taken
+    _, account, owed, taken = told
+    return unpacked(task, account), None if owed is None else _bundle(owed), taken
