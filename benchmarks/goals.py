@@ -85,6 +85,11 @@ def per_changed_key(told: Told) -> Measured:
     return Measured(found.value / changed, found.low / changed, found.high / changed, found.runs)
 
 
+def worst(*names: str) -> Callable[[Told], Measured]:
+    """That of several figures whose median is highest."""
+    return lambda told: _of(max((told["figures"][name] for name in names), key=lambda each: float(each["median"])))
+
+
 CHANGED_KEY_BYTES_MAX = 200.0
 """A key, its count and its place, a few times over; a million keys would be thousands per key that changed."""
 
@@ -145,6 +150,22 @@ GOALS: Sequence[Goal] = (
     Goal(
         "the same: latency p99.99 of rows meanwhile, ms (holds every pause of the task)", "≤ 20", "state",
         median("latency_p9999_ms"), at_most=20,
+    ),
+    Goal(
+        "latency at 50 documents/s, causal ÷ none: the worst of p50, p75, p95, p99", "≤ 1.1", "latency",
+        worst(*(f"causal_over_none.{name}" for name in ("p50", "p75", "p95", "p99"))), at_most=1.1,
+    ),
+    Goal(
+        "its median, causal: 1,000 ms between checkpoints ÷ 50 ms", "independent: ≤ 1.1", "latency",
+        median("causal.p50_1000_over_50"), at_most=1.1,
+    ),
+    Goal(
+        "its p99, causal, ms: the worst of 50, 500, 1,000 ms between checkpoints", "≤ 50", "latency",
+        worst(*(f"causal.{interval_ms}.p99_ms" for interval_ms in (50, 500, 1000))), at_most=50,
+    ),
+    Goal(
+        "its median, epoch: 1,000 ms between checkpoints ÷ 50 ms", "shows the interval: ≥ 2", "latency",
+        median("epoch.p50_1000_over_50"), at_least=2,
     ),
     Goal("keyed count on Arrow ÷ rows, CPU of the chains", "≥ 5", "vectors", median("chains_ratio"), at_least=5),
     Goal("the same, whole jobs", "≥ 5", "vectors", median("job_ratio"), at_least=5),

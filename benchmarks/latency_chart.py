@@ -15,6 +15,9 @@ PUBLISHED_MS: Mapping[str, tuple[float, ...]] = {
 }
 """Medians of FlameStream's Figures 10 to 12 at these intervals, on ten machines of one core, Wikipedia articles."""
 
+LIMIT_MS = 20_000.0
+"""Above all bars, with room for the legend."""
+
 
 def bars(figures: Mapping[str, Any], interval_ms: int, guarantee: str) -> list[Mapping[str, Any]]:
     """The percentiles of one guarantee, ascending; none where it was not measured."""
@@ -37,6 +40,8 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
     for column, interval_ms in enumerate(INTERVALS_MS):
         place = first = drawing.add_subplot(grid[0, column], sharey=first)
         _percentiles(place, figures, interval_ms, names)
+        if not column:
+            place.legend(fontsize="x-small", loc="upper left", framealpha=0.6)
     for row, (name, held) in enumerate(series.items(), 1):
         _kills(drawing.add_subplot(grid[row, :]), name, held, last=row == len(series))
     machine = told["machine"]
@@ -63,8 +68,8 @@ def _percentiles(place: Any, figures: Mapping[str, Any], interval_ms: int, names
     place.set_yscale("log")
     place.set_ylabel("ms, document in → all rows seen")
     place.set_title(f"{interval_ms:,} ms between checkpoints")
+    place.set_ylim(bottom=1.0, top=LIMIT_MS)
     place.grid(axis="y", alpha=0.3)
-    place.legend(fontsize="xx-small", loc="upper left")
 
 
 def _kills(place: Any, name: str, held: Mapping[str, Any], last: bool) -> None:

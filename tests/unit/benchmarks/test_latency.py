@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import latency, latency_index
+from benchmarks import goals, latency, latency_index
 from benchmarks.latency import INTERVALS_MS, SHARES
 from benchmarks.latency_index import name_of
+from benchmarks.measured import figure
 from benchmarks.runs import RunFailed
 from benchmarks.sink_reader import Seen, reading
 
@@ -79,3 +80,12 @@ def test_a_reader_that_fails_says_so(tmp_path: Path) -> None:
     (tmp_path / "out.db").write_text("no database")
     with reading(tmp_path / "out.db", tmp_path / "seen") as reader, pytest.raises(RunFailed, match="not a database"):
         reader.end()
+
+
+def test_goals_look_at_the_worst_percentile_and_interval() -> None:
+    figures = {f"causal_over_none.{name}": figure([1.0]) for name in SHARES} | {"causal_over_none.p95": figure([1.2])}
+    figures |= {f"causal.{each}.p99_ms": figure([float(each)]) for each in INTERVALS_MS}
+    figures |= {"causal.p50_1000_over_50": figure([1.05]), "epoch.p50_1000_over_50": figure([9.0])}
+    told = {"benchmark": "latency", "command": "latency", "figures": figures}
+    rows = [row for row in goals.judged({"latency": told}, {}) if row["benchmark"] == "latency"]
+    assert [(row["value"], row["met"]) for row in rows] == [(1.2, False), (1.05, True), (1000.0, False), (9.0, True)]
