@@ -77,6 +77,7 @@ class Channels:
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
             "records_out": sum(s.visible for s in self.sinks.values()),
             "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values()),
+            "bundle_delta_bytes": sum(s.bundle_delta_bytes for s in self.sinks.values()),
             "inflight_bytes": memory,
             "inflight_disk_bytes": disk,
             "sent_bytes": sum(o.sent_bytes for o in self.downstream.values()),

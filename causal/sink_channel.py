@@ -62,6 +62,8 @@ class SinkChannel:
         self.withdrawn = 0
         """Rows that its store has ever taken back."""
         self.seen = Seen()
+        self.bundle_delta_bytes = 0
+        """Of determinants that went into bundles."""
         self._digest = RollingDigest(digest)
         self._held_next = position
         self._held_digest = digest
@@ -215,6 +217,7 @@ class SinkChannel:
     ) -> tuple[Bundle, list[tuple[int, int]]]:
         """What waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
         logs, told = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
+        self.bundle_delta_bytes += sum([len(delta.bytes) for delta in logs])
         first, count = self._first, self.position - self._first
         depends = tuple(told) if holdings is not None and holdings.partial else None
         bundle = Bundle(

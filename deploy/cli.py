@@ -206,6 +206,8 @@ def _run(arguments: argparse.Namespace) -> int:
         directory.open_runtime()
         config.save(directory.path)
         blueprint.save(directory.path)
+        if config.durability == "os":
+            directory.sync()
         return _deploy(directory.path, config, arguments.report)
     finally:
         directory.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.shell.files import sync_directory
 from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.sinks.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
@@ -133,6 +134,16 @@ class JobDirectory:
         """A change is prepared: decide on it, and carry it out."""
         (self.path / CHANGE / "ready").touch()
         self._carry_out_change()
+
+    def sync(self) -> None:
+        """Make what is in it survive a loss of power; what its processes write they sync themselves."""
+        for name in OWNED:
+            path = self.path / name
+            if path.is_file():
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+        for folder in (self.path, self.path.parent):
+            sync_directory(folder)
 
     def note_resumption(self) -> None:
         """Journal that every process of the life before has died, so that the supervisor starts all tasks again."""

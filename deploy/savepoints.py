@@ -185,7 +185,7 @@ def _prepare(
     prepared.mkdir()
     config.save(prepared)
     blueprint.save(prepared)
-    write_manifest(prepared, epoch, files)
+    write_manifest(prepared, epoch, files, sync=True)
     journal = Journal(prepared)
     told = {task: [list(file) for file in each] for task, each in files.items()}
     journal.append(
@@ -254,7 +254,7 @@ def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
     for name in ("job.json", "topology.json", BEGAN):
         if (job / name).exists():
             shutil.copy(job / name, to / name)
-    write_manifest(to, epoch, files)
+    write_manifest(to, epoch, files, sync=True)
     return True
 
 

@@ -53,6 +53,8 @@ class Plan:
         self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
         self._config = config
         self._groups = groups
+        for sink in [group.root.subject for group in groups if group.root.kind == "sink"]:
+            sink.durability = sink.durability or config.durability
         tasks: list[Task] = []
         self._group_of: list[Group] = []
         for group in groups:
@@ -215,7 +217,7 @@ class Plan:
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.jsonlines import JsonLinesSink
 
-        return JsonLinesSink(self._letter_directory(job_directory))
+        return JsonLinesSink(self._letter_directory(job_directory), durability=self._config.durability)
 
     def _letter_directory(self, job_directory: Path | None) -> Path:
         told = self._config.dead_letters

@@ -66,7 +66,8 @@ class Daemon:
         blueprint = Blueprint.load(job)
         self._commands = {f"companion:{c.name}": c for c in blueprint.companions}
         self._worker = blueprint.worker
-        self._journal = JournalFile(job)
+        self._sync = self._config.durability == "os"
+        self._journal = JournalFile(job, self._sync)
         self._supervision = Supervision(self._config, blueprint)
         self._inbox = Inbox()
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
@@ -177,7 +178,7 @@ class Daemon:
     def _write_manifest(self, epoch: int, files: Any) -> None:
         # In line on purpose: a promotion would have to wait for the outcome anyhow.
         try:
-            write_manifest(self._job, epoch, files)
+            write_manifest(self._job, epoch, files, self._sync)
         except Unavailable as problem:
             self._step(events.ManifestFailed(epoch, str(problem)))
         else:

@@ -2,8 +2,7 @@
 
 One writer: a second supervisor on the same journal is refused.  WAL with synchronous=NORMAL: a
 committed decision survives the death of every process at any moment, without an fsync in the way of a
-promotion.  Only a power cut may lose the last decisions, and a power cut ends every process that
-acted on them; what must survive that as well, the manifests, is fsynced by itself.
+promotion.  With `durability = "os"` it is synchronous=FULL, and survives a loss of power as well.
 """
 
 from __future__ import annotations
@@ -36,8 +35,11 @@ the job's age (92 bytes per task each)."""
 class Journal:
     """A list of records that grows at its end, and loses what later records make needless; for one supervisor."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, sync: bool = False) -> None:
         """Open it, make it if there is none.
+
+        Args:
+            sync: what is appended also survives a loss of power.
 
         Raises:
             PipelineError: another supervisor has it open.
@@ -56,7 +58,7 @@ class Journal:
             os.close(self._lock)
             raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
         try:
-            self._store = _opened(self._path)
+            self._store = _opened(self._path, sync)
         except sqlite3.Error as problem:
             os.close(self._lock)
             raise Unavailable(
@@ -108,7 +110,7 @@ class Journal:
         os.close(self._lock)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _opened(path: Path, sync: bool) -> sqlite3.Connection:
     """The store, with its table.  A disk that has just been given room, or a file that a process which is being ended
     still has, is no reason to refuse: tried again for `BUSY_S`.
     """
@@ -117,7 +119,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         store = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
             store.execute("PRAGMA journal_mode=WAL")
-            store.execute("PRAGMA synchronous=NORMAL")
+            store.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
             store.execute("CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
             return store
         except sqlite3.OperationalError as problem:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, Unavailable
+from causal.shell.files import make_directory, sync_directory
 from standby.checkpoints import as_files
 from standby.effects import Files, RemoveFiles
 
@@ -29,8 +30,11 @@ def _digest(told: Mapping[str, Any]) -> str:
     return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def write_manifest(job: Path, epoch: int, files: Mapping[str, Files]) -> None:
-    """Write the manifest durably, in one step: after this returns the checkpoint is complete.
+def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool) -> None:
+    """Write the manifest in one step: after this returns the checkpoint is complete.
+
+    Args:
+        sync: it also survives a loss of power.
 
     Raises:
         Unavailable: it is not written, and nothing that could be taken for it is left.
@@ -40,24 +44,18 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files]) -> None:
     folder = job / DIRECTORY
     path, fresh = folder / f"manifest-{epoch}.json", folder / f"manifest-{epoch}.json.new"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder, sync)
         with open(fresh, "w") as file:
             file.write(json.dumps(told, sort_keys=True))
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(fresh, path)
-        _sync(folder)
+        if sync:
+            sync_directory(folder)
     except OSError as problem:
         path.unlink(missing_ok=True)
         raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:

@@ -39,7 +39,7 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
     aside = path.with_name(path.name + ".tmp")
     written = aside
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent, durable)
         with open(aside, "wb") as file:
             for piece in body:
                 file.write(piece)
@@ -93,6 +93,18 @@ def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
 def remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def make_directory(folder: Path, durable: bool) -> None:
+    """Make `folder` and what is missing above it, with its name in each if it is to survive a loss of power."""
+    fresh = []
+    for each in (folder, *folder.parents):
+        if each.is_dir():
+            break
+        fresh.append(each)
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in fresh if durable else ():
+        sync_directory(each.parent)
 
 
 def sync_directory(path: Path) -> None:

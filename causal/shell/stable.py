@@ -22,7 +22,7 @@ import xxhash
 from causal.errors import Unavailable
 from causal.log import LogDelta
 from causal.rollback import Extent
-from causal.shell.files import sync_directory
+from causal.shell.files import make_directory, sync_directory
 
 DIRECTORY = "determinants"
 READ_TRIES_MAX = 20
@@ -101,7 +101,7 @@ class StableLogs:
         fresh = self._own.with_name(self._own.name + ".new")
         try:
             shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
+            make_directory(fresh, self._sync)
             for delta in logs:
                 self._files[delta.epoch] = (self._create(fresh / _named(delta.epoch)), 0)
                 self._write(delta)
@@ -110,8 +110,7 @@ class StableLogs:
             shutil.rmtree(self._own, ignore_errors=True)  # left where a loss of power took the decision to begin it
             os.rename(fresh, self._own)
             if self._sync:
-                for folder in (self._folder, *self._folder.parents[: len(Path(self._task).parts) + 1]):
-                    sync_directory(folder)
+                sync_directory(self._folder)
         except OSError as problem:
             self.close()
             shutil.rmtree(fresh, ignore_errors=True)

@@ -75,6 +75,10 @@ encode_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separat
 class Sink(ABC):
     """What `.sink(name, …)` takes."""
 
+    durability: str | None = None
+    """What its stores promise of what they acknowledge: "process", it survives the death of every process; "os", also a
+    loss of power.  None, as a job is planned: what the job promises (`durability`)."""
+
     def encode(self, records: Sequence[Any]) -> bytes:
         """The rows of these records, one JSON document per line, each line ended by a newline.
 

@@ -28,7 +28,7 @@ class CallbackSink(Sink):
     row may come twice only when a process died, or was cut off, between taking it and saying so.
 
     Args:
-        durability: "process", or "os": the journal is on the disk before rows go out.
+        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CallbackSink(Sink):
         fn: Callable[[Delivery], object],
         batch_rows: int = 500,
         retried: tuple[type[Exception], ...] = (ConnectionError, TimeoutError),
-        durability: str = "process",
+        durability: str | None = None,
     ) -> None:
         if not callable(fn):
             raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; give a function of one argument")
@@ -68,11 +68,11 @@ class CallbackSink(Sink):
             ) from problem
 
 
-def check_outward(sink: str, batch_rows: int, durability: str) -> None:
+def check_outward(sink: str, batch_rows: int, durability: str | None) -> None:
     """Raise `PipelineError` for settings that cannot be."""
     if not 1 <= batch_rows <= BATCH_ROWS_MAX:
         raise PipelineError(f"{sink}: batch_rows is {batch_rows!r}; give 1 to {BATCH_ROWS_MAX}")
-    if durability not in ("process", "os"):
+    if durability not in (None, "process", "os"):
         raise PipelineError(f"{sink}: durability is {durability!r}; give process or os")
 
 

@@ -41,7 +41,7 @@ class JsonLinesSink(Sink):
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module).
+        durability: "process" or "os" (see the module); none: the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
     """
 
@@ -49,12 +49,12 @@ class JsonLinesSink(Sink):
         self,
         directory: str | os.PathLike[str],
         existing: str = "refuse",
-        durability: str = "process",
+        durability: str | None = None,
         busy_ms: int = 2000,
     ) -> None:
         if existing not in EXISTING:
             raise PipelineError(f"JsonLinesSink: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability not in DURABILITY:
+        if durability is not None and durability not in DURABILITY:
             raise PipelineError(f"JsonLinesSink: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
         if not 0 < busy_ms <= 60_000:
             raise PipelineError(f"JsonLinesSink: busy_ms is {busy_ms!r}; give 1 to 60000")

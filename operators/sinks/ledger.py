@@ -164,7 +164,7 @@ def _told(mark: Mark) -> list[Any]:
 def state_record(ledger: Ledger) -> bytes:
     """Everything: what a new journal begins with."""
     account = ledger.account
-    logs = [(delta.task, delta.epoch, delta.bytes) for delta in account.held().logs]
+    logs = [(delta.task, delta.epoch, delta.bytes, delta.offset) for delta in account.held().logs]
     marks = zip(account.marks, account.mark_bytes, account.mark_refused, strict=True)
     entries = [(entry.first, entry.next, entry.rows, list(entry.refused)) for entry in ledger.entries]
     return encode(
@@ -185,7 +185,7 @@ def _state(who: Any, counts: Any, epochs: Any, logs: Any, marks: Any, entries: A
     kept_from, ended, row_bytes, withdrawn, refused = counts
     account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs))
     account.row_bytes, account.withdrawn, account.refused = row_bytes, withdrawn, refused
-    account.merge(LogDelta(owner, epoch, 0, held) for owner, epoch, held in logs)
+    account.merge(LogDelta(owner, epoch, sum(offset), held) for owner, epoch, held, *offset in logs)
     for mark_next, mark_digest, epoch, rollback, depends, at_bytes, at_refused in marks:
         account.marks.append(Mark(mark_next, mark_digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
         account.mark_bytes.append(at_bytes)

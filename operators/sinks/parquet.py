@@ -61,7 +61,7 @@ class ParquetSink(Sink):
         publish_s: rows wait no longer for others before they go to a file; then files may be small.
         compression: of the files: "snappy", "zstd", "lz4", "gzip" or "none".
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module).
+        durability: "process" or "os" (see the module); none: the job's.
         busy_ms: how long to wait for a process that writes the same files before the write counts as `Unavailable`.
     """
 
@@ -75,12 +75,12 @@ class ParquetSink(Sink):
         publish_s: float = 10.0,
         compression: str = "snappy",
         existing: str = "refuse",
-        durability: str = "process",
+        durability: str | None = None,
         busy_ms: int = 2000,
     ) -> None:
         for name, given, known in (
             ("existing", existing, EXISTING),
-            ("durability", durability, tuple(DURABILITY)),
+            ("durability", durability or "process", tuple(DURABILITY)),
             ("compression", compression, COMPRESSIONS),
         ):
             if given not in known:

@@ -28,6 +28,7 @@ Needs psycopg 3 (extra `postgres`), PostgreSQL 12 or later, and one session per 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ class PostgresSink(Sink):
             rows can be taken back only with them (without `columns` they are always there).
         existing: what to do with rows of an earlier run: "refuse" to start, "replace" them, or, for a table with
             `columns`, "append" to them.
-        durability: "process" or "os" (see the module).
+        durability: "process" or "os" (see the module); none: the job's.
         timeout_ms: for each call; then it counts as `Unavailable`, and is tried again.
     """
 
@@ -66,14 +67,15 @@ class PostgresSink(Sink):
         columns: Sequence[str] = (),
         place_columns: Sequence[str] = (),
         existing: str = "refuse",
-        durability: str = "process",
+        durability: str | None = None,
         timeout_ms: int = 2000,
     ) -> None:
-        _check_said(table, columns, place_columns, existing, durability, timeout_ms)
+        _check_said(table, columns, place_columns, existing, durability or "process", timeout_ms)
         self.dsn = dsn
         schema, _, name = table.rpartition(".")
         self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
-        self._said = (schema, name, tuple(columns), self._place_columns, existing, durability, timeout_ms)
+        self.durability = durability
+        self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is connected before its `open`."""
@@ -109,7 +111,8 @@ class PostgresSink(Sink):
         from operators.sinks.postgres_connection import place_of
         from operators.sinks.postgres_store import Target
 
-        return Target(self.dsn, place_of(self.dsn), *self._said)
+        said = Target(self.dsn, place_of(self.dsn), *self._said)
+        return replace(said, durability=self.durability or "process")
 
 
 def _check_said(

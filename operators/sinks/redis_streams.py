@@ -26,6 +26,7 @@ Needs redis-py (extra `redis`) and Redis 6.2 or later.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -49,7 +50,7 @@ class RedisSink(Sink):
         url: "redis://host:6379/0", "rediss://…" (TLS) or "unix:///path/to/socket".
         stream: what the keys begin with.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
-        durability: "process", "os" or "server" (see the module).
+        durability: "process", "os" or "server" (see the module); none: the job's.
         rows_max: about how many of the last rows each stream keeps; None for all of them.
         timeout_ms: for each call; then it counts as `Unavailable`, and is tried again.
     """
@@ -59,7 +60,7 @@ class RedisSink(Sink):
         url: str,
         stream: str = "output",
         existing: str = "refuse",
-        durability: str = "process",
+        durability: str | None = None,
         rows_max: int | None = None,
         timeout_ms: int = 2000,
     ) -> None:
@@ -70,7 +71,7 @@ class RedisSink(Sink):
             raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
         if existing not in EXISTING:
             raise PipelineError(f"{said}: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability not in DURABILITY:
+        if durability is not None and durability not in DURABILITY:
             raise PipelineError(f"{said}: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
         if rows_max is not None and rows_max < 1:
             raise PipelineError(f"{said}: rows_max is {rows_max!r}; give 1 or more, or None for all rows")
@@ -78,7 +79,8 @@ class RedisSink(Sink):
             raise PipelineError(f"{said}: timeout_ms is {timeout_ms!r}; give 1 to 60000")
         self.url = url
         self.stream = stream
-        self._said = (stream, existing, durability, rows_max or 0, timeout_ms)
+        self.durability = durability
+        self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:
         """The stream with the rows of one sink task."""
@@ -117,7 +119,8 @@ class RedisSink(Sink):
     def _target(self) -> Target:
         from operators.sinks.redis_store import Target
 
-        return Target(self.url, _place_of(self.url), *self._said)
+        said = Target(self.url, _place_of(self.url), *self._said)
+        return replace(said, durability=self.durability or "process")
 
 
 def _place_of(url: str) -> str:

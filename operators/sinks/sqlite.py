@@ -57,7 +57,7 @@ class SqliteSink(Sink):
         path: the file; it is made when it is not there, its directory is not.  A relative path counts from where the
             sink is made.  Not on a network file system: SQLite's locks do not hold there.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module).
+        durability: "process" or "os" (see the module); none: the job's.
         busy_ms: how long to wait for another writer of the file before the write counts as `Unavailable`.
     """
 
@@ -67,13 +67,13 @@ class SqliteSink(Sink):
         self,
         path: str | os.PathLike[str],
         existing: str = "refuse",
-        durability: str = "process",
+        durability: str | None = None,
         busy_ms: int = 2000,
     ) -> None:
         name = type(self).__name__
         if existing not in EXISTING:
             raise PipelineError(f"{name}: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability not in DURABILITY:
+        if durability is not None and durability not in DURABILITY:
             raise PipelineError(f"{name}: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
         if not 0 < busy_ms <= 60_000:
             raise PipelineError(f"{name}: busy_ms is {busy_ms!r}; give 1 to 60000")
@@ -234,7 +234,7 @@ class SqliteStore:
                     raise PipelineError(
                         f"{self._sink.path}: this file system cannot hold a SQLite log; give another path"
                     )
-                db.execute(f"PRAGMA synchronous = {DURABILITY[self._sink.durability]}")
+                db.execute(f"PRAGMA synchronous = {DURABILITY[self._sink.durability or 'process']}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")
                 return db
             except sqlite3.Error as problem:

@@ -43,7 +43,7 @@ class WebhookSink(Sink):
         batch_rows: the most rows of a request.
         timeout_s: of connecting, and of each wait for the answer.
         headers: sent with each request, e.g. for authorisation.
-        durability: "process", or "os": the journal is on the disk before rows go out.
+        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WebhookSink(Sink):
         headers: Mapping[str, str] | None = None,
         retried: Collection[int] = RETRIED,
         refused: Collection[int] = REFUSED,
-        durability: str = "process",
+        durability: str | None = None,
     ) -> None:
         check_outward("WebhookSink", batch_rows, durability)
         try:

@@ -29,6 +29,7 @@ WRITE_ONLY: dict[str, frozenset[str]] = {
     "Exchange": frozenset(("faults", "delta_bytes")),
     "InputChannel": frozenset(("received_bytes",)),
     "OutputChannel": frozenset(("sent_bytes", "sent_frames")),
+    "SinkChannel": frozenset(("bundle_delta_bytes",)),
     "Schedule": frozenset(("bytes_by_kind",)),
     "Execution": frozenset(("replayed_elements", "_turn_elements", "_turn_bytes")),
     "TaskProtocol": frozenset(("_rows_visible",)),

@@ -188,7 +188,7 @@ def _controls() -> list[bytes]:
 def _manifests() -> list[bytes]:
     files = {"a/0": (("checkpoints/a-0/e00000003-i1.snap", 10, "00ff"),), "b/0": ()}
     with tempfile.TemporaryDirectory() as directory:
-        write_manifest(Path(directory), 3, files)
+        write_manifest(Path(directory), 3, files, sync=False)
         return [(Path(directory) / "checkpoints" / "manifest-3.json").read_bytes()]
 
 

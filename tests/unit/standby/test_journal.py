@@ -67,12 +67,12 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_the_newest_manifest_is_found(tmp_path: Path) -> None:
     assert newest_manifest(tmp_path) is None
     for epoch in (9, 10):
-        write_manifest(tmp_path, epoch, FILES)
+        write_manifest(tmp_path, epoch, FILES, sync=True)
     assert newest_manifest(tmp_path) == (10, FILES)
 
 
 def test_a_damaged_manifest_is_never_used(tmp_path: Path) -> None:
-    write_manifest(tmp_path, 1, FILES)
+    write_manifest(tmp_path, 1, FILES, sync=True)
     path = tmp_path / "checkpoints" / "manifest-1.json"
     path.write_text(path.read_text().replace("e1-i1", "e1-i2"))
     with pytest.raises(CorruptData, match="manifest-1.json"):
@@ -80,7 +80,7 @@ def test_a_damaged_manifest_is_never_used(tmp_path: Path) -> None:
 
 
 def test_a_manifest_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
-    write_manifest(tmp_path, 1, FILES)
+    write_manifest(tmp_path, 1, FILES, sync=True)
     (tmp_path / "checkpoints" / "manifest-2.json.new").write_text("{")
     assert newest_manifest(tmp_path) == (1, FILES)
 
@@ -91,7 +91,7 @@ def test_sweeping_keeps_what_is_named_and_what_is_younger(tmp_path: Path) -> Non
     for name in ("e1-i1.snap", "e2-i1.snap", "e2-i2.snap", "e3-i2.snap"):
         (folder / name).write_bytes(b"x")
     for epoch in (1, 2):
-        write_manifest(tmp_path, epoch, FILES)
+        write_manifest(tmp_path, epoch, FILES, sync=True)
     sweep(tmp_path, RemoveFiles(frozenset(["checkpoints/a/0/e2-i2.snap"]), 2, 2))
     assert sorted(path.name for path in folder.iterdir()) == ["e2-i2.snap", "e3-i2.snap"]
     assert [path.name for path in (tmp_path / "checkpoints").glob("*.json")] == ["manifest-2.json"]
