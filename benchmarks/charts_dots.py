@@ -115,6 +115,10 @@ PANELS: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("rows ÷ vectors", {"chains_ratio": "chains", "job_ratio": "jobs"}, goal=5),
     ),
+    "spark_vectors": (
+        Panel("CPU µs per record, our tasks", {f"tasks_{form}_cpu_us": form for form in ("rows", "vectors")}),
+        Panel("rows ÷ vectors", {"tasks_ratio": "CPU of our tasks"}),
+    ),
     "isolation": (
         Panel(
             "ms, longest gap in a second",

@@ -1,9 +1,11 @@
 """The keyed count around a base point, one thing varied at a time: undisturbed, and killed about every two seconds.
 
 Axes: batch size, parallelism, depth, sharing depth, checkpoint interval, keys, skew, record size.  A round runs, per
-axis and mode, the base point, the others, and the base point again; ratios are to the mean of these two.  Every output
-is compared with its input.  A full round takes about twelve minutes, `--quick` (the last value of each axis, once,
-against one run of the base point) about one and a half; nothing new begins after --minutes-max.
+mode and axis, the base point, the others, and the base point again (the run that ends one axis begins the next where
+both have the same base point); ratios are to the mean of these two.  Every output is compared with its input; a point
+that fails is named, and the others go on.  A full round takes about ten minutes on two quiet cores, `--quick` (the last
+value of each axis, once, against one run of the base point) about one and a half; nothing new begins after
+--minutes-max.
 
 *cpu_us*: of all processes of the job per record, less that of a job of the same tasks with next to no records.
 *wire*: determinants that travelled, bytes per record.  *checkpoint_bytes*: written per checkpoint.
@@ -39,7 +41,7 @@ Runs = dict[str, list[float]]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.add_argument("--axis", type=_axes, default=list(AXES), metavar="NAME,…", help=f"of {', '.join(AXES)}")
-    parser.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
     parser.add_argument(
         "--seconds", type=float, default=4.0, help="about, of an undisturbed run (default: %(default)s)"
     )
@@ -61,10 +63,12 @@ def _axes(text: str) -> list[str]:
 
 
 def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run all rounds; returns the common form, with `left_out`: what there was no time for.
+    """Run all rounds; returns the common form, with `left_out`: what there was no time for, and `problems`: by point.
+
+    `failed`: a point failed, or its output is not exactly once.
 
     Raises:
-        RunFailed: a run failed, or its output is not exactly once.
+        RunFailed: nothing was measured.
     """
     if options.quick:
         options.rounds, options.seconds, options.failing = 1, 1.0, 3.0
@@ -74,8 +78,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     jobs = Jobs(options)
     for number in range(options.rounds):
         shared: dict[tuple[Point, str], Told] = {}
-        for name in options.axis:
-            for mode in MODES:
+        for mode in MODES:
+            for name in sorted(options.axis, key=lambda each: bool(AXES[each].fixed)):
                 if time.monotonic() > ends_s:
                     left_out.append(f"round {number + 1}: {name}, {mode}")
                     continue
@@ -85,7 +89,9 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
                         found.setdefault(key, {}).setdefault(each, []).append(measured)
                     tell(f"round {number + 1}, {key}: {_line(told)}")
     if not found:
-        raise runs.RunFailed(f"there was no time for anything within {options.minutes_max:g} minutes")
+        raise runs.RunFailed(
+            next(iter(jobs.problems.values()), f"there was no time for anything within {options.minutes_max:g} minutes")
+        )
     figures = {
         f"{key}/{name}": figure(values, DIGITS[name]) for key, told in found.items() for name, values in told.items()
     }
@@ -100,8 +106,12 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "failing_seconds": options.failing,
         "minutes_max": options.minutes_max,
     }
-    summary = f"left out, for there was no time: {'; '.join(left_out)}" if left_out else "all points were measured"
-    return result("matrix", command, settings, figures, left_out=left_out, summary=summary)
+    summary = [f"{point}: {problem}" for point, problem in jobs.problems.items()]
+    summary += [f"left out, for there was no time: {each}" for each in left_out]
+    return result(
+        "matrix", command, settings, figures, left_out=left_out, problems=jobs.problems, failed=bool(jobs.problems),
+        summary="\n".join(summary) or "all points were measured",
+    )  # fmt: skip
 
 
 def _line(told: Mapping[str, float]) -> str:
@@ -111,25 +121,28 @@ def _line(told: Mapping[str, float]) -> str:
 def _along(
     axis: Axis, mode: str, jobs: Jobs, quick: bool, shared: dict[tuple[Point, str], Told]
 ) -> Iterator[tuple[Any, Told]]:
-    """(value, what it came to), the base point first and again at the end; without its ratio it is no point."""
+    """(value, what it came to), the base point first and again at the end; without its ratio it is no point.
+
+    Args:
+        shared: the run of a base point that was last; in a quick run, all of them.
+    """
     base = axis.point(axis.base)
-    others = [value for value in axis.values if value != axis.base]
-    if quick:
-        if (base, mode) not in shared:
-            shared[base, mode] = jobs.run(base, mode)
-        bases = [shared[base, mode]]
-        others = others[-1:]
-    else:
-        bases = [jobs.run(base, mode)]
-    told = [(value, jobs.run(axis.point(value), mode)) for value in others if _fits(axis.point(value), mode)]
+    before = shared.get((base, mode)) or jobs.tried(base, mode)
+    others = [value for value in axis.values if value != axis.base and _fits(axis.point(value), mode)]
+    told = [(value, jobs.tried(axis.point(value), mode)) for value in (others[-1:] if quick else others)]
+    after = before if quick else jobs.tried(base, mode)
     if not quick:
-        bases.append(jobs.run(base, mode))
+        shared.clear()
+    if after is not None:
+        shared[base, mode] = after
+    bases = [each for each in (before, after) if each is not None]
+    if not bases:
+        return
     mean = {name: sum(each[name] for each in bases) / len(bases) for name in bases[0] if name in bases[-1]}
     for value, measured in [(axis.base, mean), *told]:
-        yield (
-            value,
-            measured | {"ratio": measured["rps"] / mean["rps"], "cpu_ratio": measured["cpu_us"] / mean["cpu_us"]},
-        )
+        if measured is not None:
+            ratios = {"ratio": measured["rps"] / mean["rps"], "cpu_ratio": measured["cpu_us"] / mean["cpu_us"]}
+            yield value, measured | ratios
 
 
 def _fits(point: Point, mode: str) -> bool:
@@ -137,28 +150,51 @@ def _fits(point: Point, mode: str) -> bool:
     return mode == "free" or point.sharing != "none"
 
 
+class Ended(runs.RunFailed):
+    """A run that was to be killed was through before."""
+
+
 class Jobs:
-    """Runs points; remembers what the processes of a job take that has nothing to do."""
+    """Runs points; remembers what the processes of a job take that has nothing to do.
+
+    Attributes:
+        problems: why points have no figures.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seconds = {"free": options.seconds, "failing": options.failing}
         self._intervals_min = 0.0 if options.quick else INTERVALS_MIN
         self._idle_cpu_s: dict[tuple[int, int], float] = {}
+        self.problems: dict[str, str] = {}
 
-    def run(self, point: Point, mode: str) -> Told:
+    def tried(self, point: Point, mode: str) -> Told | None:
+        """One run of a point, or None: `problems` then has the reason."""
+        try:
+            try:
+                return self.run(point, mode)
+            except Ended:
+                return self.run(point, mode, 4.0)
+        except runs.RunFailed as problem:
+            self.problems[f"{point}, {mode}"] = str(problem)
+            return None
+
+    def run(self, point: Point, mode: str, longer: float = 1.0) -> Told:
         """One run of a point.
+
+        Args:
+            longer: so many times the records.
 
         Raises:
             RunFailed: it failed, its output is not exactly once, or no kill took place.
         """
-        records = point.records(max(self._seconds[mode], self._intervals_min * point.interval_s))
+        records = point.records(max(self._seconds[mode], self._intervals_min * point.interval_s) * longer)
         report = _job(point, records, self._kills(point) if mode == "failing" else ())
         cpu_s = report["cpu_s"] - self._idle(point)
         told = {"rps": float(report["throughput_rps"]), "cpu_us": max(0.0, cpu_s) / records * 1e6}
         if mode == "failing":
             times = [each["first_output_ms"] for each in report["recoveries"] if each["first_output_ms"] is not None]
             if not times:
-                raise runs.RunFailed(f"{point}: the job ended before the first kill; give --failing more seconds")
+                raise Ended("the job ended before the first kill; give --failing more seconds")
             return told | {"first_output_ms": sum(times) / len(times)}
         tasks = report["tasks"].values()
         told["wire"] = sum(task["delta_bytes"] for task in tasks) / records
@@ -192,5 +228,5 @@ def _job(point: Point, records: int, kills: list[str] | tuple[()]) -> dict[str, 
     )
     found = report["checked"]
     if found["rows"] != records or found["lost"] or found["doubled"] or found["contradicted"]:
-        raise runs.RunFailed(f"{point}: the output of {records} records is not exactly once: {found}")
+        raise runs.RunFailed(f"the output of {records} records is not exactly once: {found}")
     return report

@@ -54,7 +54,7 @@ class Point:
     def records(self, seconds: float) -> int:
         """About what two cores get through in that time; a guess, and the same wherever it is made."""
         frames = 1 + self.depth * self.parallelism / 2
-        per_record_us = 0.35 + 0.9 * self.depth + (1.0 if self.keys > 100_000 else 0.0)
+        per_record_us = 0.35 + 0.9 * self.depth + (3.5 if self.keys > 100_000 else 0.0)
         us = per_record_us + 0.004 * self.record_bytes + 150 * frames / self.batch_elements_max
         return max(1_000, int(seconds * CORES * 1e6 / us)) // 2 * 2
 

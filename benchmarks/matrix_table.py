@@ -36,6 +36,7 @@ def tables(told: Mapping[str, Any]) -> str:
             parts += ["\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]), ""]
     if told["left_out"]:
         parts.append(f"Not measured, for there was no time: {'; '.join(told['left_out'])}.")
+    parts += [f"No figures for {point}: {problem}." for point, problem in told.get("problems", {}).items()]
     return "\n".join(parts).rstrip()
 
 

@@ -27,7 +27,7 @@ class Counted(matrix.Jobs):
         super().__init__(OPTIONS)
         self.asked: list[tuple[Point, str]] = []
 
-    def run(self, point: Point, mode: str) -> dict[str, float]:
+    def run(self, point: Point, mode: str, longer: float = 1.0) -> dict[str, float]:
         self.asked.append((point, mode))
         return {"rps": float(len(self.asked)), "cpu_us": 2.0}
 
@@ -49,6 +49,45 @@ def test_points_stand_between_two_runs_of_the_base_point() -> None:
     assert skews == ["zipf", "uniform", "one", "zipf"]
     assert told["zipf"]["rps"] == 2.5 and told["zipf"]["ratio"] == 1
     assert told["uniform"]["ratio"] == 2 / 2.5 and told["one"]["cpu_ratio"] == 1
+
+
+def test_the_run_that_ends_an_axis_begins_the_next() -> None:
+    jobs, shared = Counted(), dict[tuple[Point, str], dict[str, float]]()
+    told = [dict(matrix._along(AXES[name], "free", jobs, False, shared)) for name in ("skew", "interval", "sharing")]
+    found = [(point.skew, point.interval_s, point.depth) for point, _ in jobs.asked]
+    zipf, deep = ("zipf", 1.0, 1), ("zipf", 1.0, 3)
+    assert found[:8] == [
+        zipf, ("uniform", 1.0, 1), ("one", 1.0, 1), zipf, ("zipf", 0.1, 1), ("zipf", 0.5, 1), ("zipf", 5.0, 1), zipf
+    ]  # fmt: skip
+    assert found[8:] == [deep] * 5  # of another depth, so its base point is its own
+    assert told[1][1.0]["rps"] == (4 + 8) / 2
+
+
+class Failing(matrix.Jobs):
+    """A uniform skew fails, and a skew of one key is through before its first kill unless it is given more."""
+
+    def run(self, point: Point, mode: str, longer: float = 1.0) -> dict[str, float]:
+        if point.skew == "uniform":
+            raise RunFailed("it broke")
+        if point.skew == "one" and longer == 1:
+            raise matrix.Ended("the job ended before the first kill")
+        return {"rps": longer, "cpu_us": 1.0}
+
+
+def test_a_point_that_fails_is_named_and_the_others_go_on() -> None:
+    jobs = Failing(OPTIONS)
+    told = dict(matrix._along(AXES["skew"], "failing", jobs, False, {}))
+    assert {skew: each["ratio"] for skew, each in told.items()} == {"zipf": 1.0, "one": 4.0}
+    [(point, problem)] = jobs.problems.items()
+    assert "uniform" in point and problem == "it broke"
+    text = matrix_table.tables({"figures": {}, "left_out": [], "problems": jobs.problems})
+    assert "skew='uniform'" in text and "it broke" in text
+
+
+def test_an_axis_whose_base_point_fails_has_no_points() -> None:
+    jobs = Failing(OPTIONS)
+    assert not list(matrix._along(AXES["keys"], "free", jobs, False, {}))
+    assert len(jobs.problems) == 3
 
 
 def test_a_quick_run_shares_the_base_point_between_axes() -> None:
@@ -112,7 +151,7 @@ def test_a_point_is_run_and_its_output_checked() -> None:
 def test_a_kill_that_did_not_happen_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"cpu_s": 1.0, "throughput_rps": 5.0, "recoveries": [], "tasks": {}, "checkpoints": 1}
     monkeypatch.setattr(matrix, "_job", lambda point, records, kills: report)
-    with pytest.raises(RunFailed, match="ended before the first kill"):
+    with pytest.raises(matrix.Ended, match="ended before the first kill"):
         matrix.Jobs(OPTIONS).run(Point(), "failing")
 
 
