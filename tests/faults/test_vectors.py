@@ -17,7 +17,7 @@ from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
-COUNT, KEYS = 5000, 23
+COUNT, KEYS = 10_000, 23
 
 
 def expected() -> Iterator[tuple[int, int]]:
