@@ -108,9 +108,8 @@ def _cost(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str,
     for number in range(options.rounds):
         order = ("yes", "no") if number % 2 else ("no", "yes")
         told = {carried: _at_full_speed(carried, options.count) for carried in order}
-        ratios = {
-            f"carried_over_not.{name}": told["yes"][name] / told["no"][name] for name in ("rps", "cpu_s", "bytes")
-        }
+        ratios = {f"carried_over_not.{name}": told["yes"][name] / told["no"][name] for name in ("rps", "cpu_s")}
+        ratios["carried_over_not.bytes"] = told["yes"]["bytes_over_rows"]
         for name, value in ratios.items():
             found.setdefault(name, []).append(value)
         tell(f"round {number + 1}: " + ", ".join(f"{name} {value:.3f}" for name, value in ratios.items()))
@@ -121,7 +120,8 @@ def _at_full_speed(carried: str, count: int) -> dict[str, float]:
     def check(out: Path, report: Mapping[str, Any]) -> float:
         weights = [total_failure_job.weight(out.with_name(f"{each}.weights")) for each in ("out", "lines")]
         rows = sum(each.row_bytes for each in weights)
-        return rows + (sum(each.determinant_bytes for each in weights) if carried == "yes" else 0)
+        return 1 + sum(each.determinant_bytes for each in weights) / rows
 
-    report = runs.job(Path(total_failure_job.__file__), {"rate": 0, "count": count, "carried": carried}, check=check)
-    return {"rps": report["throughput_rps"], "cpu_s": report["cpu_s"], "bytes": report["checked"]}
+    settings = {"paced": "no", "count": count, "carried": carried}
+    report = runs.job(Path(total_failure_job.__file__), settings, check=check)
+    return {"rps": report["throughput_rps"], "cpu_s": report["cpu_s"], "bytes_over_rows": report["checked"]}

@@ -1,7 +1,7 @@
 """The pipeline of `total_failure`: merges, timers, dice, calls and windows of `torture_mix`, into two kinds of sinks.
 
-Its sources come at a pace until a file says at which element they end; without one (`rate` 0) they have `count`
-elements and come as fast as they are taken.  Its stores note what each bundle carries; with `carried=no` they are not
+Its sources come at a pace until a file says at which element they end; with `paced=no` they have `count` elements, and
+come as fast as they are taken.  Its stores note what each bundle carries; with `carried=no` they are not
 given the determinants, to measure what these cost and to see that they are needed.
 """
 
@@ -155,7 +155,7 @@ carried = settings.get("carried", "yes") == "yes"
 def source(name: str) -> Any:
     """As many tasks as partitions."""
     read: Source[Any] = Until(name, rate, Path(settings.get("gate", "gate")))
-    if not rate:
+    if settings.get("paced", "yes") == "no":
         read = GeneratedSource(element(name), int(settings["count"]), SOURCES[name])
     return pipeline.source(name, read, parallelism=SOURCES[name])
 

@@ -26,6 +26,8 @@ PIPELINE = Path(total_failure_job.__file__)
 INTERVAL_S = 1.0
 UP_S = 60.0
 END_S = 120.0
+PROCESSES = 14
+"""Of the job without its standbys: a strike before it is up comes when 2 to this many are there."""
 LOOK_S = 0.01
 MARGIN_S = 2.0
 """How far ahead of what is due the sources are told to end."""
@@ -78,15 +80,18 @@ class Struck:
         self.lives: list[Life] = []
 
     def live(self, rng: Random, up: bool) -> None:
-        """Begin or resume, live a while, and die: some time after it is up, or before."""
+        """Begin or resume, live a while, and die: some time after it is up, or as soon as it has a few processes."""
         resumed_ns = time.monotonic_ns()
         self.run.start(*(["--resume"] if self.lives else []))
         live_ns = None
         if up:
             self._until("the job is up", lambda: self._up(resumed_ns), UP_S)
             live_ns = time.monotonic_ns()
-        moment = time.monotonic() + rng.uniform(0.05, 0.9)
-        self._until("its time has come", lambda: time.monotonic() >= moment, 2.0)
+            moment = time.monotonic() + rng.uniform(0.05, 0.9)
+            self._until("its time has come", lambda: time.monotonic() >= moment, 2.0)
+        else:
+            several = rng.randint(2, PROCESSES)
+            self._until("it has some processes", lambda: len(of_job(self.run.state)) >= several, UP_S)
         count, spread_ms = strike(self.run)
         self.lines.look()
         self.lives.append(Life(resumed_ns, count, spread_ms, live_ns))

@@ -16,7 +16,7 @@ from benchmarks.runs import RunFailed
 from benchmarks.total_failure_run import Lines, begun
 
 PROCESSES_MIN = 15
-"""Root, supervisor, agent, fork server and the ten tasks; standbys beside them if they are up."""
+"""Root, supervisor, agent, fork server, the ten tasks, and a standby at least."""
 
 
 def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:
