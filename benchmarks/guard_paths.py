@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.guard_count import Counter
 from benchmarks.scale_data import DataPlane, Shape, row_of
 from causal.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
-from causal.deltas import pack_deltas, unpack_deltas
+from causal.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
 from causal.determinants import Clock, DeterminantCodec, Order
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Turn
@@ -59,7 +59,14 @@ def functions(size: int) -> Mapping[str, Callable[[], Any]]:
     log = _log(size)
     held = log.bytes_of(0)
     deltas = [LogDelta(task, 0, 100, b"x" * 12) for task in range(size // 8)]
+    frames = [[LogDelta(task, 0, 2 * place, b"\x09\x11") for task in range(size // 64)] for place in range(8)]
     header = Header(DATA, 1, 2, 3)
+
+    def session() -> None:
+        writer, reader = DeltaWriter(), DeltaReader()
+        for place, logs in enumerate(frames):
+            reader.read(writer.pack(logs, []), begins=not place)
+            reader.commit()
 
     def append() -> None:
         schedule = Schedule(DeterminantLog(0), 0, "guard/0")
@@ -78,6 +85,7 @@ def functions(size: int) -> Mapping[str, Callable[[], Any]]:
         "unpack chunks": lambda: unpack_chunks(packed),
         "pack and read a header": lambda: read_header([header.pack(), b"", b""], 1),
         "pack and unpack deltas": lambda: unpack_deltas(pack_deltas(deltas, [])),
+        "deltas of 8 frames of a session": session,
         "append order determinants": append,
         "decode determinants": decode,
     }

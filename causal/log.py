@@ -74,6 +74,8 @@ class DeterminantLog:
         if delta.epoch < self.first_epoch:
             return 0
         held = self._epochs.get(delta.epoch, b"")
+        if delta.bytes and delta.offset == len(held) >= reach and not self._begins:  # nearly always
+            return delta.offset + len(delta.bytes)
         begin = self._begins.get(delta.epoch, 0)
         extent = max(begin + len(held), reach)
         if not delta.bytes:
@@ -96,6 +98,11 @@ class DeterminantLog:
         Raises:
             PeerViolation: it begins beyond what is held, or contradicts it.  Nothing was taken.
         """
+        held = self._epochs.get(delta.epoch)
+        if held is not None and delta.bytes and delta.offset == len(held) and not self._begins:  # nearly always
+            held += delta.bytes
+            self.grown += len(delta.bytes)
+            return len(delta.bytes)
         before = self.extent(delta.epoch)
         if not delta.bytes:
             self._settle(delta.epoch, delta.offset)
@@ -175,9 +182,16 @@ class DeterminantLog:
 
         What is stable is told, not given.
         """
+        epochs = self._epochs
+        if limits is None and not self._written and not self._begins:  # nearly always
+            return [
+                LogDelta(self.task, epoch, start, bytes(epochs[epoch][start:]))
+                for epoch in (sorted(epochs) if len(epochs) > 1 else epochs)
+                if (start := beyond.get(epoch, 0)) < len(epochs[epoch])
+            ]
         lacking = []
         stable = self.stable
-        for epoch in sorted(self._epochs):
+        for epoch in sorted(epochs):
             start = beyond.get(epoch, 0)
             end = self.extent(epoch)
             if limits is not None:
@@ -188,7 +202,7 @@ class DeterminantLog:
                 lacking.append(LogDelta(self.task, epoch, settled, b""))
                 start = settled
             if start < end:
-                piece = bytes(self._epochs[epoch][start - begin : end - begin])
+                piece = bytes(epochs[epoch][start - begin : end - begin])
                 lacking.append(LogDelta(self.task, epoch, start, piece))
         return lacking
 
