@@ -30,9 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed: no Spark to test with"))
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
+def eventually(condition: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
     """Wait until `condition()` holds; fail naming `what` did not come."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for: {what}"
         time.sleep(0.005)

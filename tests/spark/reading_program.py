@@ -2,7 +2,7 @@
 
     python -m tests.spark.reading_program DIRECTORY '{"name": "path of the output", …}'
 
-Written files: `ready` when Spark is up; `<name>/<batch>.json` with the rows of a batch, the same file when the batch
+Written files: `ready` when Spark is up; `batches/<batch>.json` with the rows of a batch, the same file when the batch
 comes again; `checks.json` with what reads without streams gave.  It waits for `go` before it reads, and for `finish`.
 """
 
@@ -13,11 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyspark
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from examples.read_back import largest, rows_now
 from operators.sources import SparkSource
@@ -46,10 +48,12 @@ def keep(directory: Path) -> Callable[[Any, int], None]:
     return write
 
 
-def started(spark: SparkSession, name: str, path: str, work: Path) -> Any:
-    rows = spark.readStream.format("causal").schema(SCHEMA).option("path", path).option("maxRowsPerBatch", ROWS_MAX)
-    query = rows.load().writeStream.foreachBatch(keep(work / name))
-    return query.option("checkpointLocation", str(work / "checkpoints" / name)).start()
+def started(spark: SparkSession, outputs: dict[str, str], work: Path) -> Any:
+    """One query over all outputs: a batch has rows of each."""
+    rows = spark.readStream.format("causal").schema(SCHEMA).option("maxRowsPerBatch", ROWS_MAX)
+    frames = [rows.option("path", path).load().withColumn("sink", F.lit(name)) for name, path in outputs.items()]
+    query = reduce(DataFrame.unionByName, frames).writeStream.foreachBatch(keep(work / "batches"))
+    return query.option("checkpointLocation", str(work / "checkpoints" / "all")).start()
 
 
 def error_of(step: Callable[[], object]) -> str:
@@ -97,15 +101,13 @@ def main() -> int:
             spark = SparkSession.builder.getOrCreate()
             (work / "ready").touch()
             wait_for(work / "go")
-            queries = [started(spark, name, path, work) for name, path in outputs.items()]
+            query = started(spark, outputs, work)
             while not (work / "finish").exists():
-                for query in queries:
-                    if query.exception() is not None:
-                        raise query.exception()
+                if query.exception() is not None:
+                    raise query.exception()
                 time.sleep(0.05)
-            for query in queries:
-                query.processAllAvailable()
-                query.stop()
+            query.processAllAvailable()
+            query.stop()
             (work / "checks.json").write_text(json.dumps(checks(spark, outputs, work)))
         finally:
             jvm.end()
