@@ -22,7 +22,7 @@ from operators.sinks.parquet import publish, read
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
 
-COUNT, KEYS = 2500, 23
+COUNT, KEYS = 1500, 23
 
 
 class Eyes:
@@ -132,3 +132,25 @@ def test_below_full_depth_files_have_what_checkpoints_cover(start: Start, tmp_pa
         assert before == read(tmp_path / name, uncovered=False).num_rows
         publish(tmp_path / name, ended=True)
     expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))
+
+
+def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp_path: Path) -> None:
+    told = ("--on-error", "dead-letter", "--set", "odd=10", "--checkpoint-interval", "0.5")
+    job = begin(start, tmp_path / "gate", *told)
+    job.until_warm(records=300)
+    dying = [job.pid_of(task) for task in ("rows/0", "rows/1")]
+    for pid in dying:
+        kill(pid)
+    job.until_replaced(*dying)
+    (tmp_path / "gate").touch()
+    report = job.finish_well()
+    everything = [(p, i) for p in range(2) for i in range(COUNT)]
+    rows = plain(tmp_path / "rows")
+    assert sorted((row["p"], row["i"]) for row in rows) == [(p, i) for p, i in everything if i % 10 != 7]
+    files = (job.state / "dead-letters").glob("refused-*.jsonl")
+    letters = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((told["record"]["p"], told["record"]["i"]) for told in letters) == [
+        (p, i) for p, i in everything if i % 10 == 7
+    ]
+    assert all("column 'n' takes int64" in told["error"] for told in letters)
+    assert report["refused"] == len(letters)
