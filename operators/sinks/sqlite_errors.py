@@ -28,4 +28,6 @@ def translated(problem: sqlite3.Error, path: Path) -> CausalError:
         return PipelineError(f"{path} is not a SQLite file; give another path")
     if code == sqlite3.SQLITE_CORRUPT:
         return CorruptData(f"{path}: {problem}; it is not used any further: restore it or give another path")
+    if code == sqlite3.SQLITE_ERROR:
+        return Unavailable(f"{path}: {problem}; its tables have been changed while the job runs: put them back")
     return Unavailable(f"{path}: {type(problem).__name__}: {problem}")

@@ -15,7 +15,7 @@ from causal.ports import Bundle
 from operators.sinks.base import lines_of
 from operators.sinks.sqlite_errors import code_of
 
-_INSERT = "INSERT INTO output VALUES(?, ?, ?)"
+_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add columns of their own
 _REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 REFUSED_TOLD_MAX = 1000
 """Refused rows of one bundle that are told at once."""

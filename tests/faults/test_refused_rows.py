@@ -12,11 +12,21 @@ from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, causal
 
 RULED = PIPELINES / "ruled_rows.py"
-COUNT = 3000
+COUNT = 6000
 
 
 def test_a_refused_row_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
-    status, said = causal(tmp_path, "run", str(RULED), "--state-dir", str(tmp_path / "job"), "--set", "count=50")
+    status, said = causal(
+        tmp_path,
+        "run",
+        str(RULED),
+        "--state-dir",
+        str(tmp_path / "job"),
+        "--set",
+        "count=50",
+        "--set",
+        f"gate={tmp_path}",
+    )
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
     assert '"i": 7' in said and "on_error = dead-letter" in said
@@ -24,7 +34,15 @@ def test_a_refused_row_ends_the_job_in_one_line(start: Start, tmp_path: Path) ->
 
 def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:
     job = start(
-        RULED, "--on-error", "dead-letter", "--sharing-depth", "1", "--set", f"count={COUNT}", "--set", "rate=500"
+        RULED,
+        "--on-error",
+        "dead-letter",
+        "--sharing-depth",
+        "1",
+        "--set",
+        f"count={COUNT}",
+        "--set",
+        f"gate={tmp_path / 'gate'}",
     )
     job.until_warm(records=50)
     for task in ("out/0", "draw/0", "out/0", "out/0"):
@@ -32,6 +50,7 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
         kill(pid)
         job.until_replaced(pid)
     job.kill_everything()
+    (tmp_path / "gate").touch()
     job.start("--resume")
     report = job.finish_well()
     refused = [i for i in range(COUNT) if i % 10 == 7]

@@ -10,14 +10,22 @@ from tests.faults.job import PIPELINES
 from tests.unit.sinks.receiver import Receiver
 from tests.unit.sinks.service import serving
 
-COUNT = 3000
+COUNT = 6000
 
 
 def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     receiver = Receiver(tmp_path / "in")
     with serving(tmp_path) as url:
-        job = start(PIPELINES / "posted.py", "--set", f"url={url}/in", "--set", f"count={COUNT}")
+        job = start(
+            PIPELINES / "posted.py",
+            "--set",
+            f"url={url}/in",
+            "--set",
+            f"count={COUNT}",
+            "--set",
+            f"gate={tmp_path / 'gate'}",
+        )
         job.until_warm(records=50)
         for task in ("out/0", "draw/0", "out/0"):
             pid = job.pid_of(task)
@@ -33,6 +41,7 @@ def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_
             assert len(receiver.given()) == before
         job.until_written(before + 100)
         job.kill_everything()
+        (tmp_path / "gate").touch()
         job.start("--resume")
         job.finish_well()
     assert [row["i"] for row in receiver.rows()] == list(range(COUNT))

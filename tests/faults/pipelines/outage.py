@@ -1,16 +1,22 @@
-"""Numbered rows, each with a draw, into a SQLite file whose writes do not come back while a file `stuck` is there."""
+"""Numbered rows, each with a draw, into a SQLite file whose writes do not come back while a file `stuck` is there.
+
+`--set lines=DIRECTORY`: into JSON lines instead.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
-from operators.sinks import SqliteSink
+from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.sqlite import SqliteStore
-from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import HeldSource
 
 
 class StickingSink(SqliteSink):
@@ -33,16 +39,17 @@ class Number(Operator):
 
 pipeline = Pipeline("outage")
 settings = pipeline.settings
+sink = (
+    JsonLinesSink(settings["lines"], busy_ms=50)
+    if "lines" in settings
+    else StickingSink(settings.get("out", "out.db"), busy_ms=50)
+)
 (
     pipeline.source(
         "numbers",
-        GeneratedSource(
-            lambda p, i: {"i": i, "k": i % 7},
-            count=int(settings.get("count", "2000")),
-            rate=float(settings.get("rate", "1000")),
-        ),
+        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), 200.0, Path(settings["gate"])),
     )
     .key_by(lambda record: record["k"])
     .process("number", Number())
-    .sink("out", StickingSink(settings.get("out", "out.db"), busy_ms=50))
+    .sink("out", sink)
 )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import WebhookSink
-from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import HeldSource
 
 
 class Draw(Operator):
@@ -20,11 +24,7 @@ settings = pipeline.settings
 (
     pipeline.source(
         "numbers",
-        GeneratedSource(
-            lambda p, i: {"i": i, "k": i % 7},
-            count=int(settings.get("count", "3000")),
-            rate=float(settings.get("rate", "500")),
-        ),
+        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), 200.0, Path(settings["gate"])),
     )
     .key_by(lambda record: record["k"])
     .process("draw", Draw())

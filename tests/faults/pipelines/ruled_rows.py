@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from causal.ports import Held, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sinks.sqlite import SqliteStore
-from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import HeldSource
 
 RULE = """CREATE TRIGGER IF NOT EXISTS rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.i') % 10 = 7
     BEGIN SELECT RAISE(ABORT, 'no sevens'); END"""
@@ -41,11 +44,7 @@ settings = pipeline.settings
 (
     pipeline.source(
         "numbers",
-        GeneratedSource(
-            lambda p, i: {"i": i, "k": i % 7},
-            count=int(settings.get("count", "2000")),
-            rate=float(settings.get("rate", "1000")),
-        ),
+        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), 200.0, Path(settings["gate"])),
     )
     .key_by(lambda record: record["k"])
     .process("draw", Draw())

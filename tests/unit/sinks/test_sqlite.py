@@ -290,3 +290,20 @@ def test_a_tally_counts_without_json(tmp_path: Path) -> None:
     fill(subject, store, held, 9)
     assert query(tmp_path / "tally.db", "SELECT task, rows, ended FROM tally") == [("out/0", 9, 0)]
     store.close()
+
+
+def test_tables_that_were_changed_are_waited_for_and_columns_of_a_users_own_do_no_harm(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    held = fill(subject, store, held, 5)
+    query(tmp_path / "out.db", "ALTER TABLE output ADD COLUMN seen INTEGER DEFAULT 0")
+    held = fill(subject, store, held, 8)
+    subject.expect_rows(8, "a column more does no harm")
+    query(tmp_path / "out.db", "ALTER TABLE output RENAME TO elsewhere")
+    bundle = bundle_at(subject, held, 3)
+    with pytest.raises(Unavailable, match="no such table: output; its tables have been changed .* put them back"):
+        store.write(bundle)
+    query(tmp_path / "out.db", "ALTER TABLE elsewhere RENAME TO output")
+    store.write(bundle)
+    subject.expect_rows(11, "once they are back, the bundle is taken")
+    store.close()
