@@ -26,7 +26,7 @@ def expect_plain(directory: Path, held: int) -> None:
     assert numbers == list(range(len(numbers))) and len(numbers) <= held
 
 
-@pytest.mark.parametrize(("durability", "half", "stride"), [("process", False, 3), ("os", True, 1)])
+@pytest.mark.parametrize(("durability", "half", "stride"), [("process", False, 3), ("os", True, 2)])
 def test_death_at_every_system_call(durability: str, half: bool, stride: int, tmp_path: Path) -> None:
     for countdown in range(1, 200, stride):
         place = tmp_path / f"at-{countdown}"
