@@ -9,25 +9,27 @@ from causal.errors import CausalError, PipelineError, Unavailable
 _WORDS_MAX = 400
 _MENDS = (
     (
-        "OOM command",
+        "used memory > 'maxmemory'",
         "the server is out of memory and keeps what it has: raise maxmemory, or bound the stream (rows_max)",
     ),
     ("MISCONF", "the server cannot write its files: look at its disk"),
-    ("READONLY", "the server is a replica: give the address of the primary"),
+    ("read only replica", "the server is a replica: give the address of the primary"),
     ("MASTERDOWN", "the server is a replica without its primary"),
+    ("MasterDownError", "the server is a replica without its primary"),
     ("NOREPLICAS", "the server has too few replicas to take writes"),
-    ("LOADING", "the server is reading its files: wait for it"),
+    ("BusyLoadingError", "the server is reading its files: wait for it"),
     ("BUSY", "another script keeps the server busy: end it (SCRIPT KILL)"),
     ("max number of clients", "the server has no connection left: raise maxclients or close some"),
 )
 _FOR_GOOD = (
     ("WRONGTYPE", "a key of this sink is something else: give another stream"),
-    ("MOVED", "a Redis Cluster is no single server: give one that is"),
-    ("CROSSSLOT", "a Redis Cluster is no single server: give one that is"),
-    ("CLUSTERDOWN", "a Redis Cluster is no single server: give one that is"),
+    ("MovedError", "a Redis Cluster is no single server: give one that is"),
+    ("ClusterCrossSlotError", "a Redis Cluster is no single server: give one that is"),
+    ("ClusterDownError", "a Redis Cluster is no single server: give one that is"),
     ("NOAUTH", "give a url with the password"),
     ("WRONGPASS", "give a url with the right user and password"),
     ("NOPERM", "grant the user what it lacks"),
+    ("NoPermissionError", "grant the user what it lacks"),
     ("invalid password", "give a url with the right password"),
     ("without any password", "give a url without a password"),
     ("invalid DB index", "give a url with a database that is there"),
@@ -39,13 +41,15 @@ _FOR_GOOD = (
 def translated(problem: redis.RedisError, place: str) -> CausalError:
     """The error of ours that says what to do about one of Redis's."""
     words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
+    # The client makes some of the server's codes into classes and takes them out of the text, others it leaves there.
+    told = f"{type(problem).__name__} {words}"
     for start, mend in _FOR_GOOD:
-        if start in words:
+        if start in told:
             return PipelineError(f"{place}: {words}; {mend}")
     if isinstance(problem, redis.AuthenticationError):
         return PipelineError(f"{place}: {words}; give a url with the right user and password")
     for start, mend in _MENDS:
-        if start in words:
+        if start in told:
             return Unavailable(f"{place}: {words}; nothing was written; {mend}")
     if isinstance(problem, redis.TimeoutError):
         return Unavailable(f"{place} does not answer: {words}; wake it, or raise timeout_ms")
