@@ -291,7 +291,7 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_told(shared_post
     import psycopg
 
     table = own_table(shared_postgres, "n int")
-    sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"], timeout_ms=200)
+    sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"], timeout_ms=1000)
     with opened(sink) as store:
         with psycopg.connect(shared_postgres.dsn) as other:
             other.execute(f"LOCK TABLE {table}")
@@ -358,13 +358,13 @@ def test_a_commit_survives_the_server_whatever_its_role_is_set_to(own_postgres: 
 
 
 def test_what_was_asked_of_a_stopped_server_happens_once(own_postgres: Postgres) -> None:
-    sink = PostgresSink(own_postgres.dsn, timeout_ms=200)
+    sink = PostgresSink(own_postgres.dsn, timeout_ms=1000)
     with opened(sink) as store:
-        for place in range(4):
+        for place in range(2):
             with own_postgres.away(), pytest.raises(Unavailable, match="does not answer"):
                 store.write(bundle(sink, place, place))
             assert written_at_last(store, bundle(sink, place, place))
-    assert own_postgres.query("SELECT position FROM output ORDER BY 1") == [(each,) for each in range(4)]
+    assert own_postgres.query("SELECT position FROM output ORDER BY 1") == [(each,) for each in range(2)]
 
 
 def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_postgres: Postgres) -> None:
