@@ -22,7 +22,7 @@ A standby of the server that takes over must not lag: use synchronous replicatio
 acknowledged are missing, and with them the order in which this task took its inputs: the job ends and says so.  A sink
 task that dies together with the server cannot know it, and goes on from what is there.
 
-Needs psycopg 3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.
+Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.
 """
 
 from __future__ import annotations

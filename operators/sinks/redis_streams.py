@@ -21,7 +21,7 @@ Rows that were acknowledged and are gone took the order with them in which this 
 says so.  A sink task that dies together with the server cannot know it, and goes on from what is there.  The same holds
 for a failover: replication is asynchronous, so a replica that takes over may lack rows.  A Redis Cluster is refused.
 
-Needs redis-py (extra `redis`) and Redis 6.2 or later.
+Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
 """
 
 from __future__ import annotations
