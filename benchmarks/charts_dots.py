@@ -89,6 +89,49 @@ PANELS: Mapping[str, Sequence[Panel]] = {
             several=True,
         ),
     ),
+    "flush": (
+        Panel(
+            "bytes of determinants per record",
+            {
+                f"{case}.{flush}.{what}": f"{name}, {flush}: {what}"
+                for case, name in (("single", "1 per batch"), ("load", "load"), ("windows", "windows"))
+                for what in ("wire", "bundle")
+                for flush in ("off", "background")
+            },
+            several=True,
+        ),
+        Panel(
+            "CPU µs per record",
+            {
+                f"{case}.{flush}.cpu_us": f"{name}, {flush}"
+                for case, name in (("single", "1 per batch"), ("load", "load"), ("windows", "windows"))
+                for flush in ("off", "background")
+            },
+            several=True,
+        ),
+        Panel(
+            "ms after SIGKILL",
+            {
+                f"recovery.{flush}.{phase}_ms": f"{phase.replace('_', ' ')}, {flush}"
+                for phase in ("collected", "first_output", "live")
+                for flush in ("off", "background")
+            },
+        ),
+    ),
+    "durability": (
+        Panel(
+            "records/s at load", {f"load.{setting}.throughput_rps": setting for setting in ("process", "os")}
+        ),
+        Panel(
+            "ms, paced",
+            {
+                f"paced.{setting}.{name}_ms": f"{name}, {setting}"
+                for name in ("p50", "p99", "checkpoint")
+                for setting in ("process", "os")
+            },
+            several=True,
+        ),
+    ),
     "state": (
         Panel("ms after SIGKILL (goal: first output)", _PHASES, goal=80),
         Panel("ms", {"checkpoint_ms": "a checkpoint", "latency_p50_ms": "latency, p50", "latency_p99_ms": "p99",

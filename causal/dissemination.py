@@ -16,7 +16,7 @@ from causal.log import DeterminantLog, LogDelta
 from causal.rollback import Extent, Retreat, vector_of
 from causal.topology import Topology
 
-STABLE_BYTES_TOLD = 64
+STABLE_BYTES_TOLD = 256
 """So much more of a log must be stable before a holder is told to let go of it."""
 _EPOCHS_HELD = 4
 """More than a log has at a time: what is remembered of older ones is forgotten."""

@@ -92,6 +92,32 @@ def refuses_broken_logs(subject: Subject) -> None:
     store.close()
 
 
+def keeps_what_is_stable(subject: Subject) -> None:
+    """A delta without bytes says that what lies before it is stable: the log goes on there, and is kept from there."""
+    store, held = subject.opened()
+    held = fill(subject, store, held, 10)
+    bundle = bundle_at(subject, held, 4)
+    owner, mark = bundle.logs[0].task, len(log_at(bundle.logs[0].task, 0, 13))
+    rest = log_at(owner, 0, 14)[mark:]
+    bundle = replace(bundle, logs=(LogDelta(owner, 0, mark, b""), LogDelta(owner, 0, mark, rest), *bundle.logs[1:]))
+    store.write(bundle)
+    store.close()
+    for incarnation in (1, 2):
+        store, held = subject.opened(incarnation)
+        found = [delta for delta in held.logs if delta.task == owner]
+        kept = [LogDelta(owner, 0, mark, b""), LogDelta(owner, 0, mark, rest)]
+        expect(found == kept, "determinants begin where the stable ones end", repr(found))
+        store.close()
+    store, held = subject.opened(2)
+    fill(subject, store, held, 20, incarnation=2)
+    store.close()
+    store, held = subject.opened(3)
+    found = [delta for delta in held.logs if delta.task == owner]
+    whole = LogDelta(owner, 0, mark, log_at(owner, 0, 20)[mark:])
+    expect(found == [LogDelta(owner, 0, mark, b""), whole], "determinants go on behind stable ones", repr(found))
+    store.close()
+
+
 def takes_a_lost_acknowledgement(subject: Subject) -> None:
     """The last bundle, written again, is a no-op; anything that differs from it is refused."""
     store, held = subject.opened()
@@ -196,6 +222,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     survives_being_abandoned,
     refuses_gaps,
     refuses_broken_logs,
+    keeps_what_is_stable,
     takes_a_lost_acknowledgement,
     takes_bundles_without_rows,
     truncates,

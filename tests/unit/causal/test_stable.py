@@ -20,7 +20,7 @@ from causal.shell.stable import StableLogs, framed, prefix_of
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from operators.sinks.account import Account
 
-LOG = bytes(range(200))
+LOG = bytes(range(250)) * 2
 NAMES = ("read/0", "sum/0", "out/0")
 ROW = Topology(
     tuple(Task(TaskIndex(i), TaskName(name)) for i, name in enumerate(NAMES)),
@@ -82,7 +82,7 @@ def test_an_owner_keeps_its_bytes_and_shares_what_is_not_stable() -> None:
 
 def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
     first, second, third = (holdings(task) for task in range(3))
-    first.own.append(0, LOG[:100])
+    first.own.append(0, LOG[:400])
     to_second, to_third, store = Seen(), Seen(), Seen()
     second.merge(first.lacking(to_second)[0])
     first.own.written(0, STABLE_BYTES_TOLD)
@@ -90,12 +90,12 @@ def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
     assert told == [mark(0, STABLE_BYTES_TOLD)]
     assert first.lacking(to_second) == ([], [])
     second.merge(told)
-    assert second.logs[0].size == 100 - STABLE_BYTES_TOLD
+    assert second.logs[0].size == 400 - STABLE_BYTES_TOLD
     third.merge(second.lacking(to_third)[0])
-    assert third.logs[0].whole() == [mark(0, 64), LogDelta(0, 0, 64, LOG[64:100])]
+    assert third.logs[0].whole() == [mark(0, 256), LogDelta(0, 0, 256, LOG[256:400])]
     account = Account("out/0", "run", 1)
     fresh = account.merge(third.lacking(store, store=True)[0])
-    assert fresh == (mark(0, 64), LogDelta(0, 0, 64, LOG[64:100]))
+    assert fresh == (mark(0, 256), LogDelta(0, 0, 256, LOG[256:400]))
     again = Account("out/0", "run", 1)
     again.merge(fresh)
     assert again.held().logs == account.held().logs == fresh
