@@ -5,6 +5,7 @@ Where a server refuses to run as root it runs as another user, in a directory th
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
@@ -17,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from standby.parentage import die_with_parent
 
 READY_S = 30.0
 """Longer than any start takes; what it bounds is a hang."""
@@ -44,6 +44,11 @@ def runs(argv: Sequence[str], user: pwd.struct_passwd | None) -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return bool(told.returncode == 0)
+
+
+def _die_with_the_test() -> None:
+    """SIGKILL, because a server that is stopped would sleep through anything milder."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _as(user: pwd.struct_passwd | None) -> dict[str, object]:
@@ -100,7 +105,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=_die_with_the_test,
                 **_as(self._user),
             )
 
