@@ -320,7 +320,6 @@ class Exchange:
         if channel.link is None:
             return []
         if channel.short:
-            channel.short = False
             return self._grant(channel, channel.link, now_ns)
         if not channel.uncredited_bytes:
             return []
@@ -360,4 +359,5 @@ class Exchange:
         due = [o.hello_at_ns for o in self.outputs.values() if o.needs_hello]
         due += [o.progress_at_ns + PROBE_AFTER_NS + 1 for o in self.outputs.values() if o.waiting_for_credit]
         due += [c.credit_due_ns for c in self.inputs.values() if c.credit_due_ns]
+        due += [c.grant_due_ns for c in self.inputs.values() if c.short and c.link is not None]
         return min(due, default=None)

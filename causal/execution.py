@@ -180,6 +180,7 @@ class Execution:
             if channel.next - channel.delivered < count:
                 channel.short = True
                 return False
+            channel.short = False
             self.schedule.take(Order)
             self.replayed_elements += count
             self._perform_order(channel, count, effects)
