@@ -205,7 +205,7 @@ def test_a_damaged_checkpoint_is_named_and_never_used_and_a_mended_one_is(held: 
 
 
 def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:
-    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"), config={"crash_loop_max": 2})
+    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"), config={"sink_patience_s": 2})
     job.until_warm(records=50, checkpoints=0)
     (tmp_path / "rows").rename(tmp_path / "elsewhere")
     (tmp_path / "rows").write_text("no directory")
