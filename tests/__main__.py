@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
-JOBS = ("tests/faults", "tests/servers")
+JOBS = ("tests/faults", "tests/servers", "tests/spark")
 ELSEWHERE = ("tests/architecture",)
 """What `make check` has run already."""
 NOTHING_COLLECTED = 5
