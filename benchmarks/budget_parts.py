@@ -31,7 +31,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "causal.wire.unpack_payload",
     ),
     MERGE: (
-        "causal.wire.unpack_deltas",
+        "causal.deltas.DeltaReader.read",
         "causal.dissemination.Holdings.check",
         "causal.dissemination.Holdings.store",
         "causal.input_channel.InputChannel.note_depends",
@@ -41,6 +41,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     ROUTE: (
         "operators.routing.KeyedRoute.add",
         "operators.routing.KeyedRoute.drain",
+        "operators.routing.StraightRoute.add",
+        "operators.routing.StraightRoute.drain",
         "operators.routing.DirectRoute.add",
         "operators.routing.DirectRoute.drain",
     ),
@@ -51,7 +53,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "causal.output_channel.OutputChannel.seal",
         "causal.output_channel.OutputChannel.sent",
     ),
-    SHARE: ("causal.dissemination.Holdings.lacking", "causal.wire.pack_deltas", "causal.wire.split_deltas"),
+    SHARE: ("causal.dissemination.Holdings.lacking", "causal.deltas.DeltaWriter.pack", "causal.deltas.split_deltas"),
     SEND: ("causal.exchange.Exchange.pump", "causal.wire.pack_payload"),
     SOCKET_OUT: ("causal.shell.transport.Transport.send", "causal.shell.transport.Transport.reply"),
     CREDIT: (

@@ -15,7 +15,7 @@ CORES = 2
 class Point:
     """One job."""
 
-    batch: int = 4096
+    batch: int = 16384
     parallelism: int = 2
     depth: int = 1
     """Counting tasks in a row."""

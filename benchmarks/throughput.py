@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.add_argument("--records", type=int, default=12_000_000, help="records per run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--batch-elements-max", type=int, default=4096, help="rows per read (default: %(default)s)")
+    parser.add_argument("--batch-elements-max", type=int, default=16384, help="rows per read (default: %(default)s)")
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (default: %(default)s)")
     parser.add_argument("--profile", action="store_true", help="where CPU goes, by process and thread, in one more run")
 

@@ -71,7 +71,7 @@ class JobConfig:
     key_groups: int = 128
     credit_bytes: int = 4 << 20
     """What may be outstanding on one channel before its sender waits."""
-    batch_elements_max: int = 4096
+    batch_elements_max: int = 16384
     """Elements per read of a source's partition."""
     record_bytes_max: int = 16 << 20
     inflight_memory_bytes_max: int = 64 << 20

@@ -43,10 +43,10 @@ class Strain:
 STRAINS = {
     "hot key": Strain({"count": 30_000, "hot": "yes", "rounds": 40}, "fold/0", 2000),
     "giant records": Strain(
-        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rounds": 1}, "fold/1", 300
+        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rate": 1000}, "fold/1", 300
     ),
     "giant records, source": Strain(
-        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rounds": 1}, "numbers/0", 300
+        {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rate": 1000}, "numbers/0", 300
     ),
     "tiny batches": Strain({"count": 30_000}, "fold/0", 1000, {"batch_elements_max": 1}),
     "slow operator": Strain({"count": 3000, "sleep_s": 0.001, "width": 1}, "fold/0", 400, IMPATIENT),

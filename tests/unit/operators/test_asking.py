@@ -18,7 +18,7 @@ from causal.shell.asking import Asker, Asking
 from causal.values import decode, encode
 from operators.asking import askers_of
 from operators.eventtime.merge import IDLE_NS
-from tests.unit.operators.scene import Services, chain_of, listed, parts_of, planned
+from tests.unit.operators.scene import Services, chain_of, config, listed, parts_of, planned
 
 
 def asking(order: str = "input", **options: Any) -> Chain:
@@ -143,10 +143,10 @@ def test_latency_counts_from_where_the_record_entered() -> None:
 
 
 def test_a_chain_is_full_when_more_than_a_batch_waits_beside_the_calls() -> None:
-    chain = asking(concurrency=2)
-    chain.deliver(0, listed(list(range(4098))), 0, Services())
+    chain, most = asking(concurrency=2), config().batch_elements_max + 2
+    chain.deliver(0, listed(list(range(most))), 0, Services())
     assert not chain.full()
-    chain.deliver(0, listed([0]), 4098, Services())
+    chain.deliver(0, listed([0]), most, Services())
     assert chain.full()
     answer(chain, chain.outstanding()[0])
     assert not chain.full()
