@@ -81,7 +81,7 @@ class Axis:
 
 
 AXES: Mapping[str, Axis] = {
-    "batch": Axis("elements per read", "batch", (1, 16, 256, 4096, 16384)),
+    "batch": Axis("elements per read", "batch", (1, 16, 256, 4096, 16384, 65536)),
     "parallelism": Axis("counting tasks", "parallelism", (1, 2, 4, 8)),
     "depth": Axis("counting tasks in a row", "depth", (1, 2, 3, 4, 5)),
     "sharing": Axis("sharing depth f (3 counting tasks in a row)", "sharing", ("none", "1", "2", "full"), {"depth": 3}),

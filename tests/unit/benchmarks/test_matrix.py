@@ -94,7 +94,7 @@ def test_a_quick_run_shares_the_base_point_between_axes() -> None:
     jobs, shared = Counted(), dict[tuple[Point, str], dict[str, float]]()
     for name in ("skew", "batch"):
         list(matrix._along(AXES[name], "free", jobs, True, shared))
-    assert [(point.skew, point.batch) for point, _ in jobs.asked] == [("zipf", 4096), ("one", 4096), ("zipf", 16384)]
+    assert [(point.skew, point.batch) for point, _ in jobs.asked] == [("zipf", 16384), ("one", 16384), ("zipf", 65536)]
 
 
 def test_without_a_guarantee_nothing_is_killed() -> None:
