@@ -1,4 +1,4 @@
-"""Every record asks a service outside, which remembers who asked: a SQLite file with one row per idempotency key.
+"""Every record asks a service outside, which remembers who asked: a directory with a file per idempotency key.
 
 Settings: out, world, count, rate, order, sources, parallelism; records whose number `fail` divides fail the first time,
 those of `never` always, and those of `slow` hang until they are out of time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,34 +19,22 @@ from operators.sources import GeneratedSource
 
 pipeline = Pipeline("asking")
 told = pipeline.settings
-WORLD = told["world"]
+WORLD = Path(told["world"])
 FAIL, NEVER, SLOW = (int(told.get(name, 0)) for name in ("fail", "never", "slow"))
 
 
 def noted(key: str, number: int) -> int:
-    """How often this key has asked, this time included; its journal is kept, since processes die at any moment here."""
-    world = sqlite3.connect(WORLD, timeout=30)
-    try:
-        world.execute("PRAGMA journal_mode=PERSIST")
-        world.execute("PRAGMA synchronous=OFF")
-        with world:
-            world.execute("CREATE TABLE IF NOT EXISTS effects (key TEXT PRIMARY KEY, record INTEGER, asked INTEGER)")
-            world.execute(
-                "INSERT INTO effects VALUES (?, ?, 1) ON CONFLICT (key) DO UPDATE SET asked = asked + 1", (key, number)
-            )
-            [(asked,)] = world.execute("SELECT asked FROM effects WHERE key = ?", (key,)).fetchall()
-        return int(asked)
-    finally:
-        world.close()
+    """How often this key has asked, this time included: a file per key, a line per time."""
+    line = f"{number}\n".encode()
+    with open(WORLD / key, "ab", buffering=0) as times:
+        times.write(line)
+        return times.tell() // len(line)
 
 
 def ask(record: Any, key: str) -> Any:
     """Its effect is there once per key, however often it is asked; the answer is another one each time."""
     time.sleep(random.random() * 0.02)
-    try:
-        asked = noted(key, record["p"] * 1_000_000 + record["i"])
-    except sqlite3.Error as problem:
-        raise RuntimeError(f"the world itself failed: {problem} ({problem.sqlite_errorname})") from problem
+    asked = noted(key, record["p"] * 1_000_000 + record["i"])
     if NEVER and record["i"] % NEVER == 0:
         raise ValueError(f"never {record['i']}")
     if FAIL and asked == 1 and record["i"] % FAIL == 0:
