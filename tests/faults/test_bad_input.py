@@ -155,7 +155,7 @@ def test_rows_of_another_run_are_not_mixed_with(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path) -> None:
-    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"))
+    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="80"))
     job.until("it runs", lambda view: view["state"] == "running")
     for more in ((), ("--resume",)):
         status, said = causal(tmp_path, "run", "p.py", "--state-dir", str(job.state), *more)
