@@ -42,7 +42,7 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
 
 def test_the_check_finds_nothing_where_nothing_is(start: Start, tmp_path: Path) -> None:
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
-    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=3000", "--set", "rate=800"]
+    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=3000", "--set", "rate=400"]
     job = start(FRAUD_CHAIN, *settings, "--check", "--checkpoint-interval", "0.4")
     job.until_warm(records=500, checkpoints=2)
     kill(job.pid_of("score/0"))
