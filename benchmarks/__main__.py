@@ -17,6 +17,7 @@ from benchmarks import (
     bad_input,
     budget,
     charts_style,
+    children,
     determinants,
     durability,
     flush,
@@ -145,4 +146,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.attended(main))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import goals
+from benchmarks import children, goals
 from benchmarks.measured import figure, result, write
-from benchmarks.runs import HERE
 
 WITHIN_S = 900.0
 """For one part; a machine that needs longer is not one to measure on."""
@@ -116,21 +113,13 @@ def _run(arguments: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
     with tempfile.TemporaryDirectory(prefix="causal-all-") as name:
         path = Path(name) / "told.json"
         command = [sys.executable, "-m", "benchmarks", *arguments, "--json", str(path)]
-        run = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=HERE.parent,
-            start_new_session=True,
-        )  # fmt: skip
-        said, problem = "", ""
+        problem = ""
         try:
-            _, said = run.communicate(timeout=WITHIN_S)
+            done = children.run(command, WITHIN_S)
         except subprocess.TimeoutExpired:
             problem = f"it did not end within {WITHIN_S:.0f} s"
-        finally:
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGTERM)
-                run.wait()
-        if run.returncode and not problem:
-            lines = said.strip().splitlines() or ["it said nothing"]
-            problem = f"status {run.returncode}: {lines[-1]}"
+        else:
+            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            problem = f"status {done.returncode}: {lines[-1]}" if done.returncode else ""
         found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
         return found, problem

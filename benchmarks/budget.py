@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import runs
+from benchmarks import children, runs
 from benchmarks.budget_parts import PARTS
 from benchmarks.measured import figure, result
 
@@ -92,10 +92,7 @@ def _asked(module: str, *arguments: str) -> dict[str, Any]:
         RunFailed: it failed.
     """
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            capture_output=True, text=True, cwd=runs.HERE.parent, check=False, timeout=WITHIN_S,
-        )  # fmt: skip
+        done = children.run([sys.executable, "-m", module, *arguments], WITHIN_S)
     except subprocess.TimeoutExpired:
         raise runs.RunFailed(f"{module} did not end within {WITHIN_S} s") from None
     if done.returncode:

@@ -2,10 +2,10 @@
 
 Axes: batch size, parallelism, depth, sharing depth, checkpoint interval, keys, skew, record size.  A round runs, per
 mode and axis, the base point, the others, and the base point again (the run that ends one axis begins the next where
-both have the same base point); ratios are to the mean of these two.  Every output is compared with its input; a point
-that fails is named, and the others go on.  A full round takes about ten minutes on two quiet cores, `--quick` (the last
-value of each axis, once, against one run of the base point) about one and a half; nothing new begins after
---minutes-max.
+both have the same base point); ratios are to the mean of these two, and how far the two are apart is the spread of the
+base point.  Every output is compared with its input; a point that fails is named, and the others go on.  A full round
+takes about ten minutes on two quiet cores, `--quick` (the last value of each axis, once, against one run of the base
+point) about two; after --minutes-max no run begins, and what was left out is named.
 
 *cpu_us*: of all processes of the job per record, less that of a job of the same tasks with next to no records.
 *wire*: determinants that travelled, bytes per record.  *checkpoint_bytes*: written per checkpoint.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ KILL_FIRST_S = 1.1
 INTERVALS_MIN = 1.5
 """A run lasts about so many checkpoint intervals at least, unless it is quick."""
 IDLE_RECORDS = 2
-LIMIT_S = 180.0
+LIMIT_S = 120.0
 DIGITS = {"rps": 0, "cpu_us": 3, "wire": 5, "checkpoint_bytes": 0, "first_output_ms": 1, "ratio": 3, "cpu_ratio": 3}
 
 Told = dict[str, float]
@@ -48,9 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--failing", type=float, default=6.0, help="about, of one that is killed (default: %(default)s)"
     )
-    parser.add_argument(
-        "--minutes-max", type=float, default=30.0, help="nothing new begins later (default: %(default)s)"
-    )
+    parser.add_argument("--minutes-max", type=float, default=30.0, help="no run begins later (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one value of each axis, once, for a second or three")
 
 
@@ -72,22 +71,22 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     """
     if options.quick:
         options.rounds, options.seconds, options.failing = 1, 1.0, 3.0
-    ends_s = time.monotonic() + options.minutes_max * 60
     found: dict[str, Runs] = {}
-    left_out: list[str] = []
     jobs = Jobs(options)
     for number in range(options.rounds):
         shared: dict[tuple[Point, str], Told] = {}
         for mode in MODES:
             for name in sorted(options.axis, key=lambda each: bool(AXES[each].fixed)):
-                if time.monotonic() > ends_s:
-                    left_out.append(f"round {number + 1}: {name}, {mode}")
-                    continue
                 for value, told in _along(AXES[name], mode, jobs, options.quick, shared):
                     key = f"{name}/{value}/{mode}"
                     for each, measured in told.items():
                         found.setdefault(key, {}).setdefault(each, []).append(measured)
                     tell(f"round {number + 1}, {key}: {_line(told)}")
+    rounds = f" of {options.rounds} rounds" if options.rounds > 1 else ""
+    left_out = [
+        f"{what}, {mode}{f' ({count}{rounds})' if rounds else ''}"
+        for (what, mode), count in Counter(jobs.left_out).items()
+    ]
     if not found:
         raise runs.RunFailed(
             next(iter(jobs.problems.values()), f"there was no time for anything within {options.minutes_max:g} minutes")
@@ -121,27 +120,40 @@ def _line(told: Mapping[str, float]) -> str:
 def _along(
     axis: Axis, mode: str, jobs: Jobs, quick: bool, shared: dict[tuple[Point, str], Told]
 ) -> Iterator[tuple[Any, Told]]:
-    """(value, what it came to), the base point first and again at the end; without its ratio it is no point.
+    """(value, what it came to), of the base point both runs, first and last; without its ratio it is no point.
 
     Args:
         shared: the run of a base point that was last; in a quick run, all of them.
     """
     base = axis.point(axis.base)
-    before = shared.get((base, mode)) or jobs.tried(base, mode)
     others = [value for value in axis.values if value != axis.base and _fits(axis.point(value), mode)]
-    told = [(value, jobs.tried(axis.point(value), mode)) for value in (others[-1:] if quick else others)]
-    after = before if quick else jobs.tried(base, mode)
+    wanted = others[-1:] if quick else others
+    if jobs.late():
+        jobs.left_out.append((axis.name, mode))
+        return
+    bases = [shared.get((base, mode)) or jobs.tried(base, mode)]
+    told: list[tuple[Any, Told | None]] = []
+    for value in wanted:
+        if jobs.late():
+            jobs.left_out.append((f"{axis.name} {value}", mode))
+        else:
+            told.append((value, jobs.tried(axis.point(value), mode)))
     if not quick:
         shared.clear()
-    if after is not None:
-        shared[base, mode] = after
-    bases = [each for each in (before, after) if each is not None]
-    if not bases:
-        return
-    mean = {name: sum(each[name] for each in bases) / len(bases) for name in bases[0] if name in bases[-1]}
-    for value, measured in [(axis.base, mean), *told]:
-        if measured is not None:
-            ratios = {"ratio": measured["rps"] / mean["rps"], "cpu_ratio": measured["cpu_us"] / mean["cpu_us"]}
+        bases += [] if jobs.late() else [jobs.tried(base, mode)]
+    if bases[-1] is not None:
+        shared[base, mode] = bases[-1]
+    yield from _compared([each for each in bases if each is not None], axis.base, told)
+
+
+def _compared(bases: Sequence[Told], base: Any, told: Sequence[tuple[Any, Told | None]]) -> Iterator[tuple[Any, Told]]:
+    """Every run with its ratio to the mean of the base point's."""
+    for value, measured in [*((base, each) for each in bases), *told]:
+        if measured is not None and bases:
+            ratios = {
+                ratio: measured[name] * len(bases) / sum(each[name] for each in bases)
+                for ratio, name in (("ratio", "rps"), ("cpu_ratio", "cpu_us"))
+            }
             yield value, measured | ratios
 
 
@@ -159,13 +171,20 @@ class Jobs:
 
     Attributes:
         problems: why points have no figures.
+        left_out: (axis, or axis and value; mode) that there was no time for.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seconds = {"free": options.seconds, "failing": options.failing}
         self._intervals_min = 0.0 if options.quick else INTERVALS_MIN
         self._idle_cpu_s: dict[tuple[int, int], float] = {}
+        self._ends_s: float = time.monotonic() + options.minutes_max * 60
         self.problems: dict[str, str] = {}
+        self.left_out: list[tuple[str, str]] = []
+
+    def late(self) -> bool:
+        """Whether no run is to begin any more."""
+        return time.monotonic() > self._ends_s
 
     def tried(self, point: Point, mode: str) -> Told | None:
         """One run of a point, or None: `problems` then has the reason."""

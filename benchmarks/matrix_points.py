@@ -25,6 +25,11 @@ class Point:
     skew: str = "zipf"
     record_bytes: int = 16
 
+    def __str__(self) -> str:
+        """What is not as in the base point."""
+        base = vars(Point())
+        return ", ".join(f"{name}={held!r}" for name, held in vars(self).items() if held != base[name]) or "base point"
+
     @property
     def batch_elements_max(self) -> int:
         """Rows per read."""

@@ -34,6 +34,9 @@ def tables(told: Mapping[str, Any]) -> str:
             head = [axis.unit, "", *COLUMNS.values()]
             lines = [f"| {' | '.join(head)} |", f"|---|---|{'---:|' * len(COLUMNS)}"]
             parts += ["\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]), ""]
+    rounds = told["settings"]["rounds"]
+    times = "once" if rounds == 1 else f"{rounds} times"
+    parts.append(f"Each point was run {times}, the base point of an axis before and after the others as well.")
     if told["left_out"]:
         parts.append(f"Not measured, for there was no time: {'; '.join(told['left_out'])}.")
     parts += [f"No figures for {point}: {problem}." for point, problem in told.get("problems", {}).items()]

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from benchmarks import children
+
 HERE = Path(__file__).parent
 KEYED_COUNT = HERE / "keyed_count.py"
 KEYED_LEDGER = HERE / "keyed_ledger.py"
@@ -78,9 +80,7 @@ def _cpu_s() -> float:
 def _run(module: str, arguments: Sequence[str], limit_s: float | None = None) -> str:
     command = [sys.executable, "-m", module, *arguments]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=HERE.parent, check=False, timeout=limit_s
-        )  # fmt: skip
+        done = children.run(command, limit_s)
     except subprocess.TimeoutExpired:
         raise RunFailed(f"{module} did not end within {limit_s:g} s") from None
     if done.returncode:

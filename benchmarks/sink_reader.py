@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from benchmarks.runs import HERE, RunFailed
+from benchmarks import children
+from benchmarks.runs import RunFailed
 
 LOOK_S = 0.0005
 WAIT_S = 0.01
@@ -140,9 +141,9 @@ def read(told: str) -> list[Seen]:
 def reading(database: Path, told: Path, whole: bool = False) -> Iterator[Reader]:
     """Read a sink meanwhile; `Reader.end` gives what was seen.  Whatever happens, the process has ended afterwards."""
     command = [sys.executable, "-m", "benchmarks.sink_reader", str(database), str(told)]
-    process = subprocess.Popen(
+    process = children.opened(
         command + ["--whole"] * whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, cwd=HERE.parent,
+        text=True, cwd=children.ROOT,
     )  # fmt: skip
     try:
         yield Reader(told, process)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, cast
 
+from benchmarks import children
 from benchmarks.measured import figure, result
 from benchmarks.runs import RunFailed
 from causal.batch import LISTED, Chunk
@@ -148,9 +148,7 @@ def _append_bytes(kind: str, length: int) -> int:
 def _apart(state: str, keys: int, records: int) -> dict[str, float]:
     """The figures of one run in a process of its own, whose memory nothing else has grown."""
     given = json.dumps([state, keys, records])
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.state_kinds", given], capture_output=True, text=True, check=False
-    )
+    ran = children.run([sys.executable, "-m", "benchmarks.state_kinds", given])
     if ran.returncode:
         raise RunFailed((ran.stderr.strip().splitlines() or ["it ended without a word"])[-1])
     told: dict[str, float] = json.loads(ran.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import torture_leaks
+from benchmarks import children, torture_leaks
 from benchmarks.runs import HERE
 from benchmarks.torture_jobs import Target
 from benchmarks.torture_processes import AGENT, SUPERVISOR, kill, of_job, server, workers
@@ -45,7 +46,7 @@ class TortureRun:
     def start(self, *more: str) -> None:
         """Begin a `causal run`; what it says goes to a file."""
         with open(self.place / "run.log", "ab") as log:
-            self._process = subprocess.Popen(
+            self._process = children.opened(
                 [sys.executable, "-m", "deploy", "run", *self._arguments, *more],
                 cwd=self.place,
                 env={**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -150,7 +151,9 @@ class TortureRun:
                 self.held.look(process["pid"], f"{process['slot']} as {process['task'] or 'a standby'}")
 
     def close(self) -> None:
-        """Leave no process of the job."""
-        if self.status() is None:
-            self.kill_all()
+        """Leave no process of the job, and no sockets where it was killed: a resume would have removed them."""
+        killed = self.status() is None and self.kill_all()
         kill_marked(self.state, GONE_S)
+        runtime = torture_leaks.runtime_of(self.state)
+        if killed and runtime is not None:
+            shutil.rmtree(runtime, ignore_errors=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks import runs
+from benchmarks import children, runs
 from benchmarks.bare import GC_THRESHOLD
 from benchmarks.measured import figure, result
 from benchmarks.throughput import tallied
@@ -100,7 +99,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
 def _chains(form: str, options: argparse.Namespace) -> float:
     """CPU µs per record, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.vectors", form, str(options.records), str(options.batch_elements_max)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=runs.HERE.parent, check=False)
+    done = children.run(command)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
         raise runs.RunFailed(f"the chains on {form} ended with status {done.returncode}: {said[-1]}")

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import HERE, RunFailed
+from benchmarks import children
+from benchmarks.runs import RunFailed
 
 POLL_S = 0.05
 
@@ -60,7 +61,7 @@ class Watched:
             RunFailed: the job refused.
         """
         command = [sys.executable, "-m", "deploy", "kill", "--state-dir", str(self._place / "job"), task]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
+        done = children.run(command)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["it said nothing"]
             raise RunFailed(f"{task} could not be killed: {lines[-1]}")
@@ -91,15 +92,8 @@ def watched(
             told.append(f"--config={place / 'job.toml'}")
         places = [f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
         command = [sys.executable, "-m", "deploy", "run", str(pipeline), *told, *options, *places]
-        run = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=HERE.parent
-        )  # fmt: skip
-        try:
+        with children.started(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
             yield Watched(place, run)
-        finally:
-            if run.poll() is None:
-                run.terminate()
-                run.communicate(timeout=30)
 
 
 def pss_mib(pid: int) -> float | None:

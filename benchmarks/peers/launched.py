@@ -9,7 +9,6 @@ proportional set sizes, in which a shared page counts once.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -23,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.children import descendants, end_all, reap, started, stat_fields
+from standby.parentage import adopt_orphans
+
 SAMPLE_S, LOOK_S = 0.25, 0.01
 LATE, UNKNOWN = 124, 127
-_SUBREAPER, _PARENT_DEATH = 36, 1
 _NAMES_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -61,7 +62,9 @@ def launch(command: Sequence[str], place: Path, limit_s: float, environment: Map
     root = Path(__file__).parents[2]
     with open(place / "output.log", "ab") as log:
         given = [sys.executable, "-m", __spec__.name, str(figures), str(limit_s), *command]
-        subprocess.run(given, cwd=root, env=dict(environment), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        none = subprocess.DEVNULL
+        with started(given, cwd=root, env=environment, stdin=none, stdout=log, stderr=log) as launching:
+            launching.wait()
     said = blamed((place / "output.log").read_text(errors="replace"))
     if not figures.exists():
         return Usage(UNKNOWN, time.time(), 0.0, 0.0, 0.0, [], said)
@@ -74,21 +77,6 @@ def blamed(output: str) -> str:
     """The line that says best why a program ended: the last that names an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
     return ([line for line in lines if _NAMES_ERROR.match(line)] or lines)[-1]
-
-
-def descendants(root: int) -> list[int]:
-    """All living processes below one, parents first."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        fields = _fields(int(name)) if name.isdigit() else []
-        if fields:
-            children.setdefault(int(fields[1]), []).append(int(name))
-    found, left = [], list(children.get(root, []))
-    while left:
-        pid = left.pop(0)
-        found.append(pid)
-        left += children.get(pid, [])
-    return found
 
 
 def pss_mib(pids: Iterable[int]) -> float:
@@ -117,19 +105,11 @@ class CpuTime:
         """Seconds until now; never less than before."""
         left_ticks = 0
         for pid in pids:
-            if fields := _fields(pid):
+            if fields := stat_fields(pid):
                 left_ticks += sum(map(int, fields[11:15]))
                 self._own[pid, fields[19]] = sum(map(int, fields[11:13]))
         self.total_s = max(self.total_s, _reaped_s() + left_ticks / _TICKS, sum(self._own.values()) / _TICKS)
         return self.total_s
-
-
-def _fields(pid: int) -> list[str]:
-    """What /proc tells of a process after its name; nothing if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def _reaped_s() -> float:
@@ -137,36 +117,9 @@ def _reaped_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _reap() -> dict[int, int]:
-    """Statuses of the children that have ended."""
-    ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if not pid:
-            return ended
-        ended[pid] = os.waitstatus_to_exitcode(status)
-
-
-def _end_all() -> None:
-    """Kill what is left of the run, until nothing is."""
-    while left := descendants(os.getpid()):
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        _reap()
-        time.sleep(0.01)
-
-
 def _watch_over_orphans() -> None:
-    """Take in orphans, and end when whoever started this ends."""
-    for option, value in ((_SUBREAPER, 1), (_PARENT_DEATH, signal.SIGTERM)):
-        if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "this system does not let a process take in orphans")
+    """Take in orphans, and end when whoever started this asks for it or ends."""
+    adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -180,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         program = subprocess.Popen(command)
         while status is None:
-            status = _reap().get(program.pid)
+            status = reap().get(program.pid)
             now_s = time.time()
             if status is None and now_s - began_s > float(limit_s):
                 status = LATE
@@ -192,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
             time.sleep(LOOK_S)
         wall_s = time.time() - began_s
     finally:
-        _end_all()
+        end_all()
     told = {"status": status, "began_s": began_s, "wall_s": wall_s, "cpu_s": used.sample(()), "peak_pss_mib": peak}
     Path(figures).write_text(json.dumps({**told, "cpu_by_s": cpu_by_s}))
     return 0

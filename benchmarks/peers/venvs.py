@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import children
+
 INSTALL_LIMIT_S = 1800
 _MADE = "made-with.json"
 
@@ -100,7 +102,7 @@ def present(peer: Peer, place: Path) -> bool:
 
 def _quietly(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S, check=False)
+        done = children.run(command, INSTALL_LIMIT_S)
     except subprocess.TimeoutExpired as problem:
         raise NotInstalled(f"{command[2]} took more than {INSTALL_LIMIT_S} s") from problem
     if done.returncode:

@@ -17,15 +17,19 @@ from benchmarks import matrix, matrix_count, matrix_table, runs
 from benchmarks.matrix_points import AXES, Point
 from benchmarks.runs import RunFailed
 
-OPTIONS = argparse.Namespace(seconds=0.02, failing=3.0, quick=True)
+OPTIONS = argparse.Namespace(seconds=0.02, failing=3.0, quick=True, minutes_max=60.0)
 
 
 class Counted(matrix.Jobs):
     """Jobs that only remember what was asked for; each is a record per second faster than the one before."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: int = 1000) -> None:
         super().__init__(OPTIONS)
         self.asked: list[tuple[Point, str]] = []
+        self.last = last
+
+    def late(self) -> bool:
+        return len(self.asked) >= self.last
 
     def run(self, point: Point, mode: str, longer: float = 1.0) -> dict[str, float]:
         self.asked.append((point, mode))
@@ -44,23 +48,34 @@ def test_an_axis_goes_through_its_base_point_and_varies_one_thing(name: str) -> 
 
 def test_points_stand_between_two_runs_of_the_base_point() -> None:
     jobs = Counted()
-    told = dict(matrix._along(AXES["skew"], "free", jobs, False, {}))
+    told = list(matrix._along(AXES["skew"], "free", jobs, False, {}))
     skews = [point.skew for point, _ in jobs.asked]
     assert skews == ["zipf", "uniform", "one", "zipf"]
-    assert told["zipf"]["rps"] == 2.5 and told["zipf"]["ratio"] == 1
-    assert told["uniform"]["ratio"] == 2 / 2.5 and told["one"]["cpu_ratio"] == 1
+    assert [(skew, each["rps"], each["ratio"]) for skew, each in told] == [
+        ("zipf", 1, 1 / 2.5), ("zipf", 4, 4 / 2.5), ("uniform", 2, 2 / 2.5), ("one", 3, 3 / 2.5)
+    ]  # fmt: skip
+    assert {each["cpu_ratio"] for _, each in told} == {1}
 
 
 def test_the_run_that_ends_an_axis_begins_the_next() -> None:
     jobs, shared = Counted(), dict[tuple[Point, str], dict[str, float]]()
-    told = [dict(matrix._along(AXES[name], "free", jobs, False, shared)) for name in ("skew", "interval", "sharing")]
+    told = [list(matrix._along(AXES[name], "free", jobs, False, shared)) for name in ("skew", "interval", "sharing")]
     found = [(point.skew, point.interval_s, point.depth) for point, _ in jobs.asked]
     zipf, deep = ("zipf", 1.0, 1), ("zipf", 1.0, 3)
     assert found[:8] == [
         zipf, ("uniform", 1.0, 1), ("one", 1.0, 1), zipf, ("zipf", 0.1, 1), ("zipf", 0.5, 1), ("zipf", 5.0, 1), zipf
     ]  # fmt: skip
     assert found[8:] == [deep] * 5  # of another depth, so its base point is its own
-    assert told[1][1.0]["rps"] == (4 + 8) / 2
+    assert [each["rps"] for interval, each in told[1] if interval == 1.0] == [4, 8]
+
+
+def test_what_there_is_no_time_for_is_named() -> None:
+    jobs = Counted(last=3)
+    told = list(matrix._along(AXES["interval"], "free", jobs, False, {}))
+    assert [interval for interval, _ in told] == [1.0, 0.1, 0.5]
+    assert [each["ratio"] for _, each in told] == [1, 2, 3]  # of the one run of the base point that there was time for
+    assert not list(matrix._along(AXES["skew"], "failing", jobs, False, {}))
+    assert jobs.left_out == [("interval_s 5.0", "free"), ("skew", "failing")]
 
 
 class Failing(matrix.Jobs):
@@ -78,10 +93,11 @@ def test_a_point_that_fails_is_named_and_the_others_go_on() -> None:
     jobs = Failing(OPTIONS)
     told = dict(matrix._along(AXES["skew"], "failing", jobs, False, {}))
     assert {skew: each["ratio"] for skew, each in told.items()} == {"zipf": 1.0, "one": 4.0}
+    assert str(Point()) == "base point"
     [(point, problem)] = jobs.problems.items()
     assert "uniform" in point and problem == "it broke"
-    text = matrix_table.tables({"figures": {}, "left_out": [], "problems": jobs.problems})
-    assert "skew='uniform'" in text and "it broke" in text
+    text = matrix_table.tables({"figures": {}, "settings": {"rounds": 2}, "left_out": [], "problems": jobs.problems})
+    assert "No figures for skew='uniform', failing: it broke." in text and "run 2 times" in text
 
 
 def test_an_axis_whose_base_point_fails_has_no_points() -> None:
@@ -179,6 +195,7 @@ def test_nothing_begins_after_the_time_is_up(tmp_path: Path, capsys: pytest.Capt
 def test_a_table_has_a_row_for_each_value_and_mode() -> None:
     one: dict[str, Any] = {"median": 1000.0, "min": 900.0, "max": 1100.0, "runs": [900.0, 1000.0, 1100.0]}
     figures = {f"keys/{keys}/free/rps": one for keys in (100, 10_000)}
-    text = matrix_table.tables(json.loads(json.dumps({"figures": figures, "left_out": ["round 1: size, free"]})))
+    given = {"figures": figures, "settings": {"rounds": 1}, "left_out": ["size, free"]}
+    text = matrix_table.tables(json.loads(json.dumps(given)))
     assert "| 100 | free | 1,000 [900–1,100] |" in text and "| 10,000 | free |" in text
-    assert "1,000,000" not in text and "round 1: size, free" in text
+    assert "1,000,000" not in text and "Not measured, for there was no time: size, free." in text
