@@ -5,12 +5,8 @@ Below full sharing depth more failures at once than it covers may lose determina
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from unittest import SkipTest
 
 from causal.errors import Fenced, InvariantViolation
@@ -27,6 +23,7 @@ from operators.sinks.conformance import (
     expect_held,
     log_at,
 )
+from operators.sinks.conformance.dying import begun, killed_writers
 
 
 def marked(bundle: Bundle) -> Bundle:
@@ -140,12 +137,7 @@ def takes_back_rows_that_were_left_out(subject: Subject) -> None:
 
 def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
     """A process that writes and takes back is killed at random moments: rows, position and determinants agree."""
-    chance = Random(seed)
-    for incarnation in range(1, kills + 1):
-        pid = _writer(subject, incarnation)
-        time.sleep(chance.uniform(0.0, 0.02))
-        os.kill(pid, signal.SIGKILL)
-        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+    for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
         store, held = _opened(subject, incarnation)
         subject.expect_rows(held.next, "after a kill, rows and position agree")
         expect_held(subject, held, "after a kill, determinants and position agree")
@@ -153,24 +145,18 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
 
 
 def _writer(subject: Subject, incarnation: int) -> int:
-    """Fork a process that writes and takes back until it is killed; returns once it has begun."""
-    began, beginning = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(beginning)
-        os.read(began, 1)
-        os.close(began)
-        return pid
-    try:
+    """A process that writes and takes back until it is killed."""
+
+    def write(begin: Callable[[], object]) -> None:
         store, held = _opened(subject, incarnation)
-        os.write(beginning, b"!")
+        begin()
         while True:
             held = fill_marked(subject, store, held, held.next + 15, incarnation)
             store.close()
             store, held = _opened(subject, incarnation)
             held = store.withdraw(_mark_at(held, held.next - 8 if held.next < 3 * EPOCH_ROWS else 0))
-    finally:
-        os._exit(4)
+
+    return begun(write)
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (

@@ -16,7 +16,7 @@ from causal.errors import CorruptData, invariant
 _HEAD = struct.Struct("<4sII")  # mark, length of the body, checksum of the body
 _CHECK = struct.Struct("<I")  # checksum of the head: a damaged length must not look like a torn tail
 _MARK = b"CJ1\n"
-_HEAD_BYTES = _HEAD.size + _CHECK.size
+HEAD_BYTES = _HEAD.size + _CHECK.size
 RECORD_BYTES_MAX = 1 << 30
 
 
@@ -35,14 +35,14 @@ def bodies(stored: bytes, where: Path) -> tuple[list[bytes], int]:
     """
     found: list[bytes] = []
     place = 0
-    while len(stored) - place >= _HEAD_BYTES:
+    while len(stored) - place >= HEAD_BYTES:
         head = stored[place : place + _HEAD.size]
         mark, length, checksum = _HEAD.unpack(head)
         if mark != _MARK or _CHECK.unpack_from(stored, place + _HEAD.size)[0] != zlib.crc32(head):
             if not any(stored[place:]):
                 break  # the machine lost power while the file grew: zeros were never acknowledged
             raise CorruptData(f"{where}: the record at byte {place} has a damaged head; restore the file")
-        start = place + _HEAD_BYTES
+        start = place + HEAD_BYTES
         body = stored[start : start + length]
         if len(body) < length:
             break

@@ -1,11 +1,15 @@
-"""An exclusive lock between processes on one host, by flock."""
+"""An exclusive lock between processes on one host, by flock; and what every holder of files asks of the disk."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from causal.errors import Unavailable
 
 
 class FileLock:
@@ -35,14 +39,26 @@ class FileLock:
         except BlockingIOError:
             return False
         # Whoever deleted the file made room for a second lock of the same name: only the one that is there counts.
-        try:
-            there = os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
-        except FileNotFoundError:
-            there = False
-        if not there:
+        if not is_at(self.path, self._descriptor):
             self.close()
             return self._try()
         return True
+
+    @contextmanager
+    def held(self, wait_ms: int, place: Path) -> Iterator[None]:
+        """Nobody else is inside.
+
+        Raises:
+            Unavailable: somebody else was, all the time, or the lock cannot be made; names the place.
+        """
+        with outside(place):
+            acquired = self.acquire(wait_ms)
+        if not acquired:
+            raise Unavailable(f"{place} is being written by another process for too long; end that process")
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Let others have it."""
@@ -54,3 +70,33 @@ class FileLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def held_once(path: Path, wait_ms: int, place: Path) -> Iterator[None]:
+    """Hold a lock that is not needed again; raises as `FileLock.held`."""
+    lock = FileLock(path)
+    try:
+        with lock.held(wait_ms, place):
+            yield
+    finally:
+        lock.close()
+
+
+@contextmanager
+def outside(place: Path) -> Iterator[None]:
+    """An `OSError` inside becomes `Unavailable`, which names the place: the same may be tried again."""
+    try:
+        yield
+    except OSError as problem:
+        raise Unavailable(
+            f"{place}: {problem.strerror or problem}; check the disk, its space and the directory"
+        ) from problem
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether the file that is open is still the one of that name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -11,8 +11,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.errors import CorruptData, PipelineError
 from operators.sinks.journal import replace_file
-from operators.sinks.lock import FileLock
+from operators.sinks.lock import held_once
 
 OURS = "_causal"
 """What is not rows lies here; readers of Parquet directories pass over such names."""
@@ -111,17 +110,6 @@ def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
     os.close(replace_file(manifest_path(directory), (json.dumps(told) + "\n").encode(), sync))
 
 
-@contextmanager
-def holding_directory(directory: Path, wait_ms: int) -> Iterator[None]:
-    """Alone with the manifest.
-
-    Raises:
-        Unavailable: somebody else was, all the time.
-    """
-    lock = FileLock(directory / OURS / "directory.lock")
-    try:
-        if not lock.acquire(wait_ms):
-            raise Unavailable(f"{directory} is held by another process for too long; end that process")
-        yield
-    finally:
-        lock.close()
+def holding_directory(directory: Path, wait_ms: int) -> AbstractContextManager[None]:
+    """Alone with the manifest; raises as `operators.sinks.lock.FileLock.held`."""
+    return held_once(directory / OURS / "directory.lock", wait_ms, directory)

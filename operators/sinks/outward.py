@@ -13,26 +13,22 @@ before the next batch; the batch that it had in its hands may arrive late, once 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CausalError, CorruptData, RowRefused, Unavailable, invariant
-from causal.log import LogDelta
+from causal.errors import CausalError, CorruptData, RowRefused, invariant
 from causal.ports import Bundle, Held
 from causal.values import decode, encode
 from operators.sinks.account import Account, fenced, fingerprint, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import lines_of
-from operators.sinks.journal import bodies, framed, replace_file, write_whole
-from operators.sinks.lock import FileLock
+from operators.sinks.bundle_told import told, understood
+from operators.sinks.lock import outside
+from operators.sinks.locked_journal import LockedJournal
 
 BUSY_MS = 2000
-JOURNAL_BYTES_MAX = 8 << 20
-"""A journal beyond this, and beyond twice what it was when it was new, is written anew."""
 _STATE, _BUNDLE, _TAKEN = "state", "bundle", "taken"
 
 
@@ -100,13 +96,12 @@ class OutwardStore:
         self._carry = carry
         self._let_go = let_go
         self._batch_rows = batch_rows
-        self._sync = sync
-        self._path = directory / f"{task.replace('/', '-')}.journal"
-        self._lock = FileLock(directory / f".{self._path.stem}.lock")
+        self._directory = directory
+        path = directory / f"{task.replace('/', '-')}.journal"
+        self._journal = LockedJournal(task, path, directory / f".{path.stem}.lock", path, self._forget)
+        self._journal.sync = sync
         self._run = ""
         self._incarnation = -1
-        self._journal = -1
-        self._end = self._start = 0
         self._account: Account | None = None
         self._pending: Bundle | None = None
         """Promised, and not known to have been taken as a whole."""
@@ -119,9 +114,9 @@ class OutwardStore:
         self.close()
         self._run, self._incarnation = run, incarnation
         try:
-            with self._all_or_nothing():
-                self._path.parent.mkdir(exist_ok=True)
-            with self._holding(), self._all_or_nothing():
+            with outside(self._directory):
+                self._directory.mkdir(exist_ok=True)
+            with self._journal.held(BUSY_MS):
                 self._account = account = self._claimed()
             try:
                 self._deliver()
@@ -139,38 +134,33 @@ class OutwardStore:
 
     def last_bundle(self) -> Held:
         """See `causal.ports.SinkStore.last_bundle`."""
-        with self._holding(), self._all_or_nothing():
+        with self._journal.held(BUSY_MS):
             return self._current().held()
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`; of the rows of one bundle, those before a refused one stay delivered."""
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._holding(), self._all_or_nothing():
+        with self._journal.held(BUSY_MS):
             account = self._current()
-            if self._end > max(JOURNAL_BYTES_MAX, 2 * self._start):
+            if self._journal.is_due():
                 self._renew(account)
             if self._promised(account, bundle):
-                self._append(_told(bundle))
-                if self._sync:
-                    os.fdatasync(self._journal)
+                self._journal.append(encode([_BUNDLE, *told(bundle)]))
         self._deliver()
 
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`; the journal is written anew, so it does not grow without bound."""
         if self._account is not None and epoch <= self._account.kept_from:
             return
-        with self._holding(), self._all_or_nothing():
+        with self._journal.held(BUSY_MS):
             account = self._current()
             if account.truncate(epoch):
                 self._renew(account)
 
     def close(self) -> None:
         """Let go of the journal and of the other side."""
-        self._account = None
-        self._lock.close()
-        if self._journal >= 0:
-            os.close(self._journal)
-            self._journal = -1
+        self._forget()
+        self._journal.close()
         self._let_go()
 
     def _promised(self, account: Account, bundle: Bundle) -> bool:
@@ -204,7 +194,7 @@ class OutwardStore:
         self._pending = None
 
     def _bring(self, delivery: Delivery) -> None:
-        if not _is_at(self._path, self._journal):
+        if not self._journal.is_ours(self._incarnation):
             raise fenced(self._task, self._incarnation)
         try:
             self._carry(delivery)
@@ -219,46 +209,23 @@ class OutwardStore:
     def _note(self, taken: int) -> None:
         """Remember that all rows below that position have been taken."""
         if taken > self._taken:
-            with self._all_or_nothing():
-                self._append([_TAKEN, taken])
+            with self._journal.guarded():
+                self._journal.append(encode([_TAKEN, taken]), lasting=False)
             self._taken = taken
-
-    @contextmanager
-    def _holding(self) -> Iterator[None]:
-        with self._all_or_nothing():
-            if not self._lock.acquire(BUSY_MS):
-                raise Unavailable(f"{self._path} is being written by another process for too long; end that process")
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Whatever goes wrong inside, what is in memory is read anew before the next step."""
-        try:
-            yield
-        except BaseException as problem:
-            self._account = None
-            if isinstance(problem, OSError):
-                raise Unavailable(
-                    f"{self._path}: {problem.strerror or problem}; check the disk, its space and the directory"
-                ) from problem
-            raise
 
     def _current(self) -> Account:
         """The account, if no younger process has put its journal in the place of ours."""
-        if self._journal < 0:
-            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
-        if self._account is None or not _is_at(self._path, self._journal):
-            if not self._path.exists():
-                raise fenced(self._task, self._incarnation)
+        ours = self._journal.is_ours(self._incarnation)
+        if self._account is None or not ours:
             self._account = self._load()
         return self._account
 
+    def _forget(self) -> None:
+        self._account = None
+
     def _claimed(self) -> Account:
         """Fence every lower incarnation: a journal of this one takes the place of theirs."""
-        if self._path.exists():
+        if self._journal.is_there:
             account = self._load()
         else:
             account, self._pending, self._taken = Account(self._task, self._run, self._incarnation), None, 0
@@ -271,74 +238,38 @@ class OutwardStore:
 
     def _load(self) -> Account:
         """Read the journal and cut off its torn tail."""
-        if self._journal >= 0:
-            os.close(self._journal)
-        self._journal = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        records, sound = bodies(self._path.read_bytes(), self._path)
+        place = self._journal.path
+        records = self._journal.read()
         try:
-            told = [decode(record) for record in records]
-            account, pending, self._taken = _state(told[0], self._task)
+            told_all = [decode(record) for record in records]
+            account, pending, self._taken = _state(told_all[0], self._task)
             if account.run != self._run:
-                raise foreign_rows(self._path, "the sink")
+                raise foreign_rows(place, "the sink")
             if account.incarnation > self._incarnation:
                 raise fenced(self._task, self._incarnation)
             self._pending = pending
-            for kind, *facts in told[1:]:
+            for kind, *facts in told_all[1:]:
                 if kind == _BUNDLE:
-                    invariant(self._promised(account, _bundle(facts)), "bundles of a journal differ", at=self._path)
+                    invariant(self._promised(account, understood(facts)), "bundles of a journal differ", at=place)
                 else:
                     (self._taken,) = facts
                     if self._pending is not None and self._taken == self._pending.first + self._pending.count:
                         self._pending = None
         except (IndexError, TypeError, ValueError) as problem:
-            raise CorruptData(f"{self._path} holds a record that is none ({problem}); restore the file") from None
-        os.ftruncate(self._journal, sound)
-        self._end, self._start = sound, len(records[0])
+            raise CorruptData(f"{place} holds a record that is none ({problem}); restore the file") from None
+        self._journal.cut()
         return account
 
     def _renew(self, account: Account) -> None:
         """Put a journal with nothing but the state in the place of the one that is there."""
-        record = framed(encode(_told_state(account, self._pending, self._taken)))
-        fresh = replace_file(self._path, record, self._sync)
-        if self._journal >= 0:
-            os.close(self._journal)
-        self._journal = fresh
-        self._end = self._start = len(record)
-
-    def _append(self, told: Sequence[Any]) -> None:
-        record = framed(encode(told))
-        write_whole(self._journal, record)
-        self._end += len(record)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the file that is open is still the one of that name."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _told(bundle: Bundle) -> list[Any]:
-    deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
-    depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
-    placed = [_BUNDLE, bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation]
-    return [*placed, deltas, bundle.ended, depends, bundle.rollback, [list(row) for row in bundle.refused]]
-
-
-def _bundle(facts: Sequence[Any]) -> Bundle:
-    first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = facts
-    logs = tuple(LogDelta(*delta) for delta in deltas)
-    on = None if depends is None else tuple((owner, at, extent) for owner, at, extent in depends)
-    out = tuple((position, reason) for position, reason in refused)
-    return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, on, rollback, out)
+        self._journal.renew(encode(_told_state(account, self._pending, self._taken)))
 
 
 def _told_state(account: Account, pending: Bundle | None, taken: int) -> list[Any]:
-    return [_STATE, packed(account), None if pending is None else _told(pending)[1:], taken]
+    return [_STATE, packed(account), None if pending is None else told(pending), taken]
 
 
-def _state(told: Sequence[Any], task: str) -> tuple[Account, Bundle | None, int]:
+def _state(facts: Sequence[Any], task: str) -> tuple[Account, Bundle | None, int]:
     """What the first record of a journal says."""
-    _, account, owed, taken = told
-    return unpacked(task, account), None if owed is None else _bundle(owed), taken
+    _, account, owed, taken = facts
+    return unpacked(task, account), None if owed is None else understood(owed), taken

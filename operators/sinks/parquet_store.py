@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable, invariant
+from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark
 from operators.sinks.account import Account, fenced
 from operators.sinks.bundle_columns import batches_of, schema_of
-from operators.sinks.journal import bodies, framed, replace_file, write_whole
+from operators.sinks.journal import bodies
 from operators.sinks.ledger import (
     Ledger,
     bundle_record,
@@ -24,16 +22,14 @@ from operators.sinks.ledger import (
     truncation_record,
     withdrawal_record,
 )
-from operators.sinks.lock import FileLock
+from operators.sinks.lock import outside
+from operators.sinks.locked_journal import LockedJournal
 from operators.sinks.manifest import OURS, holding_directory, stem_of, store_manifest
 from operators.sinks.parquet_rolling import Rolling
 from operators.sinks.parquet_room import make_room
 
 if TYPE_CHECKING:
     from operators.sinks.parquet import ParquetSink
-
-JOURNAL_BYTES_MAX = 8 << 20
-"""A journal beyond this, and beyond twice what it was when it was new, is written anew once its rows are in files."""
 
 
 class ParquetStore:
@@ -45,11 +41,10 @@ class ParquetStore:
         self._run = ""
         self._incarnation = -1
         self._directory = sink.directory
-        self._journal_path = journal_path(sink.directory, task)
-        self._lock = FileLock(self._journal_path.with_suffix(".lock"))
+        path = journal_path(sink.directory, task)
+        self._journal = LockedJournal(task, path, path.with_suffix(".lock"), sink.directory, self._forget)
+        self._journal.sync = sink.durability == "os"
         self._rolling = Rolling(sink, task, "", -1)
-        self._journal = -1
-        self._journal_end = self._journal_start = 0
         self._ledger: Ledger | None = None
         self._schema: pa.Schema | None = None
 
@@ -60,12 +55,12 @@ class ParquetStore:
         self._run, self._incarnation = run, incarnation
         self._rolling = Rolling(self._sink, task, run, incarnation)
         try:
-            with self._all_or_nothing():
+            with outside(self._directory):
                 self._directory.mkdir(exist_ok=True)
                 (self._directory / OURS).mkdir(exist_ok=True)
                 with holding_directory(self._directory, self._sink.busy_ms):
                     make_room(self._sink, run)
-            with self._holding():
+            with self._journal.held(self._sink.busy_ms):
                 self._ledger = self._claim()
                 self._rolling.clear()
                 return self._ledger.account.held()
@@ -75,14 +70,14 @@ class ParquetStore:
 
     def _claim(self) -> Ledger:
         """Fence every lower incarnation: the journal grows by the claim of this one."""
-        if self._journal_path.exists():
+        if self._journal.is_there:
             ledger = self._load()
             ledger.account.incarnation = self._incarnation
-            self._append(claim_record(self._incarnation))
+            self._journal.append(claim_record(self._incarnation))
             return ledger
         manifest = self._rolling.manifest()
         if manifest.end_of(self._task):
-            raise CorruptData(f"{self._journal_path} is missing; restore it, or start a new run elsewhere")
+            raise CorruptData(f"{self._journal.path} is missing; restore it, or start a new run elsewhere")
         self._schema = manifest.schema
         ledger = Ledger(Account(self._task, self._run, self._incarnation))
         self._renew(ledger)
@@ -90,20 +85,20 @@ class ParquetStore:
 
     def last_bundle(self) -> Held:
         """See `causal.ports.SinkStore.last_bundle`."""
-        with self._holding():
+        with self._journal.held(self._sink.busy_ms):
             self._forget()
             return self._current().account.held()
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`; earlier rows move on before these come, or nothing is written."""
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._holding():
+        with self._journal.held(self._sink.busy_ms):
             ledger = self._current()
             self._move(ledger)
             batches = self._fitted(bundle) if bundle.first == ledger.account.next else []
             if ledger.account.take(bundle) is None:
                 return
-            self._append(bundle_record(bundle))
+            self._journal.append(bundle_record(bundle))
             if bundle.count:
                 ledger.add(entry_of(bundle, batches))
 
@@ -129,15 +124,15 @@ class ParquetStore:
         """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough go to a file."""
         if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._rolling.due(self._ledger):
             return
-        with self._holding():
+        with self._journal.held(self._sink.busy_ms):
             ledger = self._current()
             if ledger.account.truncate(epoch):
-                self._append(truncation_record(epoch))
+                self._journal.append(truncation_record(epoch))
             self._move(ledger)
 
     def withdraw(self, mark: Mark) -> Held:
         """See `causal.ports.SinkStore.withdraw`; no file that has its name has rows that can be taken back."""
-        with self._holding():
+        with self._journal.held(self._sink.busy_ms):
             ledger = self._current()
             if self._rolling.manifest().end_of(self._task) > mark.next:
                 raise PipelineError(
@@ -145,7 +140,7 @@ class ParquetStore:
                     "rows of a job that has ended; start a new run elsewhere"
                 )
             ledger.account.withdraw(mark)
-            self._append(withdrawal_record(mark))
+            self._journal.append(withdrawal_record(mark))
             self._forget()
             return self._current().account.held()
 
@@ -155,10 +150,10 @@ class ParquetStore:
         Args:
             uncovered: also those that could be taken back if the job went on; only right when it has ended for good.
         """
-        with self._holding():
+        with self._journal.held(self._sink.busy_ms):
             ledger = self._current()
             below = ledger.account.next if uncovered else ledger.covered
-            if self._rolling.publish(ledger, self._schema, below) and self._journal_end > self._journal_start:
+            if self._rolling.publish(ledger, self._schema, below) and self._journal.has_grown:
                 self._renew(ledger)
 
     def close(self) -> None:
@@ -172,57 +167,22 @@ class ParquetStore:
         """Let rows move on; a journal that has grown much by those that have is written anew."""
         named = self._rolling.advance(ledger, self._schema)
         spare = 0 if named else self._sink.file_bytes
-        if self._journal_end > max(JOURNAL_BYTES_MAX, 2 * self._journal_start) + spare:
+        if self._journal.is_due(spare):
             self._renew(ledger)
 
     # -- the journal ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def _holding(self) -> Iterator[None]:
-        """Under the task's lock; whatever goes wrong inside, what is in memory is read anew before the next step."""
-        with self._all_or_nothing():
-            if not self._lock.acquire(self._sink.busy_ms):
-                raise Unavailable(
-                    f"{self._journal_path} is being written by another process for too long; end that process"
-                )
-            try:
-                yield
-            except RowRefused:
-                raise  # before anything was changed
-            except BaseException:
-                self._forget()  # while nobody else can make hidden files of the same name
-                raise
-            finally:
-                self._lock.release()
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as problem:
-            raise Unavailable(
-                f"{self._directory}: {problem.strerror or problem}; check the disk, its space and the directory"
-            ) from problem
-
     def _current(self) -> Ledger:
         """What is held, if no younger process has claimed the journal."""
-        if self._journal < 0:
-            raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
-        if not is_at(self._journal_path, self._journal) and not self._journal_path.exists():
-            raise fenced(self._task, self._incarnation)
-        grown = os.fstat(self._journal).st_size != self._journal_end
-        if self._ledger is None or grown or not is_at(self._journal_path, self._journal):
+        ours = self._journal.is_ours(self._incarnation)
+        if self._ledger is None or not ours:
             self._forget()
             self._ledger = self._load()
         return self._ledger
 
     def _load(self) -> Ledger:
         """Read the journal and cut off its torn tail; rows that are in files are left out."""
-        if self._journal >= 0:
-            os.close(self._journal)
-            self._journal = -1
-        self._journal = os.open(self._journal_path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        ledger, sound, start = self._read()
+        ledger = Ledger.of(self._journal.read(), self._journal.path)
         account = ledger.account
         if account.task != self._task:
             raise PipelineError(f"{self._directory} has rows of sink task {account.task}; give the sinks other names")
@@ -232,37 +192,19 @@ class ParquetStore:
         end = manifest.end_of(self._task)
         ledger.forget(end)
         if end > account.next or (ledger.entries[0].first if ledger.entries else account.next) != end:
-            raise CorruptData(f"{self._journal_path} does not go on where the files end, at {end}; restore it")
+            raise CorruptData(f"{self._journal.path} does not go on where the files end, at {end}; restore it")
         self._schema = manifest.schema
-        os.ftruncate(self._journal, sound)
-        self._journal_end, self._journal_start = sound, start
+        self._journal.cut()
         self._rolling.adopt(ledger)
         return ledger
 
-    def _read(self) -> tuple[Ledger, int, int]:
-        """What the journal says, how many bytes of it are sound, and how many its first record has."""
-        records, sound = bodies(self._journal_path.read_bytes(), self._journal_path)
-        return Ledger.of(records, self._journal_path), sound, len(records[0])
-
-    def _append(self, body: bytes) -> None:
-        record = framed(body)
-        write_whole(self._journal, record)
-        if self._sink.durability == "os":
-            os.fdatasync(self._journal)
-        self._journal_end += len(record)
-
     def _renew(self, ledger: Ledger) -> None:
         """Put a journal with nothing but the state in the place of the one that is there."""
-        whole = ledger
+        whole, path = ledger, self._journal.path
         if self._rolling.holding:
-            whole, _, _ = self._read()
+            whole = Ledger.of(bodies(path.read_bytes(), path)[0], path)
             whole.forget(self._rolling.manifest().end_of(self._task))
-        record = framed(state_record(whole))
-        fresh = replace_file(self._journal_path, record, self._sink.durability == "os")
-        if self._journal >= 0:
-            os.close(self._journal)
-        self._journal = fresh
-        self._journal_end = self._journal_start = len(record)
+        self._journal.renew(state_record(whole))
 
     def _forget(self) -> None:
         """Read everything anew before the next step."""
@@ -272,20 +214,9 @@ class ParquetStore:
     def _let_go(self) -> None:
         self._ledger = None
         self._rolling.drop()
-        self._lock.close()
-        if self._journal >= 0:
-            os.close(self._journal)
-        self._journal = -1
+        self._journal.close()
 
 
 def journal_path(directory: Path, task: str) -> Path:
     """Where the journal of a task is."""
     return directory / OURS / f"{stem_of(task)}.journal"
-
-
-def is_at(path: Path, descriptor: int) -> bool:
-    """Whether the file that is open is still the one of that name."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

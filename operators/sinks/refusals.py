@@ -19,7 +19,7 @@ from causal.errors import OperatorFailed, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
 from operators.sinks.base import Sink, encode_json
 from operators.sinks.journal import write_whole
-from operators.sinks.lock import FileLock
+from operators.sinks.lock import held_once
 
 SHOWN_MAX = 200
 BUSY_MS = 2000
@@ -47,19 +47,15 @@ class RefusedRows:
             Unavailable: they cannot be written now.
             PipelineError: the file holds letters of another run.
         """
-        lock = FileLock(self.path.with_name(f".{self.path.stem}.lock"))
         try:
             self.path.parent.mkdir(exist_ok=True)
-            if not lock.acquire(BUSY_MS):
-                raise Unavailable(f"{self.path} is being written by another process for too long; end that process")
-            self._append(operator, bundle, rows)
+            with held_once(self.path.with_name(f".{self.path.stem}.lock"), BUSY_MS, self.path):
+                self._append(operator, bundle, rows)
         except OSError as problem:
             self._told = None
             raise Unavailable(
                 f"{self.path}: {problem.strerror}; the dead letter cannot be written: make room, mend the disk"
             ) from problem
-        finally:
-            lock.close()
 
     def _append(self, operator: str, bundle: Bundle, rows: Mapping[int, tuple[Any, str]]) -> None:
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -28,8 +28,8 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, 
 from causal.ports import Bundle, Held, SinkStore
 from causal.values import decode, encode
 from operators.sinks.account import fenced
-from operators.sinks.journal import bodies, framed, replace_file, sync_directory, write_whole
-from operators.sinks.lock import FileLock
+from operators.sinks.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
+from operators.sinks.lock import FileLock, is_at, outside
 
 COMMIT_BYTES = 4 << 20
 """Rows of about so many bytes become visible in one step."""
@@ -37,7 +37,6 @@ WINDOW_BYTES = 1 << 20
 BUSY_MS = 2000
 DIRECTORY = "staged"
 OWNER = "owner"
-_HEAD_BYTES = len(framed(b""))
 
 
 class StagedStore:
@@ -283,35 +282,23 @@ class StagedStore:
         with self._locked():
             if self._owner < 0:
                 raise Unavailable(f"the staged rows of {self._task} are not open; open them first")
-            try:
-                ours = os.path.samestat(os.stat(self._directory / OWNER), os.fstat(self._owner))
-            except FileNotFoundError:
-                ours = False
-            if not ours:
+            if not is_at(self._directory / OWNER, self._owner):
                 raise fenced(self._task, self._incarnation)
             yield
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._outside():
-            if not self._lock.acquire(BUSY_MS):
-                raise Unavailable(f"{self._directory} is in use by another process for too long; end that process")
-            try:
-                yield
-            finally:
-                self._lock.release()
+        with self._lock.held(BUSY_MS, self._directory), self._outside():
+            yield
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
         """Whatever goes wrong inside, what is in memory is read anew before the next step."""
         try:
-            yield
-        except BaseException as problem:
+            with outside(self._directory):
+                yield
+        except BaseException:
             self._sizes = self._due = None
-            if isinstance(problem, OSError):
-                raise Unavailable(
-                    f"{self._directory}: {problem.strerror or problem}; check the disk, its space and the directory"
-                ) from problem
             raise
 
 
@@ -324,7 +311,7 @@ def _records(path: Path) -> Iterator[tuple[bytes, int]]:
             stored = rest + more
             found, sound = bodies(stored, path)
             for body in found:
-                place += _HEAD_BYTES + len(body)
+                place += HEAD_BYTES + len(body)
                 yield body, place
             rest = stored[sound:]
             if not more:

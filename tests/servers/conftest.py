@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,16 +14,27 @@ from tests.servers.postgres import Postgres, cluster, postgres
 from tests.servers.process import NoServer
 from tests.servers.redis import Redis, redis_server
 
+EXTRAS = {"psycopg": "postgres", "redis": "redis"}
+"""Client → the extra that brings it."""
+
+
+@contextmanager
+def _or_skip(client: str, server: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
+    """The server; whoever needs one that is not installed here, or whose client is not, is skipped."""
+    pytest.importorskip(client, reason=f"{client} is not installed (extra {EXTRAS[client]})")
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(server())
+        except NoServer as problem:
+            pytest.skip(str(problem))
+        yield started
+
 
 @pytest.fixture(scope="session")
 def made_cluster() -> Iterator[Path]:
     """An empty PostgreSQL cluster, which takes seconds to make."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed (extra postgres)")
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(cluster())
-        except NoServer as problem:
-            pytest.skip(str(problem))
+    with _or_skip("psycopg", cluster) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -42,20 +54,12 @@ def own_postgres(made_cluster: Path) -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[Redis]:
     """Nobody kills it."""
-    pytest.importorskip("redis", reason="redis is not installed (extra redis)")
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(redis_server())
-        except NoServer as problem:
-            pytest.skip(str(problem))
+    with _or_skip("redis", redis_server) as server:
+        yield server
 
 
 @pytest.fixture
 def own_redis() -> Iterator[Redis]:
     """One that may be killed, stopped and restarted."""
-    pytest.importorskip("redis", reason="redis is not installed (extra redis)")
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(redis_server())
-        except NoServer as problem:
-            pytest.skip(str(problem))
+    with _or_skip("redis", redis_server) as server:
+        yield server

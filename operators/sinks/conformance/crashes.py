@@ -9,15 +9,15 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
 from unittest import SkipTest
 
-from causal.errors import Fenced, Unavailable
+from causal.errors import Unavailable
 from causal.ports import Held, SinkStore
+from operators.sinks.conformance.dying import FENCED_STATUS, begun, forked, killed_writers
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     Subject,
@@ -28,7 +28,6 @@ from operators.sinks.conformance.subject import (
     fill,
 )
 
-_FENCED_STATUS, _FAILED_STATUS = 3, 4
 STEPS_TRIED_MAX = 24
 """Of the steps of a write at which its process is killed; spread evenly over all."""
 
@@ -135,12 +134,7 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
     """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done."""
-    chance = Random(seed)
-    for incarnation in range(1, kills + 1):
-        pid = _writer(subject, incarnation)
-        time.sleep(chance.uniform(0.0, 0.02))
-        os.kill(pid, signal.SIGKILL)
-        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+    for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
         store, held = subject.opened(incarnation)
         subject.expect_rows(held.next, "after a kill, rows and position agree")
         expect_held(subject, held, "after a kill, determinants and position agree", kept_from=None)
@@ -163,7 +157,7 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
         held = fill(subject, store, held, held.next + 10, incarnation + 1)
         os.kill(pid, signal.SIGCONT)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        expect(status == _FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
+        expect(status == FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
         subject.expect_rows(held.next, "a zombie that wakes up changes nothing")
         fill(subject, store, held, held.next + 10, incarnation + 1)
         subject.expect_rows(held.next + 10, "a zombie does not disturb its successor")
@@ -184,12 +178,11 @@ def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[Si
 
 
 def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
-    """Fork a process that writes bundles and truncates until it is killed or fenced; returns once it has begun."""
-    began, beginning = os.pipe()
+    """A process that writes bundles and truncates until it is killed or fenced."""
 
-    def write() -> None:
+    def write(begin: Callable[[], object]) -> None:
         store, held = subject.opened(incarnation)
-        os.write(beginning, b"!")
+        begin()
         while True:
             bundle = bundle_at(subject, held, 1 + held.next % 5, incarnation)
             store.write(bundle)
@@ -197,29 +190,7 @@ def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
             store.truncate(held.next // EPOCH_ROWS - 1)
             time.sleep(pause_s)
 
-    pid = forked(write)
-    os.close(beginning)
-    os.read(began, 1)
-    os.close(began)
-    return pid
-
-
-def forked(step: Callable[[], None]) -> int:
-    """Process id of a forked process that does `step`; it ends with status 0, 3 (fenced) or 4 (another error)."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = _FAILED_STATUS
-    try:
-        step()
-        status = 0
-    except Fenced:
-        status = _FENCED_STATUS
-    except Exception:
-        traceback.print_exc(file=sys.stderr)
-        raise
-    finally:
-        os._exit(status)
+    return begun(write)
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (

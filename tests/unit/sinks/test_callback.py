@@ -10,7 +10,7 @@ import pytest
 
 from causal.errors import Fenced, OperatorFailed, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
-from operators.sinks import CallbackSink, conformance, outward
+from operators.sinks import CallbackSink, conformance, locked_journal, outward
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill
 from operators.sinks.outward import Delivery, OutwardStore
 from operators.sinks.refusals import RefusedRows, refusing
@@ -149,7 +149,7 @@ def test_a_zombie_in_the_middle_of_a_bundle_stops_at_the_next_batch(tmp_path: Pa
 
 
 def test_journals_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outward, "JOURNAL_BYTES_MAX", 4000)
+    monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 4000)
     receiver, subject = told(tmp_path)
     store, held = subject.opened()
     held = fill(subject, store, held, 20 * EPOCH_ROWS)

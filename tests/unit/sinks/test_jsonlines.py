@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
-from operators.sinks import JsonLinesSink, jsonlines
+from operators.sinks import JsonLinesSink, locked_journal
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
 from operators.sinks.journal import bodies, framed
 from tests.unit.sinks.test_conformance import lines
@@ -53,7 +53,7 @@ def test_rows_that_are_not_lines_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_journal_does_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonlines, "JOURNAL_BYTES_MAX", 5000)
+    monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 5000)
     subject = lines(tmp_path)
     store, held = subject.opened()
     journal = tmp_path / "out" / ".out-0.journal"

@@ -23,7 +23,7 @@ from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavai
 from causal.ports import Bundle, Held
 from causal.rows import Rows
 from causal.vectors import Vectors
-from operators.sinks import conformance, conformance_withdrawal, parquet_rolling, parquet_store
+from operators.sinks import conformance, conformance_withdrawal, locked_journal, parquet_rolling
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill
 from operators.sinks.conformance.crashes import stops_zombies_that_wake_up
 from operators.sinks.manifest import load_manifest
@@ -87,7 +87,7 @@ def test_files_are_cut_by_size_and_a_file_once_there_never_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_rolling, "GROUP_BYTES", 2000)
-    monkeypatch.setattr(parquet_store, "JOURNAL_BYTES_MAX", 4000)
+    monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 4000)
     subject = parquet(tmp_path, publish_s=3600, file_bytes=4000)
     store, held = subject.opened()
     directory, journal = tmp_path / "out", tmp_path / "out" / "_causal" / "out-0.journal"

@@ -1,0 +1,55 @@
+"""Writers in processes of their own, which are killed or fenced (Linux)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from random import Random
+
+from causal.errors import Fenced
+from operators.sinks.conformance.subject import expect
+
+FENCED_STATUS, FAILED_STATUS = 3, 4
+
+
+def forked(step: Callable[[], None]) -> int:
+    """Process id of a forked process that does `step`; it ends with status 0, 3 (fenced) or 4 (another error)."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = FAILED_STATUS
+    try:
+        step()
+        status = 0
+    except Fenced:
+        status = FENCED_STATUS
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
+        raise
+    finally:
+        os._exit(status)
+
+
+def begun(step: Callable[[Callable[[], object]], None]) -> int:
+    """The same; comes back when `step` has called what it is given, or has ended."""
+    told, telling = os.pipe()
+    pid = forked(lambda: step(lambda: os.write(telling, b"!")))
+    os.close(telling)
+    os.read(told, 1)
+    os.close(told)
+    return pid
+
+
+def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Iterator[int]:
+    """Each incarnation whose process, made by `writer`, has been killed at a random moment just now."""
+    chance = Random(seed)
+    for incarnation in range(1, kills + 1):
+        pid = writer(incarnation)
+        time.sleep(chance.uniform(0.0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+        yield incarnation
