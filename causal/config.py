@@ -30,6 +30,8 @@ STATE = ("memory", "disk")
 DETERMINANT_FLUSH = ("off", "background")
 DURABILITY = ("process", "os")
 HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
+STANDBYS_MAX = 1000
+"""Processes that wait in a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,12 @@ class JobConfig:
         self._check(self.state_memory_bytes_max >= 1 << 16, "state_memory_bytes_max", "at least 65536")
         self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
-        self._check(self.checkpoint_interval_s > 0, "checkpoint_interval_s", "a number of seconds above 0")
-        self._check(self.standbys == "per-task" or self.standbys.isdecimal(), "standbys", "per-task or a number")
+        self._check(0 < self.checkpoint_interval_s <= 1e6, "checkpoint_interval_s", "a number of seconds above 0")
+        self._check(
+            self.standbys == "per-task" or (self.standbys.isdecimal() and int(self.standbys) <= STANDBYS_MAX),
+            "standbys",
+            f"per-task or a number up to {STANDBYS_MAX}",
+        )
         self._check(1 <= self.key_groups <= 32768, "key_groups", "1 to 32768")
         self._check(self.credit_bytes >= 1 << 16, "credit_bytes", "at least 65536")
         self._check(1 <= self.batch_elements_max <= 1 << 20, "batch_elements_max", "1 to 1048576")
@@ -123,6 +129,10 @@ class JobConfig:
         self._check(not self.check or self.standbys == "per-task", "standbys", "per-task: they do the checking")
         self._check(0 < self.sink_patience_s <= 1e6, "sink_patience_s", "a number of seconds above 0")
         self._check(self.staged_bytes_max >= 1 << 16, "staged_bytes_max", "at least 65536")
+        for name in ("record_bytes_max", "inflight_memory_bytes_max", "inflight_disk_bytes_max", "crash_loop_max"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        self._check(0 <= self.metrics_port <= 65535, "metrics_port", "a port up to 65535, or 0 for none")
+        self._check(1 <= self.heartbeat_ms <= 60_000, "heartbeat_ms", "1 to 60000")
         self._check(self.heartbeat_ms * 3 <= self.suspect_after_ms, "suspect_after_ms", "at least 3 heartbeats")
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:

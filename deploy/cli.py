@@ -9,21 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
-from causal.errors import CausalError, PipelineError
+from causal.errors import CausalError, PipelineError, Unavailable
 from causal.topology import Topology
 from deploy import settings
 from deploy.console import Console
-from deploy.jobdirectory import ROOT, JobDirectory, find_job
+from deploy.jobdirectory import ROOT, JobDirectory, find_job, running
 from deploy.local import LocalDeployment, Outcome
 from deploy.querying import state
 from deploy.report import progress, report, summary, write_report
-from deploy.savepoints import begin_from, change, savepoint
+from deploy.savepoints import begin_from, beginning, change, savepoint
+from deploy.status import latest, status
 from operators.loading import load
 from operators.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
@@ -64,6 +67,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
+    parser.add_argument("--version", action="version", version=f"causal-streams {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     planning = commands.add_parser("plan", help="print which operators form which tasks")
@@ -102,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")
     _add_job(showing)
-    showing.set_defaults(act=_status)
+    showing.set_defaults(act=status)
 
     killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
     killing.add_argument("task", metavar="TASK")
@@ -123,6 +127,14 @@ def _parser() -> argparse.ArgumentParser:
     querying.add_argument("--json", action="store_true", help="as JSON")
     querying.set_defaults(act=state)
     return parser
+
+
+def _version() -> str:
+    """Of the installed package; a checkout that is not installed has none."""
+    try:
+        return metadata.version("causal-streams")
+    except metadata.PackageNotFoundError:
+        return "of a checkout that is not installed"
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -178,11 +190,14 @@ def _run(arguments: argparse.Namespace) -> int:
     given = _given(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
-    from_ = None if arguments.from_ is None else Path(arguments.from_).absolute()
-    if from_ is not None and arguments.resume:
+    if arguments.from_ is not None and arguments.resume:
         raise PipelineError("--from begins a new job, --resume goes on with one; give one of them")
+    report_path = None if arguments.report is None else settings.report_path(arguments.report)
     pipeline = load(path, given.get("settings", {}))
-    directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name)
+    job = Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name
+    if arguments.resume and not job.is_dir():
+        raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
+    directory = JobDirectory(job)
     try:
         if arguments.resume:
             config = settings.resumed(directory.take_over(), path, given)
@@ -192,25 +207,58 @@ def _run(arguments: argparse.Namespace) -> int:
             config = settings.config_of(pipeline.name, path, given)
         planned = plan(pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
-        if arguments.resume:
-            if directory.finished():
-                return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
-            change(directory, config, planned, blueprint, arguments.allow_dropped_state)
-        planned.check(directory.path)
-        if not arguments.resume:
-            directory.clear()
-        if from_ is not None:
-            begin_from(directory, from_, config, planned, blueprint, arguments.allow_dropped_state)
-        if arguments.resume or from_ is not None:
-            directory.note_resumption()
-        directory.open_runtime()
-        config.save(directory.path)
-        blueprint.save(directory.path)
-        if config.durability == "os":
-            directory.sync()
-        return _deploy(directory.path, config, arguments.report)
+        if arguments.resume and directory.finished():
+            return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
+        with _metrics(config, directory.path):
+            if arguments.resume:
+                change(directory, config, planned, blueprint, arguments.allow_dropped_state)
+                planned.check(directory.path)
+                directory.note_resumption()
+            else:
+                _begin(directory, config, planned, blueprint, arguments)
+            directory.open_runtime()
+            config.save(directory.path)
+            blueprint.save(directory.path)
+            if config.durability == "os":
+                directory.sync()
+            return _deploy(directory.path, config, report_path)
     finally:
         directory.close()
+
+
+def _begin(
+    directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, arguments: argparse.Namespace
+) -> None:
+    """Empty the directory for a new job, once nothing is known that would stop it: an old one may still be resumed."""
+    begins = None
+    if arguments.from_ is not None:
+        where = Path(arguments.from_).absolute()
+        begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state)
+    planned.check(directory.path)
+    if directory.resumable():
+        try:
+            planned.check_stores(directory.path, config.run)
+        except PipelineError as problem:  # with the status that it has where the job itself comes upon it
+            raise Unavailable(f"job {config.name}: {problem}") from None
+    directory.clear()
+    if begins is not None:
+        begin_from(directory, begins, config, planned, blueprint)
+        directory.note_resumption()
+
+
+@contextmanager
+def _metrics(config: JobConfig, job: Path) -> Iterator[None]:
+    """The page of metrics, while the job runs."""
+    if not config.metrics_port:
+        yield
+        return
+    from deploy.metrics import serve  # prometheus-client costs start-up time that most runs need not pay
+
+    stop = serve(config.metrics_port, partial(latest, job))
+    try:
+        yield
+    finally:
+        stop()
 
 
 def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -> Blueprint:
@@ -231,7 +279,7 @@ def _no_such_task(topology: Topology, name: str) -> str:
     return f"there is no such task; tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
-def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:
+def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
     shown = sys.stderr.isatty()
 
     def show(view: Mapping[str, Any], elapsed_s: float) -> None:
@@ -239,29 +287,22 @@ def _deploy(job: Path, config: JobConfig, report_path: str | None) -> int:
             print(f"\r{progress(view, elapsed_s)[:LINE_WIDTH]:<{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
 
     deployment = LocalDeployment(job, show)
-    stop_metrics: Callable[[], None] | None = None
-    if config.metrics_port:
-        from deploy.metrics import serve  # prometheus-client costs start-up time that most runs need not pay
-
-        stop_metrics = serve(config.metrics_port, deployment.latest)
     console = Console(job, sys.stdout.buffer)
     console.start()
     try:
         outcome = deployment.run()
     finally:
         console.close()
-        if stop_metrics is not None:
-            stop_metrics()
     if shown:
         print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=sys.stderr)
     return _conclude(outcome, config, report_path, sys.stderr if console.shown else sys.stdout)
 
 
-def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None, out: TextIO) -> int:
+def _conclude(outcome: Outcome, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
     if outcome.view is not None:
         told = report(outcome.view, outcome.wall_s)
         if report_path is not None:
-            write_report(Path(report_path), told)
+            write_report(report_path, told)
         if outcome.status == 0:
             print(summary(told), file=out)
             if outcome.reason:
@@ -271,46 +312,17 @@ def _conclude(outcome: Outcome, config: JobConfig, report_path: str | None, out:
     return _say(f"job {config.name}: {outcome.reason}", outcome.status)
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    job = find_job(arguments.job, arguments.state_dir)
-    try:
-        view = json.loads((job / "status.json").read_text())
-    except FileNotFoundError:
-        raise PipelineError(f"the job in {job} has not come up yet; try again in a moment") from None
-    if arguments.json:
-        print(json.dumps(view, indent=1))
-        return DONE
-    age_s = max(0.0, (time.monotonic_ns() - view["at_ns"]) / 1e9)
-    ended = view["ended"]
-    told = f"ended with status {ended['status']}: {ended['reason'] or 'finished'}" if ended else view["state"]
-    print(f"{view['job']}: {told} (as of {age_s:.1f} s ago)")
-    checkpoint = view["checkpoint"]
-    print(f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}")
-    width = max(len(task["task"]) for task in view["tasks"])
-    for task in view["tasks"]:
-        standby = f", standby {', '.join(task['standbys'])}" if task["standbys"] else ""
-        print(
-            f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
-            f" incarnation {task['incarnation']}{standby}"
-        )
-        if task.get("waiting"):
-            since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
-            print(f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}")
-    for line in summary(report(view, 0.0)).splitlines()[2:]:
-        print(f"  {line}")
-    return DONE
-
-
 def _kill(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
     known = Blueprint.load(job).topology
     if known.named(arguments.task) is None:
         raise PipelineError(f"kill {arguments.task}: {_no_such_task(known, arguments.task)}")
-    runtime = job / "runtime"
-    sockets = Path(runtime.read_text().strip()) if runtime.exists() else None
-    if sockets is None or not sockets.is_dir():
-        return _say(f"the job in {job} is not running", FAILED)
-    answer = ask(str(sockets), "kill", {"task": arguments.task}, ANSWER_S)
+    sockets = job / "runtime"
+    if not running(job) or not sockets.exists():
+        raise PipelineError(f"the job in {job} is not running; `causal run --resume` goes on with it")
+    answer = ask(sockets.read_text().strip(), "kill", {"task": arguments.task}, ANSWER_S)
+    if answer is None and not running(job):
+        return _say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)
     if answer is None:
         return _say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
     if not answer.get("ok"):

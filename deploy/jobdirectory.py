@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from causal.config import JobConfig
-from causal.errors import PipelineError
+from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.shell.files import sync_directory
 from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.sinks.staged import DIRECTORY as STAGED
@@ -162,6 +162,16 @@ class JobDirectory:
         finally:
             journal.close()
         return bool(ends) and ends[-1]["kind"] == "ended" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
+
+    def resumable(self) -> bool:
+        """Whether there is the state of a job that has not come to its end: whoever began it may want to go on."""
+        if not (self.path / JOURNAL).exists():
+            return False
+        self._end_leftovers()
+        try:
+            return not self.finished()
+        except (CorruptData, Unavailable):
+            return False  # --resume would say the same of it
 
     def open_runtime(self) -> None:
         """Make the short directory for sockets (an ipc path may have 107 bytes)."""

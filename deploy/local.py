@@ -6,7 +6,6 @@ running, whatever the reason.  It decides nothing about the job: the supervisor'
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from deploy.status import latest
 from standby.parentage import PARENT, adopt_orphans
 from standby.processes import kill_marked
 
@@ -132,21 +132,13 @@ class LocalDeployment:
                 except BlockingIOError:
                     continue
             self._reap()
-            view = self.latest()
+            view = latest(self._job)
             if view is not None and view["ended"] is not None:
                 return
             if view is not None and view["at_ns"] != self._shown_ns:
                 self._shown_ns = view["at_ns"]
                 self._progress(view, time.monotonic() - began)
             self._note_deaths()
-
-    def latest(self) -> Mapping[str, Any] | None:
-        """The supervisor's latest view; None before there is one."""
-        try:
-            view: Mapping[str, Any] = json.loads((self._job / "status.json").read_text())
-        except FileNotFoundError:
-            return None
-        return view
 
     def _start(self, server: Server) -> None:
         home = str(Path(__file__).resolve().parent.parent)
@@ -200,7 +192,7 @@ class LocalDeployment:
         """The supervisor first, so that it takes nothing for a failure; then the agent with all its processes."""
         for server, within_s in zip(self._servers, (SUPERVISOR_STOP_S, AGENT_STOP_S), strict=True):
             self._stop(server, within_s)
-        return self.latest()
+        return latest(self._job)
 
     def _stop(self, server: Server, within_s: float) -> None:
         if server.process is None:

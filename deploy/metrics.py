@@ -1,6 +1,7 @@
 """The Prometheus page of a host: the supervisor's latest view, read when somebody scrapes.
 
-It is served by `causal run`, so it stays up when the supervisor is replaced.
+It is served by `causal run`, so it stays up when the supervisor is replaced.  What each metric means, and what is worth
+an alarm: docs/operations.md, which a test compares with this module.
 """
 
 from __future__ import annotations
@@ -9,23 +10,37 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
-from deploy.report import counts
+from deploy.report import counts, merged_buckets
+
+View = Mapping[str, Any]
 
 COUNTERS = {
-    "records_in": "Records that entered at this source task",
-    "records_out": "Records that this sink task has written",
-    "sent_bytes": "Bytes sent to other tasks",
-    "received_bytes": "Bytes received from other tasks",
-    "replayed_elements": "Elements replayed in recoveries",
+    "records_in": ("source", "Records that entered at this source task"),
+    "records_out": ("sink", "Rows that this sink task has written"),
+    "refused_rows": ("sink", "Rows that the store of this sink task would not take"),
+    "withdrawn_rows": ("sink", "Rows that were taken back because determinants were lost"),
+    "sent_bytes": ("", "Bytes sent to other tasks"),
+    "received_bytes": ("", "Bytes received from other tasks"),
+    "replayed_elements": ("", "Elements replayed in recoveries"),
 }
-GAUGES = {"inflight_bytes": "Bytes kept for replay", "checkpoint_ms": "Duration of the task's last snapshot in ms"}
-COUNTED = ("operator", "reason")
+"""Figure of a task → of which kind of task ("": any), and what it is."""
 
+GAUGES = {
+    "inflight_bytes": "Bytes kept in memory for replay",
+    "inflight_disk_bytes": "Bytes kept on disk for replay",
+    "checkpoint_ms": "Duration of the task's last snapshot in ms",
+}
+
+TASK = ("job", "task")
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
+LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
+"""Coarser than those of the tasks: seventy series per sink task would be too many for a page."""
+
+AT_WORK = ("running", "finished")
 
 
 class ViewCollector(Collector):
@@ -35,86 +50,119 @@ class ViewCollector(Collector):
         latest: gives the latest view; None as long as there is none.
     """
 
-    def __init__(self, latest: Callable[[], Mapping[str, Any] | None]) -> None:
+    def __init__(self, latest: Callable[[], View | None]) -> None:
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
         view = self._latest()
         if view is None:
             return
-        labels = ["job", "task"]
-        for name, text in COUNTERS.items():
-            yield self._family(CounterMetricFamily(f"causal_{name}", text, labels=labels), view, name)
+        for name, (kind, text) in COUNTERS.items():
+            yield _figures(CounterMetricFamily(f"causal_{name}", text, labels=TASK), view, name, kind)
         for name, text in GAUGES.items():
-            yield self._family(GaugeMetricFamily(f"causal_{name}", text, labels=labels), view, name)
-        kinds = CounterMetricFamily("causal_determinant_bytes", "Determinants logged", labels=[*labels, "kind"])
-        operators = CounterMetricFamily(
-            "causal_operator", "Elements that an operator dropped, held back or revised", labels=["job", *COUNTED]
-        )
-        incarnation = GaugeMetricFamily("causal_incarnation", "Incarnation that runs the task", labels=labels)
-        away = GaugeMetricFamily(
-            "causal_store_away_seconds",
-            "How long a sink's task has waited for its store; 0: it does not",
-            labels=labels,
-        )
-        for task in view["tasks"]:
-            incarnation.add_metric([view["job"], task["task"]], task["incarnation"])
-            if task["sink"]:
-                away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task.get("waiting") else 0
-                away.add_metric([view["job"], task["task"]], away_ns / 1e9)
-            for kind, count in task["figures"].get("determinant_bytes", {}).items():
-                kinds.add_metric([view["job"], task["task"], kind], count)
-        for operator, reasons in counts(view).items():
-            for reason, count in reasons.items():
-                operators.add_metric([view["job"], operator, reason], count)
-        yield kinds
-        yield operators
-        yield incarnation
-        yield away
-        yield from self._recoveries(view)
-        yield from self._checkpoints(view)
-
-    def _family(self, family: Any, view: Mapping[str, Any], name: str) -> Metric:
-        for task in view["tasks"]:
-            if name in task["figures"]:
-                family.add_metric([view["job"], task["task"]], task["figures"][name])
-        metric: Metric = family
-        return metric
-
-    def _recoveries(self, view: Mapping[str, Any]) -> Iterator[Metric]:
-        count = CounterMetricFamily("causal_recoveries", "Recoveries", labels=["job", "task", "mode"])
-        last = GaugeMetricFamily(
-            "causal_recovery_ms", "Last recovery: ms from the kill to each phase", labels=["job", "task", "phase"]
-        )
-        counts: dict[tuple[str, str], int] = {}
-        latest: dict[str, Mapping[str, Any]] = {}
-        for recovery in view["recoveries"]:
-            key = (recovery["task"], recovery["mode"])
-            counts[key] = counts.get(key, 0) + 1
-            latest[recovery["task"]] = recovery
-        for (task, mode), number in counts.items():
-            count.add_metric([view["job"], task, mode], number)
-        for task, recovery in latest.items():
-            for phase in PHASES:
-                if recovery[phase] is not None:
-                    last.add_metric([view["job"], task, phase.removesuffix("_ms")], recovery[phase])
-        yield count
-        yield last
-
-    def _checkpoints(self, view: Mapping[str, Any]) -> Iterator[Metric]:
-        told = view["checkpoint"]
-        count = CounterMetricFamily("causal_checkpoints", "Complete checkpoints", labels=["job"])
-        count.add_metric([view["job"]], told["count"])
-        took = GaugeMetricFamily(
-            "causal_job_checkpoint_ms", "Last checkpoint: ms from trigger to durable manifest", labels=["job"]
-        )
-        if told["took_ms"]:
-            took.add_metric([view["job"]], told["took_ms"][-1])
-        yield count
-        yield took
+            yield _figures(GaugeMetricFamily(f"causal_{name}", text, labels=TASK), view, name)
+        yield from _tasks(view)
+        yield from _counted(view)
+        yield from _recoveries(view)
+        yield from _checkpoints(view)
 
 
-def serve(port: int, latest: Callable[[], Mapping[str, Any] | None]) -> Callable[[], None]:
+def _figures(family: Any, view: View, name: str, kind: str = "") -> Metric:
+    for task in view["tasks"]:
+        if name in task["figures"] and (not kind or task[kind]):
+            family.add_metric([view["job"], task["task"]], task["figures"][name])
+    metric: Metric = family
+    return metric
+
+
+def _tasks(view: View) -> Iterator[Metric]:
+    running = GaugeMetricFamily("causal_task_running", "1: at work; 0: starting or recovering", labels=TASK)
+    incarnation = GaugeMetricFamily("causal_incarnation", "Incarnation that runs the task", labels=TASK)
+    standbys = GaugeMetricFamily(
+        "causal_standbys", "Processes that wait to take over; task is empty for a pool", labels=TASK
+    )
+    away = GaugeMetricFamily(
+        "causal_store_away_seconds", "How long a sink's task has waited for its store; 0: it does not", labels=TASK
+    )
+    latency = HistogramMetricFamily(
+        "causal_latency_seconds", "From the source to the row that can be seen, in seconds", labels=TASK
+    )
+    pooled = view["standbys"] != "per-task"
+    for task in view["tasks"]:
+        labels = [view["job"], task["task"]]
+        running.add_metric(labels, int(task["state"] in AT_WORK))
+        incarnation.add_metric(labels, task["incarnation"])
+        if not pooled:
+            standbys.add_metric(labels, len(task["standbys"]))
+        if task["sink"]:
+            away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task["waiting"] else 0
+            away.add_metric(labels, away_ns / 1e9)
+            latency.add_metric(labels, _cumulative(task), None)
+    if pooled:
+        waiting = [p for p in view["processes"] if p["state"] == "idle" and not p["standby_of"]]
+        standbys.add_metric([view["job"], ""], len(waiting))
+    yield from (running, incarnation, standbys, away, latency)
+
+
+def _cumulative(task: View) -> list[tuple[str, int]]:
+    """Bound in seconds → rows that took at most that."""
+    fine = merged_buckets([task])
+    found = [
+        (str(bound / 1000), sum(count for upper, count in fine.items() if upper <= bound))
+        for bound in LATENCY_BOUNDS_MS
+    ]
+    return [*found, ("+Inf", sum(fine.values()))]
+
+
+def _counted(view: View) -> Iterator[Metric]:
+    kinds = CounterMetricFamily("causal_determinant_bytes", "Determinants logged", labels=[*TASK, "kind"])
+    for task in view["tasks"]:
+        for kind, count in task["figures"].get("determinant_bytes", {}).items():
+            kinds.add_metric([view["job"], task["task"], kind], count)
+    operators = CounterMetricFamily(
+        "causal_operator",
+        "Elements that an operator dropped, held back or revised",
+        labels=["job", "operator", "reason"],
+    )
+    for operator, reasons in counts(view).items():
+        for reason, count in reasons.items():
+            operators.add_metric([view["job"], operator, reason], count)
+    yield from (kinds, operators)
+
+
+def _recoveries(view: View) -> Iterator[Metric]:
+    count = CounterMetricFamily("causal_recoveries", "Recoveries", labels=[*TASK, "mode"])
+    last = GaugeMetricFamily(
+        "causal_recovery_ms", "Last recovery: ms from the kill to each phase", labels=[*TASK, "phase"]
+    )
+    told: dict[tuple[str, str], int] = {}
+    newest: dict[str, View] = {}
+    for recovery in view["recoveries"]:
+        key = (recovery["task"], recovery["mode"])
+        told[key] = told.get(key, 0) + 1
+        newest[recovery["task"]] = recovery
+    for (task, mode), number in told.items():
+        count.add_metric([view["job"], task, mode], number)
+    for task, recovery in newest.items():
+        for phase in PHASES:
+            if recovery[phase] is not None:
+                last.add_metric([view["job"], task, phase.removesuffix("_ms")], recovery[phase])
+    yield from (count, last)
+
+
+def _checkpoints(view: View) -> Iterator[Metric]:
+    told = view["checkpoint"]
+    count = CounterMetricFamily("causal_checkpoints", "Complete checkpoints", labels=["job"])
+    count.add_metric([view["job"]], told["count"])
+    took = GaugeMetricFamily(
+        "causal_job_checkpoint_ms", "Last checkpoint: ms from trigger to durable manifest", labels=["job"]
+    )
+    if told["took_ms"]:
+        took.add_metric([view["job"]], told["took_ms"][-1])
+    yield from (count, took)
+
+
+def serve(port: int, latest: Callable[[], View | None]) -> Callable[[], None]:
     """Serve the page on 127.0.0.1; returns what stops it.
 
     Raises:

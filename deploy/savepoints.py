@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,24 +56,36 @@ def change(
     saved = [_read(job, task, files[task.name]) for task in before.tasks]
     stood = {name: where for each in saved for name, where in _stood(before, each)}
     rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
-    _begin(directory, config, planned, blueprint, rescaling, stood, epoch, incarnation)
+    _begin(directory, config, planned, blueprint, rescaling, rescaling.chains(), stood, epoch, incarnation)
 
 
-def begin_from(
-    directory: JobDirectory, where: Path, config: JobConfig, planned: Plan, blueprint: Blueprint, allow_dropped: bool
-) -> None:
-    """Have a new job in `directory`, which is empty, begin with the savepoint in `where`.
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A savepoint as another job will begin with it; nothing is changed by reading it."""
+
+    where: Path
+    epoch: int
+    rescaling: Rescaling
+    chains: Mapping[str, list[bytes]]
+
+
+def beginning(where: Path, job: Path, config: JobConfig, planned: Plan, allow_dropped: bool) -> Beginning:
+    """The savepoint in `where`, for a new job in the directory `job`.
 
     Raises:
         PipelineError: there is none, or the job cannot begin with it as this graph.
     """
+    if where.resolve() == job:
+        raise PipelineError(f"{where} is the job's own directory; go on with --resume, or give another --state-dir")
+    if not where.is_dir():
+        raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
     before, told = Blueprint.load(where).topology, JobConfig.load(where)
     found = newest_manifest(where)
     if found is None:
         raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
     if told.key_groups != config.key_groups:
         raise PipelineError(f"the savepoint in {where} has key_groups {told.key_groups}; give the same")
-    if planned.companions(directory.path):
+    if planned.companions(job):
         raise PipelineError(
             f"a source of {config.name} reads a log in the directory of its job; end that job with "
             "`causal savepoint --stop` and go on with --resume"
@@ -80,9 +93,20 @@ def begin_from(
     epoch, files = found
     saved = [_read(where, task, files[task.name]) for task in before.tasks]
     rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped)
-    if (where / BEGAN).exists():  # by that clock a source knows which of its records are due
-        shutil.copy(where / BEGAN, directory.path / BEGAN)
-    _begin(directory, config, planned, blueprint, rescaling, {}, epoch, 1)
+    return Beginning(where, epoch, rescaling, rescaling.chains())
+
+
+def begin_from(
+    directory: JobDirectory, begins: Beginning, config: JobConfig, planned: Plan, blueprint: Blueprint
+) -> None:
+    """Have a new job in `directory`, which is empty, begin with a savepoint.
+
+    Raises:
+        PipelineError: a store of the job cannot take its rows.
+    """
+    if (begins.where / BEGAN).exists():  # by that clock a source knows which of its records are due
+        shutil.copy(begins.where / BEGAN, directory.path / BEGAN)
+    _begin(directory, config, planned, blueprint, begins.rescaling, begins.chains, {}, begins.epoch, 1)
 
 
 def _begin(
@@ -91,13 +115,13 @@ def _begin(
     planned: Plan,
     blueprint: Blueprint,
     rescaling: Rescaling,
+    chains: Mapping[str, list[bytes]],
     stood: Mapping[str, tuple[int, int]],
     epoch: int,
     incarnation: int,
 ) -> None:
     """Make the first snapshots of all tasks, and have the job begin with them."""
     job = directory.path
-    chains = rescaling.chains()
     cuts = rescaling.cuts(_open_stores(job, config, planned, stood, incarnation, epoch))
     fresh: dict[str, Files] = {}
     for task, parts in chains.items():

@@ -6,6 +6,7 @@ with, and what shapes its state cannot be changed.
 
 from __future__ import annotations
 
+import os
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -22,6 +23,15 @@ OURS = frozenset(("run", "name", "pipeline"))
 
 LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")
 """What the state on disk was made with."""
+
+WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "a table",
+}
+"""What a setting of each type wants, for people."""
 
 
 def _kinds() -> dict[str, type]:
@@ -68,7 +78,7 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
         elif wanted is float and type(value) is int:
             value = float(value)
         if type(value) is not wanted:
-            raise PipelineError(f"{where}: setting {name} is {value!r}; give a {wanted.__name__}")
+            raise PipelineError(f"{where}: setting {name} is {value!r}; give {WORDS[wanted]}")
         result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 
@@ -86,6 +96,20 @@ def assignments(told: list[str]) -> dict[str, str]:
             raise PipelineError(f"--set {item}: give NAME=VALUE")
         result[name] = value
     return result
+
+
+def report_path(told: str) -> Path:
+    """Where `--report` goes: looked at before the job, because a job may take a week.
+
+    Raises:
+        PipelineError: nothing can be written there.
+    """
+    path = Path(told).absolute()
+    if path.is_dir():
+        raise PipelineError(f"--report {told} is a directory; give a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PipelineError(f"--report {told}: nothing can be written in {path.parent}; give another path")
+    return path
 
 
 def sharing_depth(told: str) -> int:

@@ -235,6 +235,28 @@ class Plan:
         if self._letter_task is not None:
             self._letter_sink(job_directory).check()
 
+    def check_stores(self, job_directory: Path, run: str) -> None:
+        """Have each store that refuses rows of an earlier run say so, before the state of that run is discarded.
+
+        A store that has none is claimed for `run`; no row is changed.
+
+        Raises:
+            PipelineError: there are such rows.
+            Unavailable: a store is away, so nobody knows.
+        """
+        for channel in self.topology.channels:
+            if channel.target != OUTSIDE or channel.source == self._letter_task:
+                continue
+            sink: Sink = self._group_of[channel.source].root.subject
+            if sink.existing != "refuse":
+                continue
+            task = self.topology.tasks[channel.source].name
+            store = sink.open_store(task, job_directory)
+            try:
+                store.open(task, run, 0)
+            finally:
+                store.close()
+
     def companions(self, job_directory: Path) -> list[Companion]:
         """Processes that the sources need beside the job."""
         return [

@@ -96,6 +96,9 @@ class Sink(ABC):
     """What its stores promise of what they acknowledge: "process", it survives the death of every process; "os", also a
     loss of power.  None, as a job is planned: what the job promises (`durability`)."""
 
+    existing: str | None = None
+    """What becomes of rows of an earlier run; one that says "refuse" is asked before that run's state is discarded."""
+
     def encode(self, records: Sequence[Any]) -> bytes:
         """The rows of these records, one JSON document per line, each line ended by a newline.
 

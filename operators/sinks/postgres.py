@@ -75,6 +75,7 @@ class PostgresSink(Sink):
         schema, _, name = table.rpartition(".")
         self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
         self.durability = durability
+        self.existing = existing
         self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:

@@ -80,6 +80,7 @@ class RedisSink(Sink):
         self.url = url
         self.stream = stream
         self.durability = durability
+        self.existing = existing
         self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:

@@ -49,10 +49,18 @@ WRONG = {
     "checkpoint_interval_s": ["run", "p.py", "--checkpoint-interval", "0"],
     "standbys": ["run", "p.py", "--standbys", "many"],
     "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
-    "give a int": ["run", "p.py", "--config", "mistyped.toml"],
+    "give a whole number": ["run", "p.py", "--config", "mistyped.toml"],
+    "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
+    "checkpoint_interval_s is inf": ["run", "p.py", "--checkpoint-interval", "inf"],
+    "metrics_port is 70000": ["run", "p.py", "--metrics-port", "70000"],
+    "heartbeat_ms is 0": ["run", "p.py", "--config", "breathless.toml"],
+    "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
+    "is a directory; give a file": ["run", "p.py", "--report", "."],
     "is not TOML": ["run", "p.py", "--config", "p.py"],
     "no job to go on with": ["run", "p.py", "--resume"],
     "no job under": ["status"],
+    "absent holds no job to go on with": ["run", "p.py", "--resume", "--state-dir", "absent"],
+    "holds no savepoint": ["run", "p.py", "--from", "absent"],
     "holds no job": ["kill", "double/0", "--job", "absent"],
 }
 
@@ -60,6 +68,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("wrong.toml").write_text('colour = "red"\n')
+    Path("breathless.toml").write_text("heartbeat_ms = 0\n")
     Path("mistyped.toml").write_text('key_groups = "many"\n')
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -86,3 +95,23 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         assert main(["run", "p.py", "--metrics-port", str(port)]) == 2
     assert f"--metrics-port {port}" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("causal-streams ")
+
+
+def test_a_mistake_is_found_before_the_state_of_an_earlier_job_is_discarded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("job/checkpoints").mkdir(parents=True)
+    Path("job/lock").touch()
+    Path("job/checkpoints/dear").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for wrong in (["--metrics-port", port], ["--from", "absent"], ["--from", "job"], ["--report", "/nowhere/x"]):
+            assert main(["run", "p.py", "--state-dir", "job", *wrong]) == 2
+            assert Path("job/checkpoints/dear").exists(), wrong
+    assert len(capsys.readouterr().err.splitlines()) == 4

@@ -1,0 +1,59 @@
+"""A second `causal run` where `--resume` was meant: nothing of the interrupted job is lost by it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from pathlib import Path
+
+from tests.faults.conftest import Start
+from tests.faults.job import Job, command, environment
+from tests.faults.test_bad_input import one_line
+
+PIPELINE = """
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("counts")
+existing = pipeline.settings.get("existing", "refuse")
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500))
+numbers.key_by(lambda r: r).count("count").sink("out", SqliteSink("out.db", existing=existing))
+"""
+
+
+def interrupted(start: Start, tmp_path: Path) -> Job:
+    (tmp_path / "counts.py").write_text(PIPELINE)
+    job = start(tmp_path / "counts.py", "--checkpoint-interval", "0.3")
+    job.until_warm(records=500)
+    job.interrupt()
+    status, said = job.finish()
+    assert status == 130 and "--resume" in one_line(said)
+    return job
+
+
+def counts(tmp_path: Path) -> list[list[int]]:
+    with sqlite3.connect(tmp_path / "out.db") as store:
+        return sorted(json.loads(text) for (text,) in store.execute("SELECT record FROM output"))
+
+
+def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) -> None:
+    job = interrupted(start, tmp_path)
+    before = len(counts(tmp_path))
+    asked = subprocess.run(
+        command("status", "--state-dir", str(job.state)), env=environment(), capture_output=True, text=True, timeout=60
+    )
+    told = asked.stdout
+    assert "not running: it was interrupted" in told and " pid " not in told
+    status, said = job.start().finish()
+    assert status == 1 and "holds rows of another run" in one_line(said)
+    assert len(counts(tmp_path)) == before
+    job.start("--resume").finish_well()
+    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
+
+
+def test_a_sink_that_says_replace_begins_anew(start: Start, tmp_path: Path) -> None:
+    job = interrupted(start, tmp_path)
+    job.start("--set", "existing=replace").finish_well()
+    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))

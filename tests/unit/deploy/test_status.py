@@ -1,0 +1,56 @@
+"""`causal status`: what is wrong is in its first lines, and what is gone is not shown as running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.status import RECOVERIES_SHOWN, shown
+from tests.unit.deploy.test_report import RECOVERY, task, view
+
+
+def living(**told: Any) -> dict[str, Any]:
+    return {**view(), "ended": None, **told}
+
+
+def test_a_running_job_shows_its_tasks_and_their_processes() -> None:
+    lines = list(shown(living(), True, 0.25))
+    assert lines[0] == "j: running (as of 0.2 s ago)"
+    assert lines[1] == "tasks: 3 running; checkpoints: 3 complete, last epoch 3"
+    assert lines[2] == "  read/0  running     w1 pid 17, incarnation 1, standby w2"
+
+
+def test_of_fifty_tasks_the_second_line_says_how_many_recover() -> None:
+    tasks = [task(f"count/{i}", "operator") for i in range(50)]
+    for told in tasks[7:9]:
+        told["state"] = "replaying"
+    lines = list(shown(living(tasks=tasks), True, 0.0))
+    assert lines[1].startswith("tasks: 48 running, 2 replaying; ")
+    assert len([line for line in lines if line.startswith("  count/")]) == 50
+
+
+def test_a_job_whose_causal_run_is_gone_is_not_running() -> None:
+    lines = list(shown(living(), False, 90.0))
+    assert lines[0] == "j: not running: it was interrupted; `causal run --resume` goes on (as of 90.0 s ago)"
+    assert lines[2] == "  read/0  down        incarnation 1"
+    assert not any("pid" in line or "running  " in line for line in lines[2:])
+
+
+def test_a_job_that_has_ended_says_how() -> None:
+    failed = living(ended={"status": 1, "reason": "the disk is full"})
+    assert list(shown(failed, True, 1.0))[0] == "j: ended with status 1: the disk is full (as of 1.0 s ago)"
+    done = living(ended={"status": 0, "reason": ""})
+    done["tasks"][0]["state"] = "finished"
+    lines = list(shown(done, False, 1.0))
+    assert lines[0] == "j: ended with status 0: finished (as of 1.0 s ago)" and "read/0  finished" in lines[2]
+
+
+def test_a_store_that_is_away_is_told() -> None:
+    told = living(at_ns=5_000_000_000)
+    told["tasks"][2]["waiting"] = {"since_ns": 2_000_000_000, "reason": "no route to host"}
+    assert any("has waited for its store for 3.0 s: no route to host" in line for line in shown(told, True, 0.0))
+
+
+def test_old_recoveries_are_counted_and_not_listed() -> None:
+    lines = list(shown(living(recoveries=[RECOVERY] * 1000), True, 0.0))
+    assert f"  {1000 - RECOVERIES_SHOWN} earlier recoveries: `causal status --json`" in lines
+    assert len([line for line in lines if line.startswith("  recovered ")]) == RECOVERIES_SHOWN
