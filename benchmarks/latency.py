@@ -2,7 +2,7 @@
 
 The experiment of Figures 9 to 12 of FlameStream, per guarantee and interval between checkpoints.  Latency counts from
 the moment at which a document was due (so waiting because others are late counts) to the one at which a reader of the
-database, a process of its own, has fetched the last of its rows.  A round has every guarantee beside every other at
+database, a process of its own, finds the last of its rows there.  A round has every guarantee beside every other at
 each interval, in an order that turns; ratios are taken within a round.  The series are runs in which an index task
 gets SIGKILL three times.  Runs whose rows are not there exactly once count for nothing, but for `none` with kills.
 """

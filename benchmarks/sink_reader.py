@@ -2,10 +2,11 @@
 
     python -m benchmarks.sink_reader DATABASE TOLD [--whole]
 
-It asks about every half millisecond whether anything was committed, and fetches what is new.  TOLD gets one JSON line
-per fetch and sink task: [when in monotonic ns, task, first position, number of rows], with --whole also their texts.
-What a line says was visible at that time to anybody who had looked.  It ends when its standard input is closed, after
-a last look, and tells on standard output how many rows it has seen in all.
+It asks about every half millisecond whether anything was committed, and has SQLite count what is new: a look at a
+thousand rows takes 0.3 ms of the processors that the job needs, fetching them 1.4 ms.  TOLD gets one JSON line per
+look and sink task: [when in monotonic ns, task, first position, number of rows], with --whole also their texts, which
+are fetched then.  What a line says was visible at that time to anybody who had looked.  It ends when its standard input
+is closed, after a last look, and tells on standard output how many rows it has seen in all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from benchmarks.runs import RunFailed
 LOOK_S = 0.0005
 WAIT_S = 0.01
 END_WITHIN_S = 60.0
+_NEW = "FROM output WHERE task = ?1 AND position > ?2"
+_COUNTED = f"SELECT (SELECT count(*) {_NEW}), (SELECT min(position) {_NEW}), (SELECT max(position) {_NEW})"
 _ROWS = "SELECT position, record FROM output WHERE task = ? AND position > ? ORDER BY position"
 
 
@@ -45,7 +48,7 @@ class Seen:
 
 
 class Looking:
-    """Fetches what is new; never the same row twice.
+    """Finds what is new; never the same row twice.
 
     Args:
         database: need not be there yet.
@@ -74,21 +77,31 @@ class Looking:
         return connection
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """Fetch what was committed since the last look."""
+        """Find what was committed since the last look."""
         [version] = connection.execute("PRAGMA data_version").fetchone()
         if version == self._version:
             return
         for (task,) in connection.execute("SELECT task FROM causal_task ORDER BY task").fetchall():
-            found = connection.execute(_ROWS, (task, self._last.get(task, -1))).fetchall()
-            at_ns = time.monotonic_ns()
-            for first, rows in _together(found):
-                line: list[object] = [at_ns, task, first, len(rows)]
-                self._told.write(json.dumps([*line, rows] if self._whole else line) + "\n")
-                self.rows += len(rows)
-            if found:
-                self._last[task] = found[-1][0]
+            asked = (task, self._last.get(task, -1))
+            [(count, first, last)] = [(0, 0, 0)] if self._whole else connection.execute(_COUNTED, asked)
+            if count and last - first == count - 1:
+                self._tell(time.monotonic_ns(), task, first, count, last)
+            elif count or self._whole:
+                self._fetch(connection, asked)
         self._told.flush()
         self._version = version
+
+    def _fetch(self, connection: sqlite3.Connection, asked: tuple[str, int]) -> None:
+        """Row by row: their texts are wanted, or some are missing among them."""
+        found = connection.execute(_ROWS, asked).fetchall()
+        at_ns = time.monotonic_ns()
+        for first, rows in _together(found):
+            self._tell(at_ns, asked[0], first, len(rows), found[-1][0], *[rows] * self._whole)
+
+    def _tell(self, at_ns: int, task: str, first: int, count: int, last: int, *texts: list[str]) -> None:
+        self._told.write(json.dumps([at_ns, task, first, count, *texts]) + "\n")
+        self.rows += count
+        self._last[task] = last
 
 
 def _together(found: list[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:

@@ -146,9 +146,10 @@ def _refuse_unfaithful(value: Any) -> None:
             for item in value:
                 _refuse_unfaithful(item)
     elif kind is dict:
-        for key, item in value.items():
-            _refuse_unfaithful(key)
-            _refuse_unfaithful(item)
+        for items in (value, value.values()):
+            if not _FAITHFUL.issuperset(map(type, items)):
+                for item in items:
+                    _refuse_unfaithful(item)
     elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
         raise _refused(kind)
 

@@ -42,6 +42,6 @@ def document_of(file_name: str) -> str:
 def postings(text: str) -> dict[str, list[int]]:
     """word → positions (the how-manieth words of the text it is), in order of first appearance."""
     places: dict[str, list[int]] = {}
-    for place, match in enumerate(_WORD.finditer(text)):
-        places.setdefault(match.group(), []).append(place)
+    for place, word in enumerate(_WORD.findall(text)):
+        places.setdefault(word, []).append(place)
     return places

@@ -22,9 +22,11 @@ def own(value: Any) -> Any:
     if kind in SCALARS:
         return value
     if kind is dict:
-        if all_scalar(map(type, value.values())):
-            return value.copy()
-        return {key: own(inner) for key, inner in value.items()}
+        copied = value.copy()
+        for key, inner in value.items():
+            if type(inner) not in SCALARS:
+                copied[key] = own(inner)
+        return copied
     if kind is list:
         return value.copy() if all_scalar(map(type, value)) else [own(inner) for inner in value]
     if kind is tuple:

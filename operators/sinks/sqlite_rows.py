@@ -16,6 +16,11 @@ from operators.sinks.base import lines_of
 from operators.sinks.sqlite_errors import code_of
 
 _INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add columns of their own
+AT_ONCE = 32
+"""Rows per statement."""
+_INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
+    f"(?1, ?2 + {place}, ?{place + 3})" for place in range(AT_ONCE)
+)
 _REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 REFUSED_TOLD_MAX = 1000
 """Refused rows of one bundle that are told at once."""
@@ -30,7 +35,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     """
     note_refused(db, task, bundle)
     try:
-        db.executemany(_INSERT, zip(repeat(task), *lines_of(bundle)))
+        _insert_all(db, task, bundle)
     except sqlite3.Error as problem:
         if code_of(problem) not in _REFUSALS:
             raise
@@ -52,6 +57,18 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     if refused:
         raise RowRefused(*refused[0], *refused[1:])
     raise CorruptData(f"{path}: table output holds rows of {task} that no bundle wrote; restore the file")
+
+
+def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
+    """Many rows per statement: one by one, beginning and ending a statement is a good part of what a row costs."""
+    positions, lines = lines_of(bundle)
+    if not bundle.refused:
+        texts = list(lines)
+        done = len(texts) - len(texts) % AT_ONCE
+        for start in range(0, done, AT_ONCE):
+            db.execute(_INSERT_MANY, (task, bundle.first + start, *texts[start : start + AT_ONCE]))
+        positions, lines = range(bundle.first + done, bundle.first + bundle.count), texts[done:]
+    db.executemany(_INSERT, zip(repeat(task), positions, lines))
 
 
 def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:

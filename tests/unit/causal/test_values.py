@@ -100,7 +100,9 @@ REFUSED = [
 
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize(
-    "wrapped", [lambda v: v, lambda v: [v], lambda v: ({"k": (v,)},)], ids=["bare", "list", "deep"]
+    "wrapped",
+    [lambda v: v, lambda v: [v], lambda v: {"k": 1, "v": v}, lambda v: ({"k": (v,)},)],
+    ids=["bare", "list", "dict", "deep"],
 )
 def test_what_would_not_come_back_is_refused(value: Any, wrapped: Any) -> None:
     with pytest.raises(NotCarried):

@@ -15,6 +15,7 @@ from causal.ports import Bundle, Held, SinkStore, WithdrawingStore
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.conformance import Subject, bundle_at, fill
 from operators.sinks.refusals import RefusedRows, RefusingStore, refusing
+from operators.sinks.sqlite_rows import AT_ONCE
 from tests.unit.sinks.test_conformance import rows_in_sqlite
 
 TASK, RUN = "out/0", "run-1"
@@ -91,6 +92,17 @@ def test_refused_rows_are_put_aside_counted_and_told_in_the_file(tmp_path: Path)
     again, held = subject.opened(2)
     assert isinstance(again, RefusingStore) and again.refused == held.refused == 3
     again.close()
+
+
+def test_refused_rows_among_many_of_one_bundle_are_found(tmp_path: Path) -> None:
+    sink, subject = ruled(tmp_path)
+    store, _ = subject.opened()
+    sink.rule()
+    rows = sink.encode([{"n": n} for n in range(3 * AT_ONCE)])
+    store.write(Bundle(0, 3 * AT_ONCE, rows, 1, 0, 1, ()))
+    assert numbers(sink) == [n for n in range(3 * AT_ONCE) if n % 10 != 3]
+    assert [letter["position"] for letter in letters_in(sink)] == list(range(3, 3 * AT_ONCE, 10))
+    store.close()
 
 
 def test_a_writer_that_died_behind_its_dead_letter_does_not_double_it(tmp_path: Path) -> None:

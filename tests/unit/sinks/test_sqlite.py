@@ -15,8 +15,9 @@ from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError
 from causal.ports import Bundle
 from causal.values import NotCarried
 from operators.sinks import SqliteSink, TallySink
-from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill, record_at
+from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill, record_at
 from operators.sinks.sqlite_errors import translated
+from operators.sinks.sqlite_rows import AT_ONCE
 from tests.unit.sinks.test_conformance import rows_in_sqlite, sqlite, tally
 
 
@@ -71,6 +72,52 @@ def test_rows_that_are_not_lines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvariantViolation, match="one line per row"):
         store.write(Bundle(0, 3, b"1\n2\n", 1, 0, 1, ()))
     subject.expect_rows(0, "a refused bundle leaves nothing")
+    store.close()
+
+
+def many(subject: Subject, count: int) -> Bundle:
+    """A first bundle of more rows than an epoch of the kit has."""
+    rows = subject.sink.encode([record_at("out/0", place) for place in range(count)])
+    return Bundle(0, count, rows, 1, 0, 1, ())
+
+
+@pytest.mark.parametrize("count", [1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE + 5])
+def test_every_row_of_a_bundle_is_at_its_position_however_many_there_are(tmp_path: Path, count: int) -> None:
+    subject = sqlite(tmp_path)
+    store, _ = subject.opened()
+    store.write(many(subject, count))
+    found = query(tmp_path / "out.db", "SELECT position, record FROM output ORDER BY position")
+    assert [(place, json.loads(text)) for place, text in found] == [
+        (place, record_at("out/0", place)) for place in range(count)
+    ]
+    store.close()
+
+
+def test_a_users_trigger_that_passes_over_a_row_passes_over_no_other(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, _ = subject.opened()
+    query(
+        tmp_path / "out.db",
+        """CREATE TRIGGER quiet BEFORE INSERT ON output WHEN NEW.position = 40
+        BEGIN SELECT RAISE(IGNORE); END""",
+    )
+    store.write(many(subject, 3 * AT_ONCE))
+    found = query(tmp_path / "out.db", "SELECT position FROM output ORDER BY position")
+    assert [place for (place,) in found] == [place for place in range(3 * AT_ONCE) if place != 40]
+    store.close()
+
+
+def test_a_row_that_is_there_already_is_told_and_nothing_of_its_bundle_is_stored(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, _ = subject.opened()
+    db = sqlite3.connect(tmp_path / "out.db")
+    with db:
+        db.execute("INSERT INTO output(task, position, record) VALUES('out/0', ?, '0')", (AT_ONCE + 3,))
+    db.close()
+    bundle = many(subject, 3 * AT_ONCE)
+    with pytest.raises(CorruptData, match="holds rows of out/0 that no bundle wrote"):
+        store.write(bundle)
+    assert query(tmp_path / "out.db", "SELECT position FROM output") == [(AT_ONCE + 3,)]
     store.close()
 
 
