@@ -311,6 +311,10 @@ class StagingStore(SinkStore, Protocol):
         """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
         ...
 
+    def staged(self) -> tuple[int, int]:
+        """(rows, bytes) that wait for their checkpoint, as far as it is known without a look at the disk."""
+        ...
+
     def discard(self, epoch: int) -> Held:
         """Forget what is staged of epochs from `epoch` on, and say what is held."""
         ...

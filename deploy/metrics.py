@@ -33,6 +33,8 @@ GAUGES = {
     "inflight_bytes": "Bytes kept in memory for replay",
     "inflight_disk_bytes": "Bytes kept on disk for replay",
     "checkpoint_ms": "Duration of the task's last snapshot in ms",
+    "staged_rows": "Rows of this sink task that wait for their checkpoint (guarantee epoch)",
+    "staged_bytes": "Bytes of its disk that such rows take",
 }
 
 TASK = ("job", "task")

@@ -86,6 +86,9 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float) -> Iterator[str]:
         if task.get("waiting"):
             since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
             yield f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
+        staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
+        if staged_rows:
+            yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"
     earlier = len(view["recoveries"]) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"

@@ -18,7 +18,10 @@ TOTALS = frozenset(("withdrawn_rows",))
 """Kept by stores, over all incarnations: the highest counts, also after a rollback."""
 COUNTS = "counts"
 """operator → reason → elements that were dropped, held back or revised."""
-LEVELS = frozenset(("inflight_bytes", "inflight_disk_bytes", "log_bytes", "unwritten_bytes", "checkpoint_ms"))
+LEVELS = frozenset(
+    ("inflight_bytes", "inflight_disk_bytes", "log_bytes", "unwritten_bytes", "checkpoint_ms", "staged_rows",
+     "staged_bytes")
+)  # fmt: skip
 PEAKS = frozenset(("latency_ms_max",))
 
 

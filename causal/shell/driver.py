@@ -182,7 +182,13 @@ class TaskDriver:
             "snapshot_bytes": self._disk.snapshot_bytes,
             "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
             "undeliverable_frames": self._transport.undeliverable,
+            **self._staged_counters(),
         }
+
+    def _staged_counters(self) -> dict[str, int]:
+        """What waits for its checkpoint, under a guarantee where something does."""
+        told = [store.staged() for store in self._stores.values() if isinstance(store, StagingStore)]
+        return {"staged_rows": sum(r for r, _ in told), "staged_bytes": sum(b for _, b in told)} if told else {}
 
     @property
     def waiting(self) -> tuple[int, str] | None:

@@ -166,6 +166,10 @@ class StagedStore:
         self._pending = None
         return True
 
+    def staged(self) -> tuple[int, int]:
+        """See `causal.ports.StagingStore.staged`."""
+        return self._next - self._visible, sum((self._sizes or {}).values())
+
     def discard(self, epoch: int) -> Held:
         """See `causal.ports.StagingStore.discard`."""
         with self._owned():

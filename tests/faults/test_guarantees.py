@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.torture_processes import kill
+from deploy.cli import main
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
 from tests.faults.pipelines.guarantees import GROUP, KEYS
@@ -69,6 +70,16 @@ class Gathering:
             return figures.get("records_in", 0) == FIRST and figures.get("inflight_bytes") == 0
 
         self.job.until("the source's records are acknowledged", acknowledged)
+
+    def until_staged(self, count: int) -> None:
+        """Wait until the view tells that so many rows wait for their checkpoint, and that they take room."""
+
+        def waits(view: dict[str, Any]) -> bool:
+            figures = [task["figures"] for task in view["tasks"] if task["sink"]]
+            told = sum(each.get("staged_rows", 0) for each in figures)
+            return told == count and sum(each["staged_bytes"] for each in figures) > count
+
+        self.job.until(f"{count} rows wait for their checkpoint", waits)
 
     def let_end(self) -> None:
         self.gate.touch()
@@ -196,10 +207,15 @@ def test_epoch_killed_between_the_last_record_and_the_end(
     assert gathering.counted() == (0, 0, 0)
 
 
-def test_epoch_a_savepoint_shows_all_that_it_covers(start: Start, tmp_path: Path) -> None:
+def test_epoch_a_savepoint_shows_all_that_it_covers(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
     job = gathering.job
     gathering.until_held()
+    gathering.until_staged(FIRST - HELD)
+    assert main(["status", "--state-dir", str(job.state)]) == 0
+    assert " bytes) wait for their checkpoint" in capsys.readouterr().out
     gathering.order("kill-before")
     status, said = causal(tmp_path, "savepoint", "--stop", "--state-dir", str(job.state))
     assert status == 0, said

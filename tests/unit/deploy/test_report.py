@@ -128,6 +128,16 @@ def test_metrics_show_the_view() -> None:
     assert list(ViewCollector(lambda: None).collect()) == []
 
 
+def test_rows_that_wait_for_their_checkpoint_are_a_metric_of_their_task() -> None:
+    shown = view()
+    shown["tasks"][2]["figures"] |= {"staged_rows": 7, "staged_bytes": 900}
+    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
+    for name, value in (("causal_staged_rows", 7), ("causal_staged_bytes", 900)):
+        assert [(s.labels["task"], s.value) for s in families[name].samples] == [("out/0", value)]
+    gone = merged({"staged_rows": 7, "sent_bytes": 1}, {"staged_rows": 3, "sent_bytes": 1})
+    assert gone == {"staged_rows": 3, "sent_bytes": 2}, "what waits is a level: only the living process knows it"
+
+
 def counted() -> dict[str, Any]:
     shown = view()
     shown["tasks"][0]["figures"]["counts"] = {"w": {"late": 3, "expired": 1}}

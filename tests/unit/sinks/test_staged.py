@@ -122,6 +122,22 @@ def test_rows_are_seen_when_their_epoch_is_committed_and_no_earlier(stage: Stage
     assert stage.files() == []
 
 
+def test_a_store_tells_how_many_rows_wait_and_what_room_they_take(stage: Stage) -> None:
+    store = stage.opened(1)
+    assert store.staged() == (0, 0)
+    fill(stage, store, 1, range(2))
+    sizes = [path.stat().st_size for path in sorted((stage.directory / "staged" / TASK).glob("*.rows"))]
+    assert store.staged() == (24, sum(sizes))
+    commit(store, 1)
+    assert store.staged() == (12, sizes[1])
+    store.close()
+    store = stage.store()
+    store.open(TASK, RUN, 2)
+    assert store.staged() == (12, sizes[1]), "whoever opens it next knows it, too"
+    store.discard(1)
+    assert store.staged() == (0, 0)
+
+
 def test_a_commit_takes_no_more_than_its_bytes_in_one_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged, "COMMIT_BYTES", 50)
     monkeypatch.setattr(staged, "WINDOW_BYTES", 64)  # records are cut over several reads
