@@ -174,6 +174,11 @@ class Inspect:
 
 
 @dataclass(slots=True)
+class JobEnded:
+    """Every sink has finished, and that is decided for good: no row that is visible will be taken back."""
+
+
+@dataclass(slots=True)
 class Turn:
     """Perform the next event of the schedule, if there is one, and whatever time has made due."""
 
@@ -202,5 +207,6 @@ Event = (
     | SegmentRead
     | Answered
     | Inspect
+    | JobEnded
     | Turn
 )

@@ -87,6 +87,20 @@ class Execution:
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
+    def ask_for(self, epoch: int, final: bool) -> None:
+        """A checkpoint is wanted; its barrier is the last one if it is `final`."""
+        self.asked_epoch = max(self.asked_epoch, epoch)
+        if final:
+            self.final_epoch = epoch
+
+    def last_bundles(self) -> list[Effect]:
+        """The job has ended: tell every store that its rows stay."""
+        if not self.reported_finished:
+            return []
+        partial = self._recording and self._holdings.partial
+        sinks = self._channels.sinks.values()
+        return [WriteBundle(sink.id, sink.last(partial, self._incarnation, self.rollback), []) for sink in sinks]
+
     def begin_turn(self, took_ns: int) -> None:
         """The turn before took that long: how many elements an event may have follows from it."""
         self.pace.took(self._turn_elements, self._turn_bytes, took_ns)

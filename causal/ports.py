@@ -191,6 +191,7 @@ class Bundle:
     logs: tuple[LogDelta, ...]
     """What the store does not hold yet of every determinant the rows depend on."""
     ended: bool = False
+    """The job has ended: no rows follow, and none is ever taken back.  Such a bundle has no rows itself."""
     depends: tuple[tuple[int, int, int], ...] | None = None
     """Below full sharing depth: (task, epoch, bytes) of every log that the rows depend on, as far as it has grown
     since the bundle before.  None where the store holds all logs that its rows depend on."""

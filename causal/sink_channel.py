@@ -212,6 +212,13 @@ class SinkChannel:
     def full(self) -> bool:
         return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
 
+    def last(self, partial: bool, incarnation: int, rollback: int) -> Bundle:
+        """Without rows, and with no determinants: nothing is replayed any more."""
+        depends = () if partial else None
+        return Bundle(
+            self.position, 0, b"", self._digest.value, self.epoch, incarnation, (), True, depends, rollback
+        )  # fmt: skip
+
     def bundle(
         self, holdings: Holdings | None, incarnation: int, rollback: int
     ) -> tuple[Bundle, list[tuple[int, int]]]:

@@ -29,6 +29,7 @@ from causal.events import (
     FrameReceived,
     Inquired,
     Inspect,
+    JobEnded,
     Kept,
     PeerAt,
     PeerDown,
@@ -268,10 +269,11 @@ class TaskProtocol:
     # -- checkpoints and the disk --------------------------------------------------------------------
 
     def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
-        self.execution.asked_epoch = max(self.execution.asked_epoch, event.epoch)
-        if event.final:
-            self.execution.final_epoch = event.epoch
+        self.execution.ask_for(event.epoch, event.final)
         return []
+
+    def _job_ended(self, event: JobEnded, now_ns: int) -> list[Effect]:
+        return self.execution.last_bundles()
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
         cut = self.execution.checkpointing.completed(event.epoch)
@@ -393,5 +395,6 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     SegmentRead: TaskProtocol._segment_read,
     Answered: TaskProtocol._answered,
     Inspect: TaskProtocol._inspect,
+    JobEnded: TaskProtocol._job_ended,
     Turn: TaskProtocol._turn,
 }

@@ -158,10 +158,10 @@ class JobDirectory:
         """Whether the job came to its end, and not to a savepoint: it has nothing left to go on with."""
         journal = Journal(self.path)
         try:
-            ends = [record for record in journal.records() if record["kind"] in ("ended", "resumed")]
+            ends = [record for record in journal.records() if record["kind"] in ("stopping", "ended", "resumed")]
         finally:
             journal.close()
-        return bool(ends) and ends[-1]["kind"] == "ended" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
+        return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
 
     def resumable(self) -> bool:
         """Whether there is the state of a job that has not come to its end: whoever began it may want to go on."""

@@ -13,7 +13,17 @@ from typing import Any
 
 from causal.checkpointing import SnapshotFile
 from causal.errors import PipelineError, invariant
-from causal.events import CheckpointAsked, CheckpointCompleted, Event, Inquired, Inspect, Kept, PeerAt, PeerDown
+from causal.events import (
+    CheckpointAsked,
+    CheckpointCompleted,
+    Event,
+    Inquired,
+    Inspect,
+    JobEnded,
+    Kept,
+    PeerAt,
+    PeerDown,
+)
 from causal.rollback import Rollback, read_rollback
 from causal.topology import Topology
 from causal.values import NotCarried, encode
@@ -306,7 +316,8 @@ class Membership:
         return self._feed(Kept(read_rollback(told["rollback"])))
 
     def _stop(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return [*self._beat(now_ns), End()]
+        ended = self._feed(JobEnded()) if told.get("finished") else []
+        return [*ended, *self._beat(now_ns), End()]
 
     def _feed(self, event: Event) -> list[Act]:
         return [Feed(event)] if self.serving else []

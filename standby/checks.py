@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from standby.roster import Roster, Slot
 
+FINISHED = (0, "")
+"""(status, reason) of a job that came to its end by itself."""
 WAIT_NS_MAX = 60_000_000_000
 """How long the end is held back for tasks of which no epoch has been performed again."""
 
@@ -36,7 +38,7 @@ class Checks:
         """All sinks have finished: (status, reason) of the end, or None while it must wait for a check."""
         lacking = self.lacking()
         if not lacking:
-            return (0, "")
+            return FINISHED
         if self._finished_ns is None:
             self._finished_ns = now_ns
         if now_ns - self._finished_ns < WAIT_NS_MAX:

@@ -17,7 +17,7 @@ from standby import events, savepoints
 from standby.attention import Attention
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
-from standby.checks import Checks
+from standby.checks import FINISHED, Checks
 from standby.companions import Companions
 from standby.detector import Detector
 from standby.effects import Effect, EndJob, KillProcess, Note, Outbox, Record
@@ -152,7 +152,7 @@ class Supervision:
         slot.seen_ns, slot.pid, slot.endpoint = self._now_ns, event.pid, event.endpoint
         slot.word, slot.epoch, slot.followed, slot.committed = event.state, event.epoch, event.followed, event.committed
         if self.stopping is not None:
-            self._outbox.send(slot.name, "stop")
+            self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
         if not slot.purpose or event.followed is not None or event.task is not None:
             self._promotion.ready(slot)
         problem = self.checks.told(slot, event.checked)
@@ -360,7 +360,7 @@ class Supervision:
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.roster.slots.values():
             if slot.seen_ns:
-                self._outbox.send(slot.name, "stop")
+                self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
 
     def _settle_stop(self) -> None:
         """End when every task's process has told its last figures and gone, or has had the time to."""

@@ -263,6 +263,8 @@ class TaskDriver:
     def _write_bundle(self, effect: WriteBundle) -> None:
         store = self._stores[effect.channel]
         self._store_calls.make(lambda: store.write(effect.bundle))
+        if not effect.bundle.count:
+            return
         if isinstance(store, StagingStore):
             self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
             return

@@ -32,7 +32,7 @@ class Output(Protocol):
 
         Args:
             uncovered: also rows that may still be taken back: below full sharing depth, until a checkpoint that covers
-                them is complete.
+                them is complete, or the job has ended.
         """
         ...
 

@@ -37,13 +37,13 @@ class SqliteOutput:
                 if not {"causal_task", "output"} <= there:
                     raise PipelineError(f"{self._path} has no rows of a SqliteSink; give the file of one")
                 db.execute("BEGIN")
-                tasks = db.execute("SELECT task, run, next FROM causal_task").fetchall()
+                tasks = db.execute("SELECT task, run, next, ended FROM causal_task").fetchall()
                 marks = dict(db.execute("SELECT task, min(next) FROM causal_mark GROUP BY task"))
                 db.execute("COMMIT")
             except sqlite3.Error as problem:
                 raise self._unavailable(problem) from problem
-        self._run = max((run for _, run, _ in tasks), default="")
-        self._tasks = {task: (marks.get(task, next_), next_) for task, run, next_ in tasks}
+        self._run = max((run for _, run, _, _ in tasks), default="")
+        self._tasks = {task: (next_ if ended else marks.get(task, next_), next_) for task, _, next_, ended in tasks}
 
     def ends(self, uncovered: bool) -> dict[str, int]:
         """See `Output.ends`."""

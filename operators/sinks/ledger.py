@@ -129,8 +129,8 @@ def entry_of(bundle: Bundle, batches: Any = None) -> Entry:
 
 
 def covered(account: Account) -> int:
-    """Rows below this position are never taken back: a complete checkpoint covers them, or nothing can be lost."""
-    return account.marks[0].next if account.marks else account.next
+    """Rows below it are never taken back: a complete checkpoint covers them, the job has ended, or nothing is lost."""
+    return account.marks[0].next if account.marks and not account.ended else account.next
 
 
 def bundle_record(bundle: Bundle) -> bytes:

@@ -101,6 +101,10 @@ class StagedStore:
         """
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
         invariant(not bundle.logs and bundle.depends is None, "staged rows depend on nothing", task=self._task)
+        if bundle.ended:
+            invariant(bundle.first == self._visible, "a job ends when all is visible", task=self._task)
+            self._inner.write(bundle)
+            return
         told = encode([bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch])
         mark = xxh3_128_digest(told)
         with self._owned():

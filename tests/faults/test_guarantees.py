@@ -43,6 +43,12 @@ def rows(database: Path) -> list[tuple[str, int, str]]:
             return []
 
 
+def ended(database: Path) -> set[bool]:
+    """What the store knows of the end of its tasks."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
+        return {bool(told) for (told,) in store.execute("SELECT ended FROM causal_task")}
+
+
 class Gathering:
     """A run of `pipelines/guarantees.py`, held at its gate."""
 
@@ -221,10 +227,12 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     assert status == 0, said
     job.finish_well()
     assert len(rows(gathering.database)) == FIRST - HELD, "rows that a savepoint covers are visible when it has ended"
+    assert ended(gathering.database) == {False}, "a savepoint is not the end"
     gathering.let_end()
     job.start("--resume", "--set", "parallelism=3")
     job.finish_well()
     assert gathering.counted() == (0, 0, 0)
+    assert ended(gathering.database) == {True}, "every store is told that the job has ended"
 
 
 def test_epoch_too_much_that_waits_ends_the_job_with_one_line(start: Start, tmp_path: Path) -> None:

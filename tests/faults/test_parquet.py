@@ -114,10 +114,12 @@ def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "rows" / "_causal").glob("*.journal")) < 100_000
 
 
-def test_below_full_depth_files_have_what_checkpoints_cover(start: Start, tmp_path: Path) -> None:
-    job = begin(
-        start, tmp_path / "gate", "--checkpoint-interval", "0.5", "--sharing-depth", "1", "--set", "publish_s=0.1"
-    )
+@pytest.mark.parametrize("depth", ["1", "2"])
+def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job_has_ended(
+    start: Start, tmp_path: Path, depth: str
+) -> None:
+    told = ("--checkpoint-interval", "0.5", "--sharing-depth", depth, "--set", "publish_s=0.1")
+    job = begin(start, tmp_path / "gate", *told)
     with watched(tmp_path / "rows") as eyes:
         job.until_warm(records=300)
         pid = job.pid_of("rows/0")
@@ -126,12 +128,22 @@ def test_below_full_depth_files_have_what_checkpoints_cover(start: Start, tmp_pa
         wait_for("files come while the job runs", lambda: eyes.sizes or None)
         (tmp_path / "gate").touch()
         job.finish_well()
-    expect_all(read(tmp_path / "rows").to_pylist(), read(tmp_path / "vectors").to_pylist())
-    for name in ("rows", "vectors"):
-        before = len(plain(tmp_path / name))
-        assert before == read(tmp_path / name, uncovered=False).num_rows
-        publish(tmp_path / name, ended=True)
     expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))
+    for name in ("rows", "vectors"):
+        assert read(tmp_path / name, uncovered=False).num_rows == len(plain(tmp_path / name))
+
+
+def test_below_full_depth_the_tail_of_a_job_that_was_killed_stays_in_journals_until_somebody_says_it_is_over(
+    start: Start, tmp_path: Path
+) -> None:
+    told = ("--checkpoint-interval", "60", "--sharing-depth", "1", "--set", "publish_s=0.1")
+    job = begin(start, tmp_path / "gate", *told)
+    job.until_written(300)
+    job.kill_everything()
+    assert plain(tmp_path / "rows") == [] and read(tmp_path / "rows", uncovered=False).num_rows == 0
+    written = sorted((row["p"], row["i"]) for row in read(tmp_path / "rows").to_pylist())
+    publish(tmp_path / "rows", ended=True)
+    assert len(written) >= 200 and sorted((row["p"], row["i"]) for row in plain(tmp_path / "rows")) == written
 
 
 def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_definite_failure_ends_the_job_with_its_message_and_an_indefinite_one_
     slot = scene.slot_of("count/0")
     heard = scene.step(events.Failed(slot, "count/0", 2, "OperatorFailed", "count: key 3: boom", definite=True))
     assert of(heard, fx.EndJob) == [fx.EndJob(1, "count: key 3: boom")]
-    assert len(sent(heard, "stop")) == len(scene.living)
+    assert [told["finished"] for _, told in sent(heard, "stop")] == [False] * len(scene.living)
 
 
 def test_a_failure_told_by_a_process_that_has_been_replaced_is_ignored() -> None:
@@ -212,6 +212,7 @@ def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_it
     assert scene.supervision.stopping is None
     heard = scene.finish("out/0")
     assert len(sent(heard, "stop")) == 6 and not of(heard, fx.EndJob)
+    assert all(told["finished"] for _, told in sent(heard, "stop")), "nobody goes back any more: stores may know"
     scene.beat(scene.slot_of("out/0"), counters={"records_out": 7})
     for slot in list(scene.living):
         heard = scene.die(slot)
