@@ -1,6 +1,7 @@
 """Carries out the commands of a transcript, one after the other, on a stage.
 
 job A -> C, B -> C, C -> D  batch=2 depth=1     tasks and channels; sources read, sinks write; starts them
+job A -> B -> C  flush=background               determinants go to stable storage too
 supervised job ...                              the same under the production supervisor
 operator B: clock timer                         what an operator uses; before `job`
 records A: a b c*40000                          what the source can read from now on (`*N`: N bytes long)
@@ -108,8 +109,10 @@ class Interpreter:
     def _job(self, rest: str, supervised: bool = False) -> None:
         words = rest.split()
         given = dict(word.split("=") for word in words if "=" in word)
+        flush = given.pop("flush", "off")
         settings = {SETTINGS[name]: int(value) for name, value in given.items()}
-        config = JobConfig("r", "transcript", "p", credit_bytes=settings.pop("credit_bytes", 1 << 16), **settings)  # type: ignore[arg-type]
+        settings.setdefault("credit_bytes", 1 << 16)
+        config = JobConfig("r", "transcript", "p", determinant_flush=flush, **settings)  # type: ignore[arg-type]
         topology = topology_of(" ".join(word for word in words if "=" not in word))
         self._stage = (Supervised if supervised else Stage)(topology, config, self._traits)
         self._stage.start_all()

@@ -6,21 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 from causal.effects import (
+    AppendStable,
+    BeginStable,
     Effect,
     OpenSink,
     ReadSegment,
     ReadSource,
+    ReadStable,
     RemoveSegments,
     SourceCompleted,
     SpillSegment,
     TruncateSink,
+    TruncateStable,
     WithdrawRows,
     WriteBundle,
     WriteSnapshot,
 )  # fmt: skip
-from causal.events import Event, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
+from causal.events import Event, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten, StableRead, StableWritten
 from causal.ids import OUTSIDE
+from causal.log import LogDelta
 from causal.topology import Topology
+from tests.simulation.stable import StableFiles
 from tests.transcripts.peers import Partition, Store, label
 from tests.transcripts.process import Process
 from tests.transcripts.words import size
@@ -39,9 +45,10 @@ class Outside:
         self.stores: dict[int, Store] = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
         self.snapshots: dict[tuple[int, int], list[bytes]] = {}
         self.slow = False
-        """The disk puts snapshots off."""
+        """The disk puts snapshots and determinants off."""
+        self._stable = StableFiles()
         self._segments: dict[tuple[int, int, int], dict[int, bytes]] = {}
-        self._put_off: list[tuple[Process, WriteSnapshot]] = []
+        self._put_off: list[tuple[Process, WriteSnapshot | BeginStable | AppendStable]] = []
         self._reads: dict[int, tuple[Process, ReadSource]] = {}
         self._say = say
         self._handle = handle
@@ -116,6 +123,42 @@ class Outside:
         for process, effect in waiting:
             self.perform(process, effect)
 
+    # -- determinants on stable storage ----------------------------------------------------------------
+
+    def filed(self, task: int, epoch: int) -> bytes:
+        """What the youngest file of a log has."""
+        youngest = max((incarnation for owner, incarnation in self._stable.begun if owner == task), default=0)
+        return self._stable.youngest(task, youngest).get(epoch, b"")
+
+    def _read_stable(self, process: Process, effect: ReadStable) -> None:
+        youngest = self._stable.youngest(process.index, process.incarnation)
+        found = [LogDelta(process.index, epoch, 0, held) for epoch, held in sorted(youngest.items())]
+        self._say(f"disk -> {process.shown}", "FILED", *process.words.deltas(found, lambda _, epoch: youngest[epoch]))
+        self._handle(process, StableRead(found))
+
+    def _begin_stable(self, process: Process, effect: BeginStable) -> None:
+        if not self._put_off_too("BEGIN", process, effect):
+            self._stable.begin(process.index, process.incarnation, effect.logs)
+            self._handle(process, StableWritten([(d.task, d.epoch, len(d.bytes)) for d in effect.logs]))
+
+    def _append_stable(self, process: Process, effect: AppendStable) -> None:
+        if not self._put_off_too("FLUSH", process, effect):
+            extents = self._stable.append(process.index, process.incarnation, effect.logs)
+            self._handle(process, StableWritten(extents))
+
+    def _put_off_too(self, what: str, process: Process, effect: BeginStable | AppendStable) -> bool:
+        said = process.words.deltas(effect.logs, process.log_bytes) or ["a file of its own"]
+        self._say(f"{process.shown} -> disk", what, *said, "(the disk is slow)" if self.slow else "")
+        if self.slow:
+            self._put_off.append((process, effect))
+        return self.slow
+
+    def _truncate_stable(self, process: Process, effect: TruncateStable) -> None:
+        self._say(f"{process.shown} -> disk", "FORGET", f"determinants of epochs below {effect.epoch}")
+        self._stable.truncate(process.index, process.incarnation, effect.epoch)
+
+    # -- in flight -------------------------------------------------------------------------------------
+
     def _spill(self, process: Process, effect: SpillSegment) -> None:
         first, end = effect.entries[0].first, effect.entries[-1].next
         self._segments[process.index, process.incarnation, effect.segment] = {
@@ -143,6 +186,10 @@ _ACTS: dict[type, Callable[[Outside, Process, Any], None]] = {
     ReadSource: Outside._read_source,
     SourceCompleted: Outside._source_completed,
     WriteSnapshot: Outside._write_snapshot,
+    ReadStable: Outside._read_stable,
+    BeginStable: Outside._begin_stable,
+    AppendStable: Outside._append_stable,
+    TruncateStable: Outside._truncate_stable,
     SpillSegment: Outside._spill,
     ReadSegment: Outside._read_segment,
     RemoveSegments: Outside._remove_segments,

@@ -42,8 +42,9 @@ class Process:
         return f"{self.name}{self.incarnation}"
 
     def log_bytes(self, task: int, epoch: int) -> bytes:
-        """What it holds of a log."""
-        return self.protocol.holdings.logs[task].bytes_of(epoch)
+        """What it holds of a log, and what it has let go of because it is in a file."""
+        log = self.protocol.holdings.logs[task]
+        return self.words.filed(task, epoch)[: log.begins.get(epoch, 0)] + log.bytes_of(epoch)
 
     @property
     def place(self) -> int:

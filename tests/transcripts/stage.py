@@ -58,7 +58,6 @@ class Stage:
         self.topology = topology
         self.config = config
         self.traits = traits
-        self.words = Words(topology)
         self.lines: list[Line] = []
         self.now_ns = 0
         self.entropy_drawn = self.asked_outside = 0
@@ -67,6 +66,7 @@ class Stage:
         self.links: dict[Ends, deque[list[bytes]]] = {}
         self.cuts: set[tuple[int, int]] = set()
         self.outside = Outside(topology, self.say, self.handle)
+        self.words = Words(topology, self.outside.filed)
         self.complete = self.asked = 0
         self.acked: set[int] = set()
         self.ended: dict[str, str] = {}

@@ -51,10 +51,15 @@ def size(count: int) -> str:
 
 
 class Words:
-    """Speaks of one topology."""
+    """Speaks of one topology.
 
-    def __init__(self, topology: Topology) -> None:
+    Args:
+        filed: (task, epoch) → the bytes of that log in its owner's file.
+    """
+
+    def __init__(self, topology: Topology, filed: Told) -> None:
         self._topology = topology
+        self.filed = filed
         self.names = [str(task.name) for task in topology.tasks]
         self._readers: dict[tuple[int, int, int], DeltaReader] = {}
         """By channel, incarnation of the sender and session: frames are told of in the order in which they are sent."""
@@ -106,9 +111,16 @@ class Words:
         return [self.delta(delta, told(delta.task, delta.epoch)) for delta in deltas]
 
     def delta(self, delta: LogDelta, log: bytes) -> str:
+        name = f"log {self.names[delta.task]} e{delta.epoch}"
+        if not delta.bytes:
+            return f"{name} ..{delta.offset} is on disk"
         end = delta.offset + len(delta.bytes)
         inside = self.determinants(delta.task, log, delta.offset, end)
-        return f"log {self.names[delta.task]} e{delta.epoch} {delta.offset}..{end}: {inside}"
+        return f"{name} {delta.offset}..{end}: {inside}"
+
+    def _given(self, deltas: Iterable[LogDelta]) -> dict[tuple[int, int], bytes]:
+        """Each log from 0: what a file has, and what is given behind it."""
+        return {(d.task, d.epoch): self.filed(d.task, d.epoch)[: d.offset] + d.bytes for d in deltas}
 
     def extents(self, extents: Iterable[Extent]) -> str:
         """How far logs have come: `A e0 ..6`."""
@@ -164,7 +176,7 @@ class Words:
             first.append(f"delivered up to {told.delivered}")
         if not told.attempt:
             first.append("there was a gap")
-        given = {(d.task, d.epoch): d.bytes for d in told.logs}
+        given = self._given(told.logs)
         only = [extent for extent in told.extents if extent[:2] not in given]
         said = _joined(first) + ([f"I hold {self.extents(only)}"] if only else [])
         said += self.deltas(told.logs, lambda task, epoch: given[task, epoch])
@@ -180,7 +192,7 @@ class Words:
 
     def held(self, held: Held) -> list[str]:
         """The store's WELCOME."""
-        given = {(d.task, d.epoch): d.bytes for d in held.logs}
+        given = self._given(held.logs)
         digest = f"digest {short(held.digest)}" if held.next else ""
         said = _joined([f"next row is {held.next}", digest])
         said += self.deltas(held.logs, lambda task, epoch: given[task, epoch])
