@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from examples.fraud_chain import check
-from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job
+from tests.faults.job import PIPELINES, Job
 
 Start = Callable[..., Job]
 
@@ -30,16 +30,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert not leaks, leaks
 
 
-class FraudChain:
-    """A run of `examples/fraud_chain.py` and the proof that it was exactly-once."""
+class HeldChain:
+    """A run of the fraud chain that goes on until it is let end, and the proof that it was exactly-once."""
 
-    def __init__(self, start: Start, directory: Path, seconds: float, *arguments: str, **config: Any) -> None:
-        rate = 400
-        self._count = int(seconds * rate)
-        self._rows = directory / "fraud.db"
-        told = [f"out={self._rows}", f"rate={rate}", f"count={self._count}"]
+    COUNT, RATE = 4000, 200
+
+    def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
+        self._rows, self._gate = directory / "held.db", directory / "gate"
+        told = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
         settings = [part for setting in told for part in ("--set", setting)]
-        self.job = start(FRAUD_CHAIN, *settings, *arguments, config=config)
+        self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
 
     def until_checkpoint(self, count: int) -> int:
         """Wait until more than `count` checkpoints are complete; how many there are."""
@@ -50,48 +50,21 @@ class FraudChain:
 
         return self.job.until(f"more than {count} checkpoints are complete", more)
 
-    def finish_exactly(self) -> dict[str, Any]:
-        """The report, once the job has ended well and the chains in the sink hold."""
-        report = self.job.finish_well()
-        self.assert_exact()
-        return report
-
-    def assert_exact(self) -> None:
-        found = check(str(self._rows), 2 * self._count)
-        assert found["rows"] > 2 * self._count
-        assert (found["lost"], found["doubled"], found["broken"]) == (0, 0, 0), found
-
-
-class HeldChain(FraudChain):
-    """The same job, which runs until `finish_exactly` lets it end."""
-
-    COUNT, RATE = 4000, 200
-
-    def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
-        self._count = self.COUNT
-        self._rows, self._gate = directory / "held.db", directory / "gate"
-        told = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
-        settings = [part for setting in told for part in ("--set", setting)]
-        self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
-
     def let_end(self) -> None:
         """The sources give what they have left, and end."""
         self._gate.touch()
 
     def finish_exactly(self) -> dict[str, Any]:
-        """Let the sources end first."""
+        """Let the sources end; the report, once the job has ended well and the chains in the sink hold."""
         self.let_end()
-        return super().finish_exactly()
+        report = self.job.finish_well()
+        self.assert_exact()
+        return report
 
-
-@pytest.fixture
-def fraud(start: Start, tmp_path: Path) -> Callable[..., FraudChain]:
-    """`fraud(seconds, *arguments, **config)` begins a run of the fraud chain of that many seconds."""
-
-    def begin(seconds: float, *arguments: str, **config: Any) -> FraudChain:
-        return FraudChain(start, tmp_path, seconds, *arguments, **config)
-
-    return begin
+    def assert_exact(self) -> None:
+        found = check(str(self._rows), 2 * self.COUNT)
+        assert found["rows"] > 2 * self.COUNT
+        assert (found["lost"], found["doubled"], found["broken"]) == (0, 0, 0), found
 
 
 @pytest.fixture

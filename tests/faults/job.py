@@ -26,8 +26,8 @@ HOME = Path(__file__).resolve().parents[2]
 PIPELINES = Path(__file__).resolve().parent / "pipelines"
 FRAUD_CHAIN = HOME / "examples" / "fraud_chain.py"
 
-WAIT_S = 60.0
-"""Longer than anything here takes; what it bounds is a hang."""
+WAIT_S = 180.0
+"""Longer than anything here takes on a machine that is ten times too busy; what it bounds is a hang."""
 
 CLEAN_S = 10.0
 
@@ -176,6 +176,15 @@ class Job:
         for pid in self.living():
             self._shared |= torture_leaks.shared_memory(pid)
         return view
+
+    def until_killed(self) -> None:
+        """Wait until each `--kill` of the job has happened and each of the dead has an heir."""
+        asked = self.arguments.count("--kill")
+
+        def killed(view: dict[str, Any]) -> bool:
+            return not view["kills_left"] and len(view["recoveries"]) >= asked
+
+        self.until(f"{asked} kills have happened", killed)
 
     def until_written(self, records: int) -> None:
         """Wait until the sinks have written at least that many records."""

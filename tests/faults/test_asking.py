@@ -41,12 +41,14 @@ def everything(count: int = COUNT) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("order", ["input", "completion"])
 def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
-    job = asking(start, tmp_path, order=order)
+    gate = tmp_path / "gate"
+    job = asking(start, tmp_path, order=order, gate=gate, rate=200)
     job.until_warm(records=100)
     for task in ("after/0", "keyed/0", "after/0"):
         pid = job.pid_of(task)
         kill(pid)
         job.until_replaced(pid)
+    gate.touch()
     report = job.finish_well()
     told = rows(tmp_path)
     assert sorted((record["p"], record["i"]) for record in told) == everything()
@@ -63,9 +65,11 @@ def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tm
 
 
 def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path) -> None:
-    job = asking(start, tmp_path)
+    gate = tmp_path / "gate"
+    job = asking(start, tmp_path, gate=gate, rate=200)
     job.until_warm(records=150)
     job.kill_everything()
+    gate.touch()
     job.start("--resume")
     job.finish_well()
     assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything()

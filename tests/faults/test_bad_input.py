@@ -20,16 +20,19 @@ import os
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("p")
-numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"i": i, "k": i % 3}, count=1000, rate=RATE))
+made = GeneratedSource(lambda p, i: {"i": i, "k": i % 3}, count=1000, rate=RATE)
+numbers = pipeline.source("numbers", held(made, GATE))
 out = JsonLinesSink("rows")
 """
 
 
-def written(directory: Path, body: str, rate: str = "None") -> Path:
+def written(directory: Path, body: str, rate: str = "None", gate: Path | None = None) -> Path:
+    """A pipeline file; its job does not end before the gate is there."""
     path = directory / "p.py"
-    path.write_text(HEAD.replace("RATE", rate) + body)
+    path.write_text(HEAD.replace("RATE", rate).replace("GATE", repr(gate and str(gate))) + body)
     return path
 
 
@@ -41,16 +44,16 @@ def one_line(said: str) -> str:
 
 
 MISTAKES = {
-    "syntax error": ("numbers.map('x',, 1)\n", ("p.py:10", "SyntaxError")),
+    "syntax error": ("numbers.map('x',, 1)\n", ("p.py:12", "SyntaxError")),
     "no sink": ("numbers.map('double', lambda r: r)\n", ("double", "sink")),
-    "unknown operator": ("numbers.mapp('double', lambda r: r).sink('out', out)\n", ("p.py:10", "mapp")),
+    "unknown operator": ("numbers.mapp('double', lambda r: r).sink('out', out)\n", ("p.py:12", "mapp")),
     "cycle": (
         "a = numbers.map('a', lambda r: r)\nb = a.map('b', lambda r: r)\na.union(b).sink('out', out)\nb.feed(a)\n",
-        ("p.py:13", "feed"),
+        ("p.py:15", "feed"),
     ),
     "no such directory": ("numbers.sink('out', SqliteSink('absent/out.db'))\n", ("absent", "directory")),
     "a directory as a file": ("numbers.sink('out', SqliteSink('.'))\n", ("SqliteSink", "not a file", "another path")),
-    "the pipeline itself raises": ("1 / 0\n", ("p.py:10", "ZeroDivisionError")),
+    "the pipeline itself raises": ("1 / 0\n", ("p.py:12", "ZeroDivisionError")),
 }
 
 
@@ -129,10 +132,13 @@ def test_a_record_that_cannot_be_processed_stops_the_job_and_is_named(tmp_path: 
 
 def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -> None:
     body = "numbers.map('half', lambda r: {**r, 'v': 7 // (r['i'] % 10)}).sink('out', out)\n"
+    gate = tmp_path / "gate"
     job = start(
-        written(tmp_path, body, rate="300"),
+        written(tmp_path, body, rate="100", gate=gate),
         *("--on-error", "dead-letter", "--kill", "half/0@1.5", "--kill", "dead-letters/0@2.2"),
     )
+    job.until_killed()
+    gate.touch()
     report = job.finish_well()
     assert [recovery["task"] for recovery in report["recoveries"]] == ["half/0", "dead-letters/0"]
     rows = [json.loads(line)["i"] for line in (tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()]
@@ -155,12 +161,14 @@ def test_rows_of_another_run_are_not_mixed_with(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path) -> None:
-    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="80"))
+    gate = tmp_path / "gate"
+    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="100", gate=gate))
     job.until("it runs", lambda view: view["state"] == "running")
     for more in ((), ("--resume",)):
         status, said = causal(tmp_path, "run", "p.py", "--state-dir", str(job.state), *more)
         line = one_line(said)
         assert status == 2 and str(job.state) in line and "--state-dir" in line
+    gate.touch()
     job.finish_well()
     assert len((tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()) == 1000
 
@@ -205,7 +213,8 @@ def test_a_damaged_checkpoint_is_named_and_never_used_and_a_mended_one_is(held: 
 
 
 def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:
-    job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="300"), config={"sink_patience_s": 2})
+    pipeline = written(tmp_path, "numbers.sink('out', out)\n", rate="100", gate=tmp_path / "gate")
+    job = start(pipeline, config={"sink_patience_s": 2})
     job.until_warm(records=50, checkpoints=0)
     (tmp_path / "rows").rename(tmp_path / "elsewhere")
     (tmp_path / "rows").write_text("no directory")
@@ -219,7 +228,8 @@ def test_hidden_nondeterminism_stops_the_job_when_it_is_replayed(start: Start, t
         "numbers.flat_map('hidden', lambda r: [{**r, 'x': os.urandom(8).hex()}])"
         ".key_by(lambda r: r['k']).count('counted').sink('out', out)\n"
     )
-    job = start(written(tmp_path, body, rate="250"), "--checkpoint-interval", "60", "--hidden-nondeterminism", "allow")
+    pipeline = written(tmp_path, body, rate="100", gate=tmp_path / "gate")
+    job = start(pipeline, "--checkpoint-interval", "60", "--hidden-nondeterminism", "allow")
     job.until_warm(records=100, checkpoints=0)
     kill(job.pid_of("hidden/0"))
     status, said = job.finish()

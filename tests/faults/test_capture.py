@@ -31,12 +31,14 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> None:
     began_s = time.time()
-    job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=6000)
+    gate = tmp_path / "gate"
+    job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=6000, rate=1000, gate=gate)
     job.until_warm(records=500)
     for task in ("last/0", "lucky/0", "last/1"):
         pid = job.pid_of(task)
         kill(pid)
         job.until_replaced(pid)
+    gate.touch()
     report = job.finish_well()
     assert len(report["recoveries"]) >= 3
     assert all(recovery["mode"] != "rollback" for recovery in report["recoveries"])

@@ -71,7 +71,8 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
 ) -> None:
     config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 1.0}
     count = 12_000
-    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", config=config)
+    gate = tmp_path / "gate"
+    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", "--set", f"gate={gate}", config=config)
     spill = mount(job.state / "spill")
     spill.fill()
     job.until_written(count // 6)
@@ -81,6 +82,7 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
     spill.make_room()
     job.until("elements are on disk", lambda view: any(spill.path.rglob("*.seg")))
     kill(job.pid_of("slow/0"))
+    gate.touch()
     report = job.finish_well()
     assert [recovery["task"] for recovery in report["recoveries"]] == ["slow/0", "slow/0"]
     with sqlite3.connect(tmp_path / "heavy.db") as database:

@@ -30,7 +30,7 @@ def folded(rows: list[Any]) -> dict[Any, Any]:
 
 def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) -> None:
     places = [f"{name}={tmp_path / name}" for name in ("out", "revisions", "sums")]
-    settings = [f"count={COUNT}", "rate=300", *places]
+    settings = [f"count={COUNT}", "rate=200", f"gate={tmp_path / 'gate'}", *places]
     arguments = [part for setting in settings for part in ("--set", setting)]
     job = start(PIPELINES / "joined.py", *arguments, "--checkpoint-interval", "0.5")
     job.until_warm(records=500, checkpoints=1)
@@ -40,6 +40,7 @@ def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) ->
         for pid in dying:
             kill(pid)
         job.until_replaced(*dying)
+    (tmp_path / "gate").touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
     rows = sorted(written(tmp_path / "out"), key=lambda row: row["order"])
@@ -60,7 +61,7 @@ def ready(view: dict[str, Any]) -> bool:
 
 
 def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Path) -> None:
-    settings = [f"count={COUNT}", "rate=300", f"out={tmp_path / 'out'}"]
+    settings = [f"count={COUNT}", "rate=200", f"out={tmp_path / 'out'}", f"gate={tmp_path / 'gate'}"]
     arguments = [part for setting in settings for part in ("--set", setting)]
     job = start(PIPELINES / "ruled.py", *arguments, "--checkpoint-interval", "0.5")
     job.until("a checkpoint, all standbys ready", ready)
@@ -70,6 +71,7 @@ def test_every_task_that_holds_rules_and_rows_may_die(start: Start, tmp_path: Pa
         for pid in dying:
             kill(pid)
         job.until_replaced(*dying)
+    (tmp_path / "gate").touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
     of_key = Counter((i * 3 + p) % 10 for p in range(2) for i in range(COUNT))

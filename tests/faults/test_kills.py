@@ -12,9 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.torture_processes import kill
-from tests.faults.conftest import FraudChain, HeldChain
+from tests.faults.conftest import HeldChain
 
-Fraud = Callable[..., FraudChain]
 Held = Callable[..., HeldChain]
 
 TASKS = ("shop/0", "web/0", "score/0", "score/1", "totals/0", "totals/1", "ledger/0", "out/0")
@@ -56,10 +55,15 @@ def test_several_tasks_at_the_same_moment(held: Held) -> None:
     assert Counter(r["task"] for r in recoveries) == Counter(task for group in TOGETHER.values() for task in group)
 
 
-def test_more_neighbours_at_once_than_the_sharing_depth_covers(fraud: Fraud) -> None:
+def test_more_neighbours_at_once_than_the_sharing_depth_covers(held: Held) -> None:
     """Both shops and both scorers die with each other's determinants: whoever depends on them goes back with them."""
     dying = ("shop/0", "web/0", "score/0", "score/1")
-    chain = fraud(4.0, "--sharing-depth", "1", "--checkpoint-interval", "60", *kills(*(f"{t}@2.5" for t in dying)))
+    chain = held("--sharing-depth", "1", "--checkpoint-interval", "60")
+    chain.job.until_warm(records=400, checkpoints=0)
+    pids = [chain.job.pid_of(task) for task in dying]
+    for pid in pids:
+        kill(pid)
+    chain.job.until_replaced(*pids)
     report = chain.finish_exactly()
     back = {recovery["task"]: recovery["why"] for recovery in report["recoveries"] if recovery["mode"] == "rollback"}
     assert "out/0" in back and "lost" in back["out/0"], report["recoveries"]
@@ -69,7 +73,7 @@ def test_more_neighbours_at_once_than_the_sharing_depth_covers(fraud: Fraud) -> 
 def test_the_same_task_again_while_it_recovers(held: Held) -> None:
     moments = ("score/0@2.5", "score/0@2.53", "score/0@2.8", "out/0@4.5", "out/0@4.6", "out/0@5.8")
     chain = held(*kills(*moments))
-    chain.job.until("all of them have been killed", lambda view: len(view["recoveries"]) == len(moments))
+    chain.job.until_killed()
     report = chain.finish_exactly()
     assert Counter(r["task"] for r in report["recoveries"]) == {"score/0": 3, "out/0": 3}
 
@@ -95,10 +99,11 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_kills_under_other_settings(fraud: Fraud, name: str) -> None:
+def test_kills_under_other_settings(held: Held, name: str) -> None:
     arguments, config = SETTINGS[name]
     tasks = ("score/0", "shop/0", "ledger/0", "out/0")
-    chain = fraud(5.5, *arguments, *kills(*(f"{task}@{2.0 + 0.8 * turn}" for turn, task in enumerate(tasks))), **config)
+    chain = held(*arguments, *kills(*(f"{task}@{2.0 + 0.8 * turn}" for turn, task in enumerate(tasks))), **config)
+    chain.job.until_killed()
     report = chain.finish_exactly()
     assert [recovery["task"] for recovery in report["recoveries"]] == list(tasks)
     if name == "no standbys":

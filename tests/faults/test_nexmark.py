@@ -11,12 +11,12 @@ import pytest
 
 from examples.nexmark import check, queries
 from examples.nexmark.terms import Terms
-from tests.faults.job import HOME, Job, command, environment
+from tests.faults.job import PIPELINES, Job, command, environment
 
-NEXMARK = HOME / "examples" / "nexmark" / "job.py"
+NEXMARK = PIPELINES / "held_nexmark.py"
 SETTINGS = {
     "events": "5000",
-    "rate": "2000",
+    "rate": "1000",
     "events_per_s": "200",
     "out_of_order": "20",
     "window_s": "4",
@@ -30,7 +30,9 @@ KILLS = ("0.6", "1.1", "1.6")
 
 def tasks_of(query: int) -> list[str]:
     """The tasks of a query, as `causal plan` names them."""
-    argv = command("plan", str(NEXMARK), "--json", "--set", f"query={query}")
+    settings = {**SETTINGS, "query": str(query)}
+    told = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    argv = command("plan", str(NEXMARK), "--json", *told)
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True, timeout=60)
     return [told["task"] for told in json.loads(done.stdout)["tasks"]]
 
@@ -38,12 +40,17 @@ def tasks_of(query: int) -> list[str]:
 @pytest.mark.parametrize("query", sorted(queries.BUILT))
 def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path, query: int) -> None:
     out, tasks = tmp_path / "out.db", tasks_of(query)
-    told = [f"{name}={value}" for name, value in {**SETTINGS, "query": str(query), "out": str(out)}.items()]
+    gate = tmp_path / "gate"
+    settings = {**SETTINGS, "query": str(query), "out": str(out), "gate": str(gate)}
+    told = [f"{name}={value}" for name, value in settings.items()]
     victims = [tasks[(query + step * 2) % len(tasks)] for step in range(2)] + [tasks[-1]]
     kills = [f"{task}@{moment}" for task, moment in zip(victims, KILLS, strict=True)]
     arguments = [part for setting in told for part in ("--set", setting)]
     arguments += [part for kill in kills for part in ("--kill", kill)]
-    report = start(NEXMARK, *arguments, "--checkpoint-interval", "0.5").finish_well()
+    job = start(NEXMARK, *arguments, "--checkpoint-interval", "0.5")
+    job.until_killed()
+    gate.touch()
+    report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(victims)
     rows = check.rows_of(out)
     found = check.compare(query, rows, check.read_events(SETTINGS), Terms.told(SETTINGS))

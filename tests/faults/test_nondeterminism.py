@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.torture_processes import kill
-from tests.faults.conftest import Start
+from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 
@@ -40,13 +41,14 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
     assert job.view()["recoveries"] == []  # type: ignore[index]
 
 
-def test_the_check_finds_nothing_where_nothing_is(start: Start, tmp_path: Path) -> None:
+def test_the_check_finds_nothing_where_nothing_is(held: Callable[..., HeldChain]) -> None:
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
-    settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=3000", "--set", "rate=400"]
-    job = start(FRAUD_CHAIN, *settings, "--check", "--checkpoint-interval", "0.4")
-    job.until_warm(records=500, checkpoints=2)
-    kill(job.pid_of("score/0"))
-    report = job.finish_well()
+    chain = held("--check", "--checkpoint-interval", "0.4")
+    chain.job.until_warm(records=500, checkpoints=2)
+    dying = chain.job.pid_of("score/0")
+    kill(dying)
+    chain.job.until_replaced(dying)
+    report = chain.finish_exactly()
     assert report["checked_epochs"] and all(report["checked_epochs"].values())
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"]
 

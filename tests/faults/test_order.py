@@ -18,7 +18,7 @@ from tests.faults.job import PIPELINES, Job
 from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
 
 Start = Callable[..., Job]
-COUNT, RATE = 800, 400
+COUNT, RATE = 800, 200
 
 
 def micros(seconds: float) -> int:
@@ -68,6 +68,18 @@ def rows_of(path: Path) -> list[Any]:
         return [json.loads(row) for (row,) in database.execute("SELECT record FROM output ORDER BY task, position")]
 
 
+def killed(start: Start, out: Path, kills: tuple[str, ...], *settings: str) -> dict[str, Any]:
+    """The report of a job that ended after all of these kills."""
+    gate = out.with_name("gate")
+    told = [f"out={out}", f"rate={RATE}", f"count={COUNT}", f"gate={gate}", *settings]
+    arguments = [part for setting in told for part in ("--set", setting)]
+    arguments += [part for kill in kills for part in ("--kill", kill)]
+    job = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3")
+    job.until_killed()
+    gate.touch()
+    return job.finish_well()
+
+
 KILLS = {
     "nobody": (),
     "one after the other": ("chain/0@0.4", "left-time/0@0.8", "chain/0@1.1", "out/0@1.4", "stretch/0@1.6"),
@@ -78,10 +90,7 @@ KILLS = {
 @pytest.mark.parametrize("name", KILLS)
 def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_path: Path, name: str) -> None:
     out = tmp_path / "ordered.db"
-    settings = [f"out={out}", f"rate={RATE}", f"count={COUNT}"]
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    arguments += [part for kill in KILLS[name] for part in ("--kill", kill)]
-    report = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_well()
+    report = killed(start, out, KILLS[name])
     assert rows_of(out) == chained()
     assert Counter(map(tuple, rows_of(Path(f"{out}.counts")))) == counted()
     assert report["counts"]["chain"]["late"] == in_order()[1] > 0
@@ -92,11 +101,8 @@ def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_pat
 
 def test_speculation_amounts_to_the_same_whoever_dies(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "ordered.db"
-    settings = [f"out={out}", f"rate={RATE}", f"count={COUNT}", "delivery=speculative"]
-    arguments = [part for setting in settings for part in ("--set", setting)]
     kills = ("revisions/0@0.4", "right-time/0@0.8", "revisions/0@1.1", "out/0@1.1", "left-time/0@1.5")
-    arguments += [part for kill in kills for part in ("--kill", kill)]
-    report = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3").finish_well()
+    report = killed(start, out, kills, "delivery=speculative")
     rows = rows_of(out)
     assert standing(rows) == chained()
     assert report["counts"]["chain"]["late"] == in_order()[1]

@@ -19,11 +19,19 @@ def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
     return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
 
+def killed(start: Start, directory: Path, moments: tuple[str, ...], *settings: str) -> dict[str, Any]:
+    """The report of a job that ended after all of these kills."""
+    gate = directory / "gate"
+    told = [part for moment in moments for part in ("--kill", moment)]
+    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", f"gate={gate}", *settings, *told)
+    job.until_killed()
+    gate.touch()
+    return job.finish_well()
+
+
 def test_two_tasks_with_a_file_each_write_every_line_once(start: Start, tmp_path: Path) -> None:
     moments = ("out/0@2.5", "number/1@3.0", "out/1@3.0", "all/0@3.5", "out/0@4.0")
-    told = [part for moment in moments for part in ("--kill", moment)]
-    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", "rate=2000", *told)
-    report = job.finish_well()
+    report = killed(start, tmp_path, moments, "--set", "rate=1000")
     assert len(report["recoveries"]) == len(moments)
     files = rows_of(tmp_path / "rows")
     rows = [row for file in files for row in file]
@@ -41,12 +49,14 @@ def spilled(job: Job) -> bool:
 def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path) -> None:
     config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 2.0}
     count = 8000
-    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", config=config)
+    gate = tmp_path / "gate"
+    job = start(PIPELINES / "heavy.py", "--set", f"count={count}", "--set", f"gate={gate}", config=config)
     for task in ("slow/0", "numbers/0", "slow/0"):
         job.until("elements are on disk", lambda view: spilled(job))
         pid = job.pid_of(task)
         kill(pid)
         job.until_replaced(pid)
+    gate.touch()
     job.finish_well()
     with sqlite3.connect(tmp_path / "heavy.db") as database:
         rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output ORDER BY position")]
@@ -57,9 +67,7 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
 
 def test_at_least_once_repeats_rows_after_a_failure_and_loses_none(start: Start, tmp_path: Path) -> None:
     moments = ("number/1@2.6", "out/0@3.6", "all/0@4.6")
-    told = [part for moment in moments for part in ("--kill", moment)]
-    settings = ("--set", f"count={COUNT}", "--set", "rate=1500", "--guarantee", "at-least-once")
-    report = start(PIPELINES / "spread.py", *settings, *told).finish_well()
+    report = killed(start, tmp_path, moments, "--set", "rate=1000", "--guarantee", "at-least-once")
     # One failure takes every task back, so each is one recovery at least.
     assert len(report["recoveries"]) >= len(moments)
     rows = [(row["p"], row["i"]) for file in rows_of(tmp_path / "rows") for row in file]

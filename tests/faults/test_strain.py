@@ -18,8 +18,9 @@ from benchmarks import strained_fold
 from benchmarks.bad_input_memory import Budget, sampled
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES
 
-PIPELINE = Path(strained_fold.__file__)
+PIPELINE = PIPELINES / "held_fold.py"
 CREDIT_BYTES, INFLIGHT_BYTES, RECORD_BYTES_MAX = 1 << 18, 8 << 20, 4 << 20
 CONFIG = {
     "credit_bytes": CREDIT_BYTES,
@@ -57,13 +58,16 @@ STRAINS = {
 @pytest.mark.parametrize("name", STRAINS)
 def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path: Path, name: str) -> None:
     strain = STRAINS[name]
-    out, count = tmp_path / "fold.db", strain.settings["count"]
-    told = {"out": out, "emit": 1, **strain.settings}
+    out, gate, count = tmp_path / "fold.db", tmp_path / "gate", strain.settings["count"]
+    told = {"out": out, "gate": gate, **strain.settings}
     settings = [part for key, value in told.items() for part in ("--set", f"{key}={value}")]
     job = start(PIPELINE, *settings, config={**CONFIG, **strain.config})
     with sampled(job.view) as peaks:
         job.until_written(strain.rows)
-        assert kill(job.pid_of(strain.victim))
+        dying = job.pid_of(strain.victim)
+        assert kill(dying)
+        job.until_replaced(dying)
+        gate.touch()
         report = job.finish_well()
     wrong = strained_fold.wrong(out, count, told.get("hot") == "yes", 1)
     assert wrong == {"missing": 0, "doubled": 0, "false": 0}

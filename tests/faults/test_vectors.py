@@ -51,8 +51,9 @@ def assert_exact(directory: Path) -> None:
 
 
 def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
-    settings = ["--set", f"count={COUNT}", "--set", "rate=1000", "--checkpoint-interval", "0.7"]
-    job = start(PIPELINES / "columns.py", *settings)
+    gate = tmp_path / "gate"
+    settings = ["--set", f"count={COUNT}", "--set", "rate=1000", "--set", f"gate={gate}"]
+    job = start(PIPELINES / "columns.py", *settings, "--checkpoint-interval", "0.7")
     job.until_warm(records=500, checkpoints=1)
     groups = (("count/0",), ("odd/0",), ("sum/0", "window/0"), ("odd/1", "count/1"))
     for tasks in groups:
@@ -60,6 +61,7 @@ def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
         for pid in dying:
             kill(pid)
         job.until_replaced(*dying)
+    gate.touch()
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(t for tasks in groups for t in tasks)
     assert_exact(tmp_path)

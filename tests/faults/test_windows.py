@@ -77,9 +77,14 @@ def hundredths(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def run(start: Callable[..., Job], out: Path, kills: list[str], *settings: str) -> dict[str, list[dict[str, Any]]]:
-    arguments = [part for told in [f"count={COUNT}", "rate=1000", f"out={out}", *settings] for part in ("--set", told)]
+    gate = out.with_name("gate")
+    told = [f"count={COUNT}", "rate=500", f"out={out}", f"gate={gate}", *settings]
+    arguments = [part for setting in told for part in ("--set", setting)]
     arguments += [part for kill in kills for part in ("--kill", kill)]
-    report = start(WINDOWS, *arguments, "--checkpoint-interval", "0.5").finish_well()
+    job = start(WINDOWS, *arguments, "--checkpoint-interval", "0.5")
+    job.until_killed()
+    gate.touch()
+    report = job.finish_well()
     assert sorted(told["task"] for told in report["recoveries"]) == sorted(kill.partition("@")[0] for kill in kills)
     if not any("clock" in setting for setting in settings):
         assert report["counts"]["tumbling"]["late"] == len(panes(400, 400, LATENESS)[1])

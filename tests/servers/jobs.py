@@ -9,8 +9,9 @@ from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "chained.py"
-COUNT = 3000
-RATE = 150.0
+COUNT = 4000
+RATE = 40.0
+"""So slow that there is something to write for minutes: outages and their ends are seen by what goes on."""
 
 
 class Chained:

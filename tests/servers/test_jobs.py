@@ -101,7 +101,7 @@ def test_a_row_that_breaks_a_constraint_ends_the_job_in_one_line(
     start: Start, tmp_path: Path, shared_postgres: Postgres
 ) -> None:
     shared_postgres.query(f"CREATE TABLE strict({COLUMNS}, CONSTRAINT small CHECK (i < 300))")
-    chained = Chained(start, tmp_path, dsn=shared_postgres.dsn, table="strict", columns=",".join(FIELDS))
+    chained = Chained(start, tmp_path, dsn=shared_postgres.dsn, table="strict", columns=",".join(FIELDS), rate="400")
     status, said = chained.job.finish()
     assert status == 1
     last = said.splitlines()[-1]

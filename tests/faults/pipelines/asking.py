@@ -1,21 +1,26 @@
 """Every record asks a service outside, which remembers who asked: a directory with a file per idempotency key.
 
-Settings: out, world, count, rate, order, sources, parallelism; records whose number `fail` divides fail the first time,
-those of `never` always, and those of `slow` hang until they are out of time.
+Settings: out, world, count, rate, order, sources, parallelism, gate (a file without which it does not end); records
+whose number `fail` divides fail the first time, those of `never` always, and those of `slow` hang until they are out of
+time.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("asking")
 told = pipeline.settings
@@ -56,12 +61,9 @@ def numbered(partition: int, position: int) -> dict[str, int]:
     return {"i": position, "p": partition}
 
 
+made = GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2, rate=float(told.get("rate", 400)))
 (
-    pipeline.source(
-        "numbers",
-        GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2, rate=float(told.get("rate", 400))),
-        parallelism=int(told.get("sources", 1)),
-    )
+    pipeline.source("numbers", held(made, told.get("gate")), parallelism=int(told.get("sources", 1)))
     .call(
         "rate",
         ask,

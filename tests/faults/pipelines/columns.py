@@ -1,7 +1,11 @@
-"""Vectors through everything: a filter, a running count and a running sum by key, and windows, each to a sink."""
+"""Vectors through everything: a filter, a running count and a running sum by key, and windows, each to a sink.
+
+The source does not end before the file `gate` is there.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
 from operators import Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import ArrowSource
+from tests.faults.pipelines.held_source import held
 
 KEYS = 23
 
@@ -28,7 +35,8 @@ def per_key(batch: Any, window: Any) -> Any:
     return pa.table(batch).group_by("k").aggregate([("i", "sum"), ("i", "count")])
 
 
-rows = pipeline.source("read", ArrowSource(numbered, int(settings["count"]), 2, float(settings["rate"])), 2)
+made = ArrowSource(numbered, int(settings["count"]), 2, float(settings["rate"]))
+rows = pipeline.source("read", held(made, settings.get("gate")), 2)
 odd = rows.filter("odd", lambda batch: pc.equal(pc.bit_wise_and(batch.column("i"), 1), 1))
 odd.key_by("k").count("count", parallelism=2).sink("counts", JsonLinesSink(Path("counts")))
 odd.key_by("k").sum("sum", "i", parallelism=1).sink("sums", JsonLinesSink(Path("sums")))

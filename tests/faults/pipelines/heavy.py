@@ -1,13 +1,21 @@
-"""Records of 2 kB through a task that takes its time, so that what is kept for replay outgrows a small memory."""
+"""Records of 2 kB through a task that takes its time, so that what is kept for replay outgrows a small memory.
+
+The source does not end before the file `gate` is there.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 
 class Slow(Operator):
@@ -19,13 +27,11 @@ class Slow(Operator):
 
 pipeline = Pipeline("heavy")
 settings = pipeline.settings
+made = GeneratedSource(
+    lambda p, i: {"i": i, "k": i % 7, "load": f"{i:08d}" * 256}, count=int(settings.get("count", "6000"))
+)
 (
-    pipeline.source(
-        "numbers",
-        GeneratedSource(
-            lambda p, i: {"i": i, "k": i % 7, "load": f"{i:08d}" * 256}, count=int(settings.get("count", "6000"))
-        ),
-    )
+    pipeline.source("numbers", held(made, settings.get("gate")))
     .key_by(lambda record: record["k"])
     .process("slow", Slow())
     .sink("out", SqliteSink(settings.get("out", "heavy.db")))

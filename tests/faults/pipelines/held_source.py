@@ -5,39 +5,54 @@ Which elements there are is fixed all the same: they come at a pace, and as fast
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from operators.sources import GeneratedSource
+from operators.sources import GeneratedSource, SequenceSource
 from operators.sources.base import PartitionReader, Read, Source, SourceContext
 
 LOOK_S = 0.02
 
 
-class HeldSource(Source):
-    """One partition of `count` elements; the last one waits for the gate, a file."""
+def held(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
+    """The same source with its end held back; as it is without a gate."""
+    return source if gate is None else Held(source, Path(gate))
 
-    def __init__(self, make: Callable[[int, int], Any], count: int, rate: float, gate: Path) -> None:
-        self.partitions = 1
-        self.count, self.gate = count, gate
-        self._paced = GeneratedSource(make, count=count, rate=rate)
-        self._free = GeneratedSource(make, count=count)
+
+class Held(Source[Any]):
+    """Elements and pace of another source; the last element of each partition waits for the gate, a file."""
+
+    def __init__(self, source: SequenceSource[Any], gate: Path) -> None:
+        if source.count is None:
+            raise ValueError("a source without an end has none to hold back; give it a count")
+        self.partitions, self.vectors = source.partitions, source.vectors
+        self.last, self.gate = source.count - 1, gate
+        self._paced, self._free = source, copy.copy(source)
+        self._free.rate = None
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         return HeldReader(self, self._paced.open(partition, context), self._free.open(partition, context))
 
 
+class HeldSource(Held):
+    """One partition of `count` elements, at a pace."""
+
+    def __init__(self, make: Callable[[int, int], Any], count: int, rate: float, gate: Path) -> None:
+        super().__init__(GeneratedSource(make, count=count, rate=rate), gate)
+
+
 class HeldReader:
     """Reads at a pace up to the last element, and without one when the gate is there."""
 
-    def __init__(self, source: HeldSource, paced: PartitionReader, free: PartitionReader) -> None:
+    def __init__(self, source: Held, paced: PartitionReader, free: PartitionReader) -> None:
         self._source, self._paced, self._free = source, paced, free
 
     def read(self, position: int, count_max: int) -> Read | None:
         if self._source.gate.exists():
             return self._free.read(position, count_max)
-        left = self._source.count - 1 - position
+        left = self._source.last - position
         return self._paced.read(position, min(count_max, left)) if left > 0 else None
 
     def ready_in_s(self, position: int) -> float:

@@ -1,6 +1,7 @@
 """Operators that take clock and chance wherever they find them, by themselves and in a library that knows no better.
 
-Settings: out, site (a directory of packages with `ticket` in it), count, rate, spell ("all", or what to ask in a key).
+Settings: out, site (a directory of packages with `ticket` in it), count, rate, spell ("all", or what to ask in a key),
+gate (a file without which it does not end).
 """
 
 import os
@@ -10,10 +11,14 @@ import sys
 import time
 import uuid
 from datetime import date, datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("hidden")
 settings = pipeline.settings
@@ -51,16 +56,14 @@ def key(record):
     return time.time_ns() if settings.get("spell") == "key" else record["i"] % 20
 
 
+made = GeneratedSource(
+    lambda partition, i: {"i": i, "p": partition},
+    count=int(settings.get("count", 2000)),
+    partitions=2,
+    rate=float(settings.get("rate", 2000)),
+)
 (
-    pipeline.source(
-        "numbers",
-        GeneratedSource(
-            lambda partition, i: {"i": i, "p": partition},
-            count=int(settings.get("count", 2000)),
-            partitions=2,
-            rate=float(settings.get("rate", 2000)),
-        ),
-    )
+    pipeline.source("numbers", held(made, settings.get("gate")))
     .map("stamp", stamped)
     .filter("lucky", lucky)
     .key_by(key)

@@ -1,15 +1,21 @@
 """Orders and payments joined within an interval, and counts per window as a table; every answer follows from i.
 
 An order has number i and time i / 10; each third one is never paid.  A payment comes 1 to 3 s behind its order.
+Neither source ends before the file `gate` is there.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, Pipeline, Sum, Tumbling
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("joined")
 count = int(pipeline.settings.get("count", "2000"))
@@ -37,8 +43,9 @@ def told(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str,
     return {"order": left and left["order"], "paid": right and right["order"]}
 
 
-orders = pipeline.source("orders", GeneratedSource(order, count, partitions=2, rate=rate), parallelism=2)
-payments = pipeline.source("payments", GeneratedSource(payment, count, partitions=2, rate=rate))
+gate = pipeline.settings.get("gate")
+orders = pipeline.source("orders", held(GeneratedSource(order, count, partitions=2, rate=rate), gate), parallelism=2)
+payments = pipeline.source("payments", held(GeneratedSource(payment, count, partitions=2, rate=rate), gate))
 left = orders.watermarks("order-time", time_of).key_by(key_of)
 right = payments.watermarks("payment-time", time_of, out_of_order_s=2).key_by(key_of)
 (

@@ -1,18 +1,23 @@
 """Two sources out of order: a chain of hashes over both in the order of event times, and counts by event-time timer.
 
-Settings: out (database), rate (records per second and source), count (records per source), delivery (of the chain).
+Settings: out (database), rate (records per second and source), count (records per source), delivery (of the chain),
+gate (a file without which the sources do not end).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 NAMES = ("left", "right")
 BOUND_S = 0.03
@@ -58,7 +63,11 @@ pipeline = Pipeline("ordered")
 _count, _rate = (int(pipeline.settings.get(name, default)) for name, default in (("count", "100"), ("rate", "100")))
 _streams = [
     pipeline.source(
-        name, GeneratedSource(lambda p, i, name=name: record(name, i), count=_count, rate=_rate)
+        name,
+        held(
+            GeneratedSource(lambda p, i, name=name: record(name, i), count=_count, rate=_rate),
+            pipeline.settings.get("gate"),
+        ),
     ).watermarks(f"{name}-time", time_of, out_of_order_s=BOUND_S)
     for name in NAMES
 ]

@@ -18,6 +18,9 @@ from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.sqlite import SqliteStore
 from tests.faults.pipelines.held_source import HeldSource
 
+PER_S = 50.0
+"""So slow that there is something to write for minutes: outages are seen by what does not go on."""
+
 
 class StickingSink(SqliteSink):
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
@@ -47,7 +50,7 @@ sink = (
 (
     pipeline.source(
         "numbers",
-        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), 200.0, Path(settings["gate"])),
+        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), PER_S, Path(settings["gate"])),
     )
     .key_by(lambda record: record["k"])
     .process("number", Number())

@@ -19,12 +19,15 @@ class Draw(Operator):
         yield {"n": n, "i": record["i"], "k": ctx.key, "dice": ctx.random.random()}
 
 
+PER_S = 50.0
+"""So slow that there is something to post for minutes: that the service is away is seen by what does not go on."""
+
 pipeline = Pipeline("posted")
 settings = pipeline.settings
 (
     pipeline.source(
         "numbers",
-        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), 200.0, Path(settings["gate"])),
+        HeldSource(lambda p, i: {"i": i, "k": i % 7}, int(settings["count"]), PER_S, Path(settings["gate"])),
     )
     .key_by(lambda record: record["k"])
     .process("draw", Draw())

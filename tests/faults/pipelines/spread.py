@@ -1,16 +1,21 @@
 """Two partitions, counted per key over two tasks, into two sink tasks with a file each.
 
 Every output says which element it comes from and the how-many-th of its key it is, so nothing can go
-missing, come twice or out of order unseen.
+missing, come twice or out of order unseen.  The source does not end before the file `gate` is there.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 KEYS = 23
 
@@ -31,7 +36,7 @@ source = GeneratedSource(
     rate=float(settings.get("rate", "1000")),
 )
 (
-    pipeline.source("numbers", source, parallelism=2)
+    pipeline.source("numbers", held(source, settings.get("gate")), parallelism=2)
     .filter("all", lambda record: True)
     .key_by(lambda record: record["k"])
     .process("number", Number(), parallelism=2)

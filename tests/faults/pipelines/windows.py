@@ -1,18 +1,23 @@
 """Every kind of window on one stream; every answer follows from i, and from the wall clock for those that count it.
 
 Record i has key i % 5 and time i / 20, some of them up to 0.4 s behind; each 97th comes 9 s late.  `clock` = 1: the
-windows of the wall clock instead.
+windows of the wall clock instead.  It does not end before the file `gate` is there.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, CountWindow, Global, Mean, Pipeline, Session, Sliding, Sum, Tumbling, Window, every
 from operators.pipeline import Stream
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 BOUND_S = 0.5
 LATENESS_S = 5.0
@@ -44,7 +49,7 @@ def contents(key: int, records: list[dict[str, Any]], window: Window) -> Any:
     yield (key, sorted(map(number, records)), window.start, window.end)
 
 
-source = pipeline.source("in", GeneratedSource(record, count, rate=rate))
+source = pipeline.source("in", held(GeneratedSource(record, count, rate=rate), pipeline.settings.get("gate")))
 rows: list[Stream[Any]] = []
 
 

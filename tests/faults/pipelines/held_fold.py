@@ -1,0 +1,25 @@
+"""The awkward fold of `benchmarks/strained_fold.py`, whose source does not end before the file `gate` is there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
+from benchmarks.strained_fold import Fold, SlowSink, number, source
+from operators import Pipeline
+from tests.faults.pipelines.held_source import held
+
+pipeline = Pipeline("held-fold")
+settings = pipeline.settings
+(
+    pipeline.source("numbers", held(source, settings.get("gate")))
+    .key_by(lambda record: record[0])
+    .process(
+        "fold",
+        Fold(int(number("emit", 1)), int(number("rounds", 0)), number("sleep_s", 0)),
+        parallelism=int(number("width", 2)),
+    )
+    .sink("out", SlowSink(settings["out"]))
+)

@@ -1,0 +1,30 @@
+"""The job of `examples/nexmark`, whose events do not end before the file `gate` is there."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
+
+from examples.nexmark.events import Events
+from operators import Pipeline
+from operators.sources.base import Source
+from tests.faults.pipelines.held_source import held
+
+JOB = Path(__file__).resolve().parents[3] / "examples" / "nexmark" / "job.py"
+
+made = Events.source
+gate = Pipeline("settings").settings.get("gate")
+
+
+def source(events: Events, count: int | None, partitions: int = 1, rate: float | None = None) -> Source[Any]:
+    """What the events give, with its end held back."""
+    return held(made(events, count, partitions, rate), gate)
+
+
+with patch.object(Events, "source", source):
+    pipeline = runpy.run_path(str(JOB))["pipeline"]
