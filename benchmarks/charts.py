@@ -1,9 +1,9 @@
 """Results as PNG files; matplotlib comes with the extra `bench` and is needed for this only.
 
-    python -m benchmarks.charts                       every result of docs/benchmarks beside its file
+    python -m benchmarks.charts                       every result below docs/benchmarks beside its file
     python -m benchmarks.charts FILE.json CHART.png   one
 
-`scale` and `peers` draw their own (`benchmarks.scale_charts`, `benchmarks.peers.chart`).
+`scale` has two, with names of their own, in the directory of CHART.png.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts_budget, charts_dots, charts_matrix, latency_chart
+from benchmarks import charts_budget, charts_dots, charts_lives, charts_matrix, latency_chart, scale_charts
+from benchmarks.charts_panels import PANELS
 from benchmarks.page import RESULTS
+from benchmarks.peers import chart as peers_chart
 from benchmarks.runs import RunFailed
 
 Draw = Callable[[Mapping[str, Any], Path], Path]
 
 CHARTS: Mapping[str, Draw] = {
-    **dict.fromkeys(charts_dots.PANELS, charts_dots.draw),
+    **dict.fromkeys((name for name in PANELS if name != "memory"), charts_dots.draw),
     "matrix": charts_matrix.draw,
     "budget": charts_budget.draw,
     "latency": latency_chart.draw,
+    "total_failure": charts_lives.draw,
+    "peers": peers_chart.draw,
+    "scale": lambda told, path: scale_charts.draw(told["figures"], path.parent)[0],
 }
 """By benchmark."""
 
@@ -35,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         print("charts: give FILE.json CHART.png, or nothing for all of docs/benchmarks", file=sys.stderr)
         return 2
     wanted = [(Path(arguments[0]), Path(arguments[1]))] if arguments else [
-        (path, path.with_suffix(".png")) for path in sorted(RESULTS.glob("*.json"))
+        (path, path.with_suffix(".png")) for path in sorted(RESULTS.rglob("*.json"))
     ]  # fmt: skip
     for source, target in wanted:
         told = json.loads(source.read_text())

@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks import charts_style as style
 from benchmarks.budget_drive import TASKS
 from benchmarks.budget_parts import PARTS
+from benchmarks.charts_findings import title
 
 
 def stacked(figures: Mapping[str, Any], size: int, what: str, task: str) -> list[float]:
@@ -41,8 +42,7 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
         place.set_title(f"{size:,} {'records' if size > 1 else 'record'} per batch")
         place.grid(axis="x", alpha=0.3)
         place.legend(fontsize="x-small")
-    machine = told["machine"]
-    return style.saved(drawing, f"budget ({machine['processor']}, {machine['cores']} cores)", path)
+    return style.saved(drawing, title(told, 60 * len(sizes)), path)
 
 
 def _spread(place: Any, figures: Mapping[str, Any], size: int, medians: list[float]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import charts_style as style
+from benchmarks.charts_findings import title
 from benchmarks.matrix import MODES
 from benchmarks.matrix_points import AXES
 
@@ -38,12 +39,13 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
         place.set_visible(False)
     for number, axis in enumerate(axes):
         for row, (name, label) in enumerate(ROWS_PER_AXIS):
+            if not any(along(told["figures"], axis, mode, name) for mode in MODES):
+                continue
             place = places[number // COLUMNS * len(ROWS_PER_AXIS) + row, number % COLUMNS]
             place.set_visible(True)
             _panel(place, told["figures"], axis, name)
             place.set_ylabel(label)
-    machine = told["machine"]
-    return style.saved(drawing, f"matrix ({machine['processor']}, {machine['cores']} cores)", path)
+    return style.saved(drawing, title(told, 150), path)
 
 
 def _panel(place: Any, figures: Mapping[str, Any], axis: str, name: str) -> None:
@@ -60,12 +62,13 @@ def _panel(place: Any, figures: Mapping[str, Any], axis: str, name: str) -> None
         where = [values.index(value) for value, _ in found]
         label = "undisturbed" if mode == "free" else "killed every 2 s"
         place.errorbar(where, medians, (below, above), color=colour, marker=marker, capsize=3, label=label)
-    place.set_xticks(range(len(values)), [_short(value) for value in values])
+    place.set_xticks(range(len(values)), [_short(value) for value in values], fontsize="small")
     place.set_xlim(-0.4, len(values) - 0.6)
     if shown and min(shown) > 0 and max(shown) > SEVERAL * min(shown):
-        place.set_yscale("log")
+        style.logarithmic(place.yaxis, shown)
     else:
         place.set_ylim(bottom=0)
+        style.plain(place.yaxis)
     place.set_xlabel(AXES[axis].unit)
     place.grid(alpha=0.3)
     if place.get_legend_handles_labels()[0]:

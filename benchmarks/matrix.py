@@ -75,8 +75,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     jobs = Jobs(options)
     for number in range(options.rounds):
         shared: dict[tuple[Point, str], Told] = {}
-        for mode in MODES:
-            for name in sorted(options.axis, key=lambda each: bool(AXES[each].fixed)):
+        for name in sorted(options.axis, key=lambda each: bool(AXES[each].fixed)):
+            for mode in MODES:
                 for value, told in _along(AXES[name], mode, jobs, options.quick, shared):
                     key = f"{name}/{value}/{mode}"
                     for each, measured in told.items():
@@ -123,7 +123,7 @@ def _along(
     """(value, what it came to), of the base point both runs, first and last; without its ratio it is no point.
 
     Args:
-        shared: the run of a base point that was last; in a quick run, all of them.
+        shared: the last run of each base point, by mode.
     """
     base = axis.point(axis.base)
     others = [value for value in axis.values if value != axis.base and _fits(axis.point(value), mode)]
@@ -139,8 +139,8 @@ def _along(
         else:
             told.append((value, jobs.tried(axis.point(value), mode)))
     if not quick:
-        shared.clear()
         bases += [] if jobs.late() else [jobs.tried(base, mode)]
+    shared.pop((base, mode), None)
     if bases[-1] is not None:
         shared[base, mode] = bases[-1]
     yield from _compared([each for each in bases if each is not None], axis.base, told)

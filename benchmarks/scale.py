@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks import scale_charts
+from benchmarks import charts_style, scale_charts
 from benchmarks.measured import figure, result
 from benchmarks.scale_control import ControlPlane, Tally, blocks, layered
 from benchmarks.scale_data import Shape, determinants, handshake
@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         RunFailed: a size needs more CPU time than `--cpu-max`, or something did not end well.
     """
     if options.charts is not None:
-        scale_charts.check()
+        charts_style.check()
     figures: dict[str, Any] = {}
     for size in options.sizes:
         runs: dict[str, list[float]] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -61,7 +61,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         elements = job.finish()
         took_s = time.monotonic() - began_s
         output = job.wrong(elements)
-        figures = _lives(job)
+        lives = _lives(job)
+        figures = _figures(job, lives)
         bundles = {each: total_failure_job.weight(job.run.out / f"{each}.weights") for each in ("out", "lines")}
     for sink, weight in bundles.items():
         figures[f"{sink}.determinant_bytes_per_row"] = figure([weight.determinant_bytes / weight.rows])
@@ -79,27 +80,31 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     told_of = ", ".join(f"{count:,} {what}" for what, count in output.items())
     summary = f"{options.times} total failures in {took_s:.0f} s: {told_of}"
     return result(
-        "total_failure", command, settings, figures, output=output, summary=summary, failed=any(wrong.values())
+        "total_failure", command, settings, figures, output=output, lives=lives, summary=summary,
+        failed=any(wrong.values()),
     )  # fmt: skip
 
 
-def _lives(job: Struck) -> dict[str, Any]:
-    """How long each resumed life needed, those that were struck before left out."""
-    first_ms, live_ms = [], []
+def _lives(job: Struck) -> list[dict[str, Any]]:
+    """What each resume came to; None is what its life was too short for."""
     seen = [each.at_ns for each in job.reader.so_far()]
-    ends_ns = [life.resumed_ns for life in job.lives[1:]] + [time.monotonic_ns()]
-    for life, end_ns in zip(job.lives, ends_ns, strict=True):
-        if life is job.lives[0]:
-            continue  # it was not resumed
-        first_ns = next((at_ns for at_ns in seen if life.resumed_ns < at_ns < end_ns), None)
-        if first_ns is not None:
-            first_ms.append((first_ns - life.resumed_ns) / 1e6)
-        if life.live_ns is not None:
-            live_ms.append((life.live_ns - life.resumed_ns) / 1e6)
+    lives = []
+    for life in job.lives[1:]:  # the first one was not resumed
+        first_ns = next((at_ns for at_ns in seen if life.resumed_ns < at_ns < life.struck_ns), None)
+        times_ns = {"first_row_ms": first_ns, "live_ms": life.live_ns}
+        after = {name: None if at is None else round((at - life.resumed_ns) / 1e6, 1) for name, at in times_ns.items()}
+        lives.append({**after, "replayed_elements": life.replayed, "struck": life.struck})
+    return lives
+
+
+def _figures(job: Struck, lives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All strikes together."""
     figures = {"struck": figure([life.struck for life in job.lives], 0)}
     figures["strike_spread_ms"] = distribution([life.spread_ms for life in job.lives], 2)
-    figures |= {"first_row_ms": distribution(first_ms)} if first_ms else {}
-    return figures | ({"live_ms": distribution(live_ms)} if live_ms else {})
+    for name in ("first_row_ms", "live_ms", "replayed_elements"):
+        if values := [life[name] for life in lives if life[name] is not None]:
+            figures[name] = distribution(values)
+    return figures
 
 
 def _cost(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -63,12 +63,15 @@ class Life:
     """From a resume to the next strike."""
 
     resumed_ns: int
+    struck_ns: int
     struck: int
     """Processes that were killed at its end."""
     spread_ms: float
     """From the first of these signals to the last."""
     live_ns: int | None
     """When the supervisor first said that every task runs; None if the strike came first."""
+    replayed: int | None
+    """Elements that its tasks had performed before and performed again; None if the strike came first."""
 
 
 class Struck:
@@ -83,18 +86,20 @@ class Struck:
         """Begin or resume, live a while, and die: some time after it is up, or as soon as it has a few processes."""
         resumed_ns = time.monotonic_ns()
         self.run.start(*(["--resume"] if self.lives else []))
-        live_ns = None
+        live_ns = replayed = None
         if up:
             self._until("the job is up", lambda: self._up(resumed_ns), UP_S)
             live_ns = time.monotonic_ns()
             moment = time.monotonic() + rng.uniform(0.05, 0.9)
             self._until("its time has come", lambda: time.monotonic() >= moment, 2.0)
+            replayed = self._replayed()
         else:
             several = rng.randint(2, PROCESSES)
             self._until("it has some processes", lambda: len(of_job(self.run.state)) >= several, UP_S)
+        struck_ns = time.monotonic_ns()
         count, spread_ms = strike(self.run)
         self.lines.look()
-        self.lives.append(Life(resumed_ns, count, spread_ms, live_ns))
+        self.lives.append(Life(resumed_ns, struck_ns, count, spread_ms, live_ns, replayed))
 
     def finish(self) -> int:
         """Resume once more, let the sources end; how many elements each of their partitions had.
@@ -119,6 +124,11 @@ class Struck:
     def _up(self, since_ns: int) -> bool:
         view = self.run.view()
         return view is not None and view["at_ns"] > since_ns and self.run.up()
+
+    def _replayed(self) -> int:
+        """By the processes that are now its tasks."""
+        view = self.run.view()
+        return sum(task["figures"].get("replayed_elements", 0) for task in view["tasks"]) if view is not None else 0
 
     def _until(self, what: str, holds: Callable[[], bool], within_s: float, ends: bool = False) -> None:
         deadline = time.monotonic() + within_s

@@ -1,72 +1,63 @@
-"""Ratios of `peers` as a PNG file; matplotlib comes with the extra `bench` and is needed here only.
-
-python -m benchmarks.peers.chart FILE.json CHART.png
-"""
+"""Ratios of `peers` as a PNG file: per workload and figure, how many times better ours is than each peer."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks import charts_style as style
+from benchmarks.charts_findings import title
 from benchmarks.peers.table import COLUMNS
-from benchmarks.runs import RunFailed
+
+GOALS: Mapping[tuple[str, str, str], float] = {
+    ("count", "rps", "bytewax"): 7.0,
+    ("index", "docs_per_s", "bytewax"): 5.0,
+}
+"""By workload, figure and peer."""
+INCH_PER_PANEL, INCH_PER_ROW = 5.0, 0.24
 
 
-def bars(pairs: Sequence[Mapping[str, Any]], workload: str, name: str) -> tuple[list[str], list[float]]:
-    """The peers that have this ratio in this workload, and its medians."""
+def rows(pairs: Sequence[Mapping[str, Any]], workload: str, name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """(peer, ratio) of those that have this ratio in this workload."""
     found = [pair for pair in pairs if pair["workload"] == workload and name in pair.get("ratios", {})]
-    return [pair["peer"] for pair in found], [float(pair["ratios"][name]["median"]) for pair in found]
+    return [(pair["peer"], pair["ratios"][name]) for pair in found]
 
 
-def draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """Write one panel per workload, one group of bars per figure: how many times better ours is than each peer.
+def draw(told: Mapping[str, Any], path: Path) -> Path:
+    """Write one panel per workload, one group of rows per figure.
 
     Raises:
         RunFailed: matplotlib is not installed.
     """
-    if find_spec("matplotlib") is None:
-        raise RunFailed("the chart of peers needs matplotlib; install the extra: pip install '.[bench]'")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    drawing, panels = pyplot.subplots(1, len(COLUMNS), figsize=(5 * len(COLUMNS), 5))
-    for panel, (workload, columns) in zip(panels, COLUMNS.items(), strict=True):
-        labels: list[str] = []
-        for name, head in columns:
-            peers, ratios = bars(pairs, workload, name)
-            places = range(len(labels), len(labels) + len(peers))
-            panel.barh(places, [ratio - 1 for ratio in ratios], left=1, label=head)
-            labels += peers
-        panel.set(xscale="log", title=f"{workload}: ours ÷ peer (right of 1: ours is ahead)")
-        panel.set_yticks(range(len(labels)), labels)
-        panel.invert_yaxis()
-        panel.axvline(1, color="black", linewidth=1)
-        panel.legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.tight_layout()
-    drawing.savefig(path, dpi=80)
-    pyplot.close(drawing)
-    return path
+    pyplot = style.pyplot()
+    drawing, panels = pyplot.subplots(1, len(COLUMNS), figsize=(INCH_PER_PANEL * len(COLUMNS), 20 * INCH_PER_ROW + 1.6))
+    for panel, workload in zip(panels, COLUMNS, strict=True):
+        _panel(panel, told["pairs"], workload)
+    return style.saved(drawing, title(told, 150), path)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Draw the pairs of a file."""
-    if len(arguments) != 2:
-        print("chart: give FILE.json CHART.png", file=sys.stderr)
-        return 2
-    try:
-        draw(json.loads(Path(arguments[0]).read_text())["pairs"], Path(arguments[1]))
-    except RunFailed as problem:
-        print(f"chart: {problem}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _panel(panel: Any, pairs: Sequence[Mapping[str, Any]], workload: str) -> None:
+    labels: list[str] = []
+    values: list[float] = [1.0]
+    for (name, head), colour, marker in zip(COLUMNS[workload], style.COLOURS, style.MARKERS, strict=False):
+        for peer, ratio in rows(pairs, workload, name):
+            row = len(labels)
+            labels.append(peer)
+            values += [ratio["min"], ratio["max"]]
+            panel.plot([ratio["min"], ratio["max"]], [row, row], color=colour, linewidth=1.5)
+            label = head if peer == rows(pairs, workload, name)[0][0] else None
+            panel.plot([ratio["median"]], [row], marker, color=colour, label=label)
+            goal = GOALS.get((workload, name, peer))
+            if goal is not None:
+                panel.plot([goal, goal], [row - 0.45, row + 0.45], color=style.GOAL, linestyle="--", linewidth=1.2)
+                panel.annotate(f" goal ≥ {goal:g} ", (goal, row - 0.5), fontsize="x-small", ha="right", va="center")
+    panel.set_title(f"{workload}: ours ÷ peer\n(right of 1: ours is better)", fontsize="medium")
+    panel.set_xlabel("median, min–max of the rounds")
+    panel.set_yticks(range(len(labels)), labels)
+    panel.set_ylim(len(labels) - 0.4, -1.0)
+    panel.axvline(1, color=style.GOAL, linewidth=1)
+    style.logarithmic(panel.xaxis, values)
+    panel.grid(axis="x", alpha=0.3)
+    if labels:
+        panel.legend(fontsize="x-small", loc="lower right")

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -239,24 +238,9 @@ def test_a_table_has_every_row_and_says_where_it_is_behind() -> None:
 
 def test_a_chart_has_the_peers_that_have_a_ratio() -> None:
     refused = {"workload": "count", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel"]}
-    assert chart.bars([pair(), refused], "count", "rps") == (["bytewax"], [2.0])
-    assert chart.bars([pair(), refused], "index", "rps") == ([], [])
-
-
-def test_a_chart_is_drawn_or_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "told.json").write_text(json.dumps({"pairs": [pair()]}))
-    given = [str(tmp_path / "told.json"), str(tmp_path / "charts" / "peers.png")]
-    if find_spec("matplotlib") is not None:
-        assert chart.main(given) == 0
-        assert (tmp_path / "charts" / "peers.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr(chart, "find_spec", lambda name: None)
-    assert chart.main(given) == 1
-    assert capsys.readouterr().err == (
-        "chart: the chart of peers needs matplotlib; install the extra: pip install '.[bench]'\n"
-    )
-    assert chart.main([]) == 2
+    [(peer, ratio)] = chart.rows([pair(), refused], "count", "rps")
+    assert (peer, ratio["median"]) == ("bytewax", 2.0)
+    assert chart.rows([pair(), refused], "index", "rps") == []
 
 
 def test_a_failover_table_counts_faults_on_both_sides() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import scale, scale_charts, scale_page
+from benchmarks import charts_style, scale, scale_charts, scale_page
 from benchmarks.runs import RunFailed
 from benchmarks.scale_control import ControlPlane, blocks, layered
 from benchmarks.scale_data import Shape, determinants, handshake
@@ -144,8 +144,8 @@ def test_sizes_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_charts_without_matplotlib_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_charts, "find_spec", lambda name: None)
-    with pytest.raises(RunFailed, match=r"--charts needs matplotlib; install the extra: pip install '\.\[bench\]'"):
+    monkeypatch.setattr(charts_style, "find_spec", lambda name: None)
+    with pytest.raises(RunFailed, match=r"--chart needs matplotlib; install the extra: pip install '\.\[bench\]'"):
         scale_charts.draw({}, tmp_path)
 
 

@@ -1,0 +1,249 @@
+"""Which figures of a result are drawn beside each other, what their rows are called, and where a goal is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KEYS_OF_MEMORY = 100_000
+"""A result of `state` with fewer keys is about the memory beyond state."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Figures of one unit.
+
+    Args:
+        figures: name in the result → what the row is called.
+        at_most, at_least: goals, by name of the figure.
+        together: so many rows that follow one another are compared, and have one colour.
+        several: whether the scale is logarithmic, for figures of several orders of magnitude.
+    """
+
+    unit: str
+    figures: Mapping[str, str]
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    together: int = 1
+    several: bool = False
+
+
+def kind(told: Mapping[str, Any]) -> str:
+    """Which panels a result has: its benchmark's, but that of memory is a run of `state` with few keys."""
+    name = str(told["benchmark"])
+    return "memory" if name == "state" and told["settings"]["keys"] < KEYS_OF_MEMORY else name
+
+
+_PHASES = {
+    f"{name}_ms": name.replace("_", " ") for name in ("detected", "promoted", "collected", "first_output", "live")
+}
+_CASES = {
+    "keyed_count_load": "keyed count, load",
+    "keyed_count_single": "keyed count, 1 per batch",
+    "fraud_chain_load": "fraud chain, load",
+    "fraud_chain_paced": "fraud chain, 2,000/s",
+}
+_GUARANTEES = {"none": "none", "causal_f1": "causal, f = 1", "causal_full": "causal, full"}
+_SIDE_BY_SIDE = ("none", "at-least-once", "causal", "epoch")
+_CHAINS = {
+    "victim": "killed chain",
+    "sibling": "chain of the same source",
+    "stranger": "chain of another source",
+}
+_SECONDS = {"before": "before a kill", "second1": "1st s after", "second2": "2nd s after", "second3": "3rd s after"}
+_SINKS = {
+    "sqlite": "SQLite",
+    "sqlite_os": "SQLite, synced",
+    "jsonlines": "JSON lines",
+    "jsonlines_os": "JSON lines, synced",
+    "parquet": "Parquet",
+    "postgres": "PostgreSQL",
+    "postgres_columns": "PostgreSQL, own columns",
+    "postgres_by_copy": "(psycopg, COPY)",
+    "postgres_by_executemany": "(psycopg, executemany)",
+    "redis": "Redis",
+    "redis_unsynced": "Redis, not synced",
+}
+_CAUSAL = {"causal_f1": "f = 1", "causal_full": "full"}
+_FLUSHED = (("single", "1 per batch"), ("load", "load"), ("windows", "windows"))
+_FLUSH = {"off": "no files", "background": "in files"}
+_SYNCED = {"process": "not synced", "os": "synced"}
+_LATENCIES = {"latency_p50_ms": "latency, p50", "latency_p99_ms": "latency, p99", "latency_p9999_ms": "latency, p99.99"}
+
+PANELS: Mapping[str, Sequence[Panel]] = {
+    "throughput": (
+        Panel("records/s", {"bare_rps": "bare job, one core", **{f"{g}_rps": n for g, n in _GUARANTEES.items()}}),
+        Panel(
+            "records/s ÷ (cores × bare job)",
+            {f"{g}_efficiency": n for g, n in _GUARANTEES.items()},
+            at_least={"causal_full_efficiency": 0.8},
+        ),
+        Panel(
+            "records/s ÷ none",
+            {f"{g}_over_none": n for g, n in _GUARANTEES.items()},
+            at_least={"causal_f1_over_none": 0.98},
+        ),
+        Panel("CPU µs per record", {"bare_cpu_us": "bare job", **{f"{g}_cpu_us": n for g, n in _GUARANTEES.items()}}),
+    ),
+    "guarantees": (
+        Panel("CPU µs per record", {f"{g}.cpu_us": g for g in _SIDE_BY_SIDE}),
+        Panel(
+            "ms from element to visible row",
+            {f"{g}.{name}": f"{g}, {name[:3]}" for g in _SIDE_BY_SIDE for name in ("p50_ms", "p99_ms")},
+            together=2,
+            several=True,
+        ),
+        Panel(
+            "ms without a row of the killed task",
+            {
+                f"{g}.{name}": f"{g}, {what}"
+                for g in _SIDE_BY_SIDE
+                for name, what in (("calm_gap_ms", "before the kill"), ("gap_ms", "at the kill"))
+            },
+            together=2,
+            several=True,
+        ),
+        Panel(
+            "rows doubled by one death",
+            {f"{g}.doubled": g for g in _SIDE_BY_SIDE},
+            at_most={"causal.doubled": 0, "epoch.doubled": 0},
+        ),
+    ),
+    "recovery": (
+        Panel("ms after SIGKILL", _PHASES, at_most={"first_output_ms": 50}),
+        Panel("elements replayed", {"replayed_elements": "per kill"}),
+    ),
+    "determinants": (
+        Panel(
+            "bytes per record",
+            {
+                f"{case}_{depth}.{what}": f"{name}, {depth.replace('f1', 'f = 1')}: {what}"
+                for case, name in _CASES.items()
+                for depth in ("full", "f1")
+                for what in ("logged", "wire")
+            },
+            at_most={
+                **{f"keyed_count_load_full.{what}": 0.05 for what in ("logged", "wire")},
+                **{f"keyed_count_single_full.{what}": 4 for what in ("logged", "wire")},
+            },
+            together=2,
+            several=True,
+        ),
+    ),
+    "flush": (
+        Panel(
+            "bytes of determinants per record",
+            {
+                f"{case}.{flush}.{what}": f"{name}, {told}: {what}"
+                for case, name in _FLUSHED
+                for what in ("wire", "bundle")
+                for flush, told in _FLUSH.items()
+            },
+            together=2,
+            several=True,
+        ),
+        Panel(
+            "CPU µs per record",
+            {f"{case}.{flush}.cpu_us": f"{name}, {told}" for case, name in _FLUSHED for flush, told in _FLUSH.items()},
+            together=2,
+            several=True,
+        ),
+        Panel(
+            "ms after SIGKILL",
+            {
+                f"recovery.{flush}.{phase}_ms": f"{phase.replace('_', ' ')}, {told}"
+                for phase in ("collected", "first_output", "live")
+                for flush, told in _FLUSH.items()
+            },
+            together=2,
+        ),
+    ),
+    "durability": (
+        Panel("records/s at load", {f"load.{each}.throughput_rps": name for each, name in _SYNCED.items()}),
+        Panel(
+            "ms, paced",
+            {
+                f"paced.{each}.{figure}_ms": f"{figure}, {name}"
+                for figure in ("p50", "p99", "checkpoint")
+                for each, name in _SYNCED.items()
+            },
+            together=2,
+            several=True,
+        ),
+    ),
+    "state": (
+        Panel("ms after SIGKILL", _PHASES, at_most={"first_output_ms": 80}),
+        Panel("ms", {"checkpoint_ms": "a checkpoint", **_LATENCIES}, at_most={"latency_p9999_ms": 20}),
+        Panel("MiB, state included", {"task_mib": "the task", "standby_mib": "its standby"}),
+    ),
+    "memory": (
+        Panel(
+            "MiB", {"task_mib": "the task", "standby_mib": "its standby"}, at_most={"task_mib": 60, "standby_mib": 60}
+        ),
+        Panel("ms", {"checkpoint_ms": "a checkpoint", **_LATENCIES}),
+        Panel("ms after SIGKILL", _PHASES),
+    ),
+    "overhead": (
+        Panel(
+            "records/s, causal ÷ none",
+            {f"{g}_over_none": name for g, name in _CAUSAL.items()},
+            at_least={"causal_full_over_none": 0.95},
+        ),
+        Panel(
+            "CPU, causal ÷ none",
+            {f"{g}_cpu_over_none": name for g, name in _CAUSAL.items()},
+            at_most={"causal_full_cpu_over_none": 1.05},
+        ),
+        Panel(
+            "p99 latency at half load, causal ÷ none",
+            {f"{g}_p99_over_none": name for g, name in _CAUSAL.items()},
+            at_most={"causal_full_p99_over_none": 1.10},
+        ),
+    ),
+    "vectors": (
+        Panel(
+            "CPU µs per record",
+            {f"{at}_{form}_cpu_us": f"{at}, {form}" for at in ("chains", "job") for form in ("rows", "vectors")},
+            together=2,
+        ),
+        Panel(
+            "CPU of rows ÷ that of vectors",
+            {"chains_ratio": "chains", "job_ratio": "jobs"},
+            at_least={"chains_ratio": 5, "job_ratio": 5},
+        ),
+    ),
+    "spark_vectors": (
+        Panel("CPU µs per record, our tasks", {f"tasks_{form}_cpu_us": form for form in ("rows", "vectors")}),
+        Panel("CPU of rows ÷ that of vectors", {"tasks_ratio": "our tasks"}),
+    ),
+    "isolation": (
+        Panel(
+            "ms, longest gap in a second",
+            {
+                f"{chain}.{each}_gap_ms": f"{name}, {at}"
+                for chain, name in _CHAINS.items()
+                for each, at in _SECONDS.items()
+            },
+            together=len(_SECONDS),
+        ),
+    ),
+    "sinks": (
+        Panel("bundles of one row per second", {f"{s}_bundles_s": name for s, name in _SINKS.items()}, several=True),
+        Panel("rows/s in bundles of 1,000", {f"{s}_rows_s": name for s, name in _SINKS.items()}, several=True),
+        Panel("CPU µs per row in the sink's task", {f"{s}_cpu_us": name for s, name in _SINKS.items()}, several=True),
+    ),
+    "latency_back": (
+        Panel(
+            "ms",
+            {
+                "back_ms": "from the kill until latency is back",
+                "control_ms": "the same without a kill",
+                "replayed_ms": "the stretch that was replayed",
+            },
+            at_most={"back_ms": 500},
+        ),
+        Panel("÷ the replayed stretch", {"over_replayed": "until it is back"}, at_most={"over_replayed": 2}),
+    ),
+}
+"""By benchmark; rows that a result has not are left out."""
