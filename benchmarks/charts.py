@@ -50,11 +50,10 @@ def main(arguments: Sequence[str]) -> int:
                 return 1
             continue
         try:
-            CHARTS[told["benchmark"]](told, target)
+            print(CHARTS[told["benchmark"]](told, target))
         except RunFailed as problem:
             print(f"charts: {problem}", file=sys.stderr)
             return 1
-        print(target)
     return 0
 
 

@@ -57,7 +57,8 @@ def _times(place: Any, told: Mapping[str, Any], lives: Sequence[Mapping[str, Any
         middle = told["figures"][name]["median"]
         place.axhline(middle, color=colour, linewidth=1, linestyle=":")
     early = [number for number, life in enumerate(lives, 1) if life["first_row_ms"] is None]
-    place.plot(early, [0] * len(early), "x", color=style.GOAL, label="struck again before that", clip_on=False)
+    if early:
+        place.plot(early, [0] * len(early), "x", color=style.GOAL, label="struck again before that", clip_on=False)
     place.set_ylabel("ms from the resume; dotted: median")
     place.set_ylim(bottom=0)
     style.plain(place.yaxis)

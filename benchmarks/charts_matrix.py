@@ -51,12 +51,14 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
 def _panel(place: Any, figures: Mapping[str, Any], axis: str, name: str) -> None:
     values = [str(value) for value in AXES[axis].values]
     shown: list[float] = []
+    highest: list[float] = []
     for mode, colour, marker in zip(MODES, style.COLOURS, style.MARKERS, strict=False):
         found = along(figures, axis, mode, name)
         if not found:
             continue
         medians = [each["median"] for _, each in found]
         shown += medians
+        highest += [each["max"] for _, each in found]
         below = [each["median"] - each["min"] for _, each in found]
         above = [each["max"] - each["median"] for _, each in found]
         where = [values.index(value) for value, _ in found]
@@ -67,7 +69,7 @@ def _panel(place: Any, figures: Mapping[str, Any], axis: str, name: str) -> None
     if shown and min(shown) > 0 and max(shown) > SEVERAL * min(shown):
         style.logarithmic(place.yaxis, shown)
     else:
-        place.set_ylim(bottom=0)
+        place.set_ylim(0, 1.12 * max(highest, default=1.0))
         style.plain(place.yaxis)
     place.set_xlabel(AXES[axis].unit)
     place.grid(alpha=0.3)
