@@ -136,7 +136,7 @@ class Worker:
             return Vitals(checked=checked)
         protocol = self.driver.task
         return Vitals(
-            protocol.word,
+            self.driver.word,
             protocol.schedule.epoch,
             self.driver.counters(),
             self.driver.first_record_ns or None,

@@ -109,6 +109,7 @@ class TaskDriver:
             self._store_calls.watch()
         self._waiting: deque[Effect] = deque()
         """What a store that is away keeps from being performed."""
+        self._ends_told: frozenset[str] = frozenset()
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
         self.latencies = Latencies()
@@ -191,6 +192,12 @@ class TaskDriver:
         return {"staged_rows": sum(r for r, _ in told), "staged_bytes": sum(b for _, b in told)} if told else {}
 
     @property
+    def word(self) -> str:
+        """The task's, for a beat; that it has come to an end only once its store has all rows, and that was told."""
+        word = self.task.word
+        return self.task.recovery.state.value if word in _ENDS - self._ends_told else word
+
+    @property
     def waiting(self) -> tuple[int, str] | None:
         """Since when a store is waited for, and why; None when it is not."""
         return self._store_calls.waiting
@@ -208,7 +215,7 @@ class TaskDriver:
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if self._waiting and type(effect) not in _AT_ONCE:
+            if self._waiting and not _at_once(effect):
                 self._waiting.append(effect)
                 continue
             try:
@@ -337,6 +344,7 @@ class TaskDriver:
         self._report("inspected", {"request": effect.request, "facts": effect.facts})
 
     def _phase(self, effect: Phase) -> None:
+        self._ends_told |= _ENDS & {effect.name}
         self._report("phase", {"phase": effect.name, "at_ns": monotonic_ns(), "detail": effect.detail})
 
 
@@ -368,4 +376,10 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
 }
 
 _AT_ONCE = frozenset((Send, Reply, Phase, Inspected))
-"""Performed also while a store is away: nothing in them says that it has taken what waits."""
+_ENDS = frozenset(("staged", "finished"))
+"""Phases, and words of beats, that say that the store has taken every row."""
+
+
+def _at_once(effect: Effect) -> bool:
+    """Whether it is performed while a store is away, too: nothing in it says that the store has taken what waits."""
+    return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in _ENDS)

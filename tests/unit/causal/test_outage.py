@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink
+from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink, WriteBundle
 from causal.errors import Fenced, OutOfPatience, Unavailable
 from causal.events import Event, SinkOpened, Turn
-from causal.ports import Held
+from causal.ports import Bundle, Held
+from causal.recovery import State
 from causal.shell import driver as driving
 from causal.shell import outage
 from causal.shell.driver import TaskDriver
@@ -131,6 +133,9 @@ class Store:
         self._call("open")
         return Held(0, 0, ())
 
+    def write(self, bundle: Bundle) -> None:
+        self._call(f"write {bundle.first}")
+
     def truncate(self, epoch: int) -> None:
         self._call(f"truncate {epoch}")
 
@@ -142,6 +147,8 @@ class Task:
     """Asks what a test tells it to ask, and remembers what it is handed."""
 
     name, incarnation, idle = "out/0", 1, True
+    word = "running"
+    recovery = SimpleNamespace(state=State.RUNNING)
 
     def __init__(self, *asked: list[Effect]) -> None:
         self.asked = list(asked)
@@ -196,4 +203,29 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
     assert store.calls == ["open", "truncate 4", "truncate 5"]
     assert driver.waiting is None
     assert [type(event) for event in task.handed[-2:]] == [SinkOpened, Turn]
+    driver.close()
+
+
+@pytest.mark.parametrize("end", ["finished", "staged"])
+def test_a_task_has_not_come_to_its_end_while_its_store_has_not_taken_the_last_rows(clock: Clock, end: str) -> None:
+    store, outside = Store(), Quiet()
+    reported: list[str] = []
+    words: list[str] = []
+
+    def report(kind: str, facts: dict[str, Any]) -> None:
+        reported.append(facts.get("phase", kind))
+        words.append(driver.word)  # as a beat would say it at this moment
+
+    task = Task([WriteBundle(0, Bundle(7, 1, b"1\n", 5, 0, 1, ()), []), Phase(end, 0)])
+    task.word = end
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, outside), cast(Any, outside), {0: cast(Any, store)}, {}, report, None, 9.0
+    )
+    driver.start()
+    assert (reported, words, driver.word) == (["waiting"], ["running"], "running")
+    store.away = False
+    clock.now_ns += 10_000_000
+    driver.work({})
+    assert store.calls == ["write 7"]
+    assert reported[-1] == end and driver.word == end
     driver.close()
