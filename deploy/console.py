@@ -1,6 +1,7 @@
 """What sinks for people have written, on the standard output of `causal run`, while the job goes on.
 
-A thread follows the files, so that whoever reads slowly holds up nothing but what is shown.
+A thread follows the files, so that whoever reads slowly holds up nothing but what is shown.  What has been shown takes
+no room any more; where nobody reads any more, rows are dropped.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from operators.sinks.console import CONSOLE
+from operators.sinks.holes import free
 
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
+FREED_BYTES = 1 << 20
+"""What has been shown is given back when it is so much more, or when all of it has been."""
 
 
 class Console:
@@ -29,7 +33,8 @@ class Console:
     def __init__(self, job: Path, out: BinaryIO) -> None:
         self.shown = False
         self._directory = job / CONSOLE
-        self._out = out
+        self._out: BinaryIO | None = out
+        self._freed: dict[Path, int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
 
@@ -44,12 +49,11 @@ class Console:
 
     def _follow(self) -> None:
         try:
-            while not self._ended.wait(LOOK_S):
-                self.show()
+            news = False
+            while not self._ended.wait(0 if news else LOOK_S):
+                news = self.show()
             while self.show():
                 pass  # until nothing is left
-        except BrokenPipeError:
-            print("causal: nobody reads the rows any more; they are in the job's directory", file=sys.stderr)
         except OSError as problem:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 
@@ -68,6 +72,7 @@ class Console:
             if size < offset:
                 print(f"causal: rows shown of {path.stem} were withdrawn; others come in their place", file=sys.stderr)
                 _replace(note, size)
+                self._freed[path] = min(size, self._freed.get(path, 0))
                 return True
             file.seek(offset)
             found = file.read(CHUNK_BYTES_MAX)
@@ -75,12 +80,30 @@ class Console:
                 found += file.read(CHUNK_BYTES_MAX)
         whole = found[: found.rfind(b"\n") + 1]
         if not whole:
+            self._free(path, offset, 1)
             return False
         self.shown = True
-        self._out.write(whole)
-        self._out.flush()
+        self._put(whole)
         _replace(note, offset + len(whole))
+        self._free(path, offset + len(whole), FREED_BYTES)
         return True
+
+    def _put(self, rows: bytes) -> None:
+        if self._out is None:
+            return
+        try:
+            self._out.write(rows)
+            self._out.flush()
+        except BrokenPipeError:
+            self._out = None
+            print("causal: nobody reads the rows any more; they are dropped from here on", file=sys.stderr)
+
+    def _free(self, path: Path, shown: int, least: int) -> None:
+        """Give back what was shown; a file system that cannot keeps it, and the sink says so when it is too much."""
+        if shown - self._freed.get(path, 0) >= least:
+            self._freed[path] = shown
+            with open(path, "r+b") as file:
+                free(file.fileno(), shown)
 
 
 def _replace(note: Path, offset: int) -> None:

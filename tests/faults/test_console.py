@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
 COUNT = 6000
+PAD = 1000
 
 
 def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_others(
@@ -35,3 +37,26 @@ def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_
     for key in range(7):
         assert [row["n"] for row in rows if row["k"] == key] == list(range(1, len(range(key, COUNT, 7)) + 1))
     assert report["records_out"] == COUNT
+
+
+def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(start: Start, tmp_path: Path) -> None:
+    """Nobody reads the pipe of `causal run` until a sink waits for that; a task that dies then waits on."""
+    (tmp_path / "gate").touch()
+    told = {"count": COUNT, "gate": tmp_path / "gate", "pad": PAD, "kept": 1 << 16}
+    job = start(PIPELINES / "shown.py", *(part for name in told for part in ("--set", f"{name}={told[name]}")))
+
+    def waiting(view: dict[str, Any]) -> list[str] | None:
+        reasons = [task["waiting"]["reason"] for task in view["tasks"] if task["waiting"]]
+        return reasons if len(reasons) == 2 else None
+
+    for reason in job.until("both sinks wait for a reader", waiting):
+        assert "bytes of rows wait to be printed, kept_bytes_max is 65536; read the output" in reason
+    pid = job.pid_of("out/0")
+    kill(pid)
+    job.until_replaced(pid)
+    job.until("both sinks wait for a reader again", waiting)
+    job.finish_well()
+    assert sorted(json.loads(line)["i"] for line in job.printed.splitlines()) == list(range(COUNT))
+    files = sorted((job.state / "console").glob("*.jsonl"))
+    assert sum(path.stat().st_size for path in files) > COUNT * PAD
+    assert sum(path.stat().st_blocks * 512 for path in files) < COUNT * PAD / 10

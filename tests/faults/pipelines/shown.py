@@ -16,11 +16,12 @@ from tests.faults.pipelines.held_source import HeldSource
 class Number(Operator):
     def process(self, record: Any, ctx: Any) -> Any:
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        yield {"i": record["i"], "k": ctx.key, "n": n, "dice": ctx.random.random()}
+        yield {"i": record["i"], "k": ctx.key, "n": n, "dice": ctx.random.random(), "pad": pad}
 
 
 pipeline = Pipeline("shown")
 settings = pipeline.settings
+pad = "x" * int(settings.get("pad", "0"))
 (
     pipeline.source(
         "numbers",
@@ -28,5 +29,5 @@ settings = pipeline.settings
     )
     .key_by(lambda record: record["k"])
     .process("number", Number(), parallelism=2)
-    .sink("out", ConsoleSink(), parallelism=2)
+    .sink("out", ConsoleSink(int(settings.get("kept", str(1 << 30)))), parallelism=2)
 )

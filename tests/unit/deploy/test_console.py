@@ -9,6 +9,7 @@ import pytest
 
 from deploy import console
 from deploy.console import Console
+from operators.sinks.holes import free, taken_bytes
 
 
 class Broken(io.BytesIO):
@@ -69,3 +70,26 @@ def test_that_nobody_reads_is_said_once_and_ends_nothing(
     shower.start()
     shower.close()
     assert capsys.readouterr().err.count("nobody reads the rows any more") == 1
+    rows.write_bytes(b"1\n2\n")
+    out = io.BytesIO()
+    Console(tmp_path, out).show()
+    assert out.getvalue() == b"2\n", "what nobody read was dropped"
+
+
+def test_what_has_been_shown_takes_no_room_and_what_follows_is_shown(tmp_path: Path, rows: Path) -> None:
+    line = b"x" * 999 + b"\n"
+    rows.write_bytes(line * 5000)
+    with open(rows, "r+b") as file:
+        if not free(file.fileno(), 1):
+            pytest.skip("this file system cannot give back a part of a file")
+    rows.write_bytes(line * 5000)
+    out = io.BytesIO()
+    shower = Console(tmp_path, out)
+    while shower.show():
+        with open(rows, "rb") as file:
+            assert taken_bytes(file.fileno()) < 6_000_000 - len(out.getvalue()) + console.FREED_BYTES
+    with open(rows, "ab") as file:
+        assert taken_bytes(file.fileno()) < 100_000 and file.tell() == 5_000_000
+        file.write(b"more\n")
+    shower.show()
+    assert out.getvalue() == line * 5000 + b"more\n"
