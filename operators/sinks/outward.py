@@ -128,7 +128,7 @@ class OutwardStore:
             self.close()
             raise
 
-    def pending(self) -> Bundle | None:
+    def promised_bundle(self) -> Bundle | None:
         """The bundle that was promised and not taken as a whole; to be written again before any other."""
         return self._pending
 

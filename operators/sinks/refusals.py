@@ -97,7 +97,7 @@ class RefusedRows:
 class PromisingStore(Protocol):
     """A store that holds a bundle before the world has taken it."""
 
-    def pending(self) -> Bundle | None:
+    def promised_bundle(self) -> Bundle | None:
         """A bundle that is held and has not reached the world as a whole: it must be written again."""
         ...
 
@@ -123,7 +123,7 @@ class RefusingStore:
         """See `causal.ports.SinkStore.open`."""
         self._of, self._out = None, {}
         held = self._noted(self._inner.open(task, run, incarnation))
-        pending = self._inner.pending() if isinstance(self._inner, PromisingStore) else None
+        pending = self._inner.promised_bundle() if isinstance(self._inner, PromisingStore) else None
         if pending is None:
             return held
         self.write(pending)

@@ -109,7 +109,7 @@ def test_rows_behind_a_refused_one_come_once_it_is_put_aside_also_by_the_next_pr
     assert [row["n"] for row in receiver.rows()] == [0, 1]
     store.close()
     inner, held = subject.opened(2)
-    assert isinstance(inner, OutwardStore) and inner.pending() is not None and held.next == 7
+    assert isinstance(inner, OutwardStore) and inner.promised_bundle() is not None and held.next == 7
     inner.close()
     assert [row["n"] for row in receiver.rows()] == [0, 1], "nothing behind a refused row overtakes it"
     strict = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", None)

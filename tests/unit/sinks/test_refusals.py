@@ -211,3 +211,13 @@ def test_a_trigger_that_rolls_everything_back_refuses_one_row_at_a_time(tmp_path
     assert numbers(sink) == [0, 1, 2, 5, 6, 7, 8, 9]
     assert [letter["position"] for letter in letters_in(sink)] == [3, 4]
     store.close()
+
+
+def test_a_store_of_somebodys_own_may_call_its_parts_as_it_likes(tmp_path: Path) -> None:
+    sink, subject = ruled(tmp_path)
+    inner = SqliteSink.open_store(sink, TASK, tmp_path)
+    inner.pending = []  # type: ignore[attr-defined]
+    store = refusing(inner, sink, "out", TASK, None)
+    store.write(bundle_at(subject, store.open(TASK, RUN, 1), 5))
+    assert numbers(sink) == [0, 1, 2, 3, 4]
+    store.close()
