@@ -161,6 +161,18 @@ def test_a_frame_that_does_not_fit_is_counted_told_of_once_and_changes_nothing(h
     assert pair.input.next == 2
 
 
+def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -> None:
+    """A task that goes back in place keeps its socket: what was sent to the incarnation before may still come."""
+    pair = Pair()
+    frame = pair.send("a", determinant=b"\x80\x01")
+    before = pair.receiver.standing()
+    assert pair.receiver.receive(frame, answers=False) == []
+    assert pair.receiver.standing() == before
+    assert pair.receiver.exchange.faults == {"data before the handshake": 1}
+    pair.receiver.receive(frame)
+    assert pair.input.next == 1
+
+
 def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:
     pair = Pair()
     lost, *behind = [pair.send(number) for number in range(4)]

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink, WriteBundle
-from causal.errors import Fenced, OutOfPatience, Unavailable
+from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
+from causal.errors import Fenced, Lost, OutOfPatience, Unavailable
 from causal.events import Event, SinkOpened, Turn
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, Held, Mark
 from causal.recovery import State
 from causal.shell import driver as driving
 from causal.shell import outage
@@ -177,6 +177,16 @@ class Quiet:
         self.replied += parts
 
     def close(self) -> None: ...
+
+
+def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_with_one_line(clock: Clock) -> None:
+    task, quiet = Task([WithdrawRows(0, Mark(3, 0, 0, 1, ()))]), Quiet()
+    report: Callable[[str, dict[str, Any]], None] = lambda kind, facts: None  # noqa: E731
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, Store())}, {}, report, None, 9.0
+    )
+    with pytest.raises(Lost, match=r"^out/0: visible rows depend on .* and Store cannot take rows back; restore the"):
+        driver.start()
 
 
 def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighbours_do_not(clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
+from causal.events import PeerAt, PeerDown
 from tests.unit.causal.world import World, layered
 
 STEPS_MAX = 200_000
@@ -57,6 +58,24 @@ def test_a_job_without_failures_delivers_everything_once(layers: tuple[int, ...]
 def test_one_task_at_a_time_dies_at_random_moments(seed: int) -> None:
     world = World(layered((2, 2, 1)), seed=seed, records=80)
     run(world, kills=6, pause=300)
+    check(world)
+
+
+@pytest.mark.parametrize("late", [PeerDown(1, 1), PeerAt(1, 1)], ids=["its death", "its life"])  # type: ignore[arg-type]
+def test_what_is_told_late_of_a_dead_incarnation_does_not_undo_what_is_known_of_its_successor(
+    late: PeerDown | PeerAt,
+) -> None:
+    world = World(layered((1, 1)), seed=1, records=60)
+    while not world.tasks[1].inputs[0].delivered:
+        world.step()
+    world.kill(1)
+    world.promote(1)
+    (output,) = world.tasks[0].channels.downstream.values()
+    while not output.welcomed:
+        world.step()
+    world.handle(0, late)
+    assert output.welcomed and output.peer_incarnation == 2, "nobody has to ask again for what it is sent"
+    run(world, kills=0, pause=100)
     check(world)
 
 

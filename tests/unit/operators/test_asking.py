@@ -263,6 +263,30 @@ def test_calls_out_of_time_are_unheard_and_do_not_take_all_threads(monkeypatch: 
     pool.close()
 
 
+def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, together, now_ns = threading.Event(), threading.Barrier(2), [1]
+    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+
+    def perform(body: bytes) -> tuple[bool, bytes]:
+        if body == b"hang":
+            return release.wait(60), body
+        try:
+            together.wait(10)
+        except threading.BrokenBarrierError:
+            return False, b"alone"
+        return True, body
+
+    pool = pool_of(perform, concurrency=2, timeout_s=1.0)
+    pool.ask([Request(3, 0, b"hang")])
+    assert pool.answers() == []
+    now_ns[0] += 1_000_000_000
+    assert drained(pool, 1) == [(0, b"late")]
+    pool.ask([Request(3, 1, b"a"), Request(3, 2, b"b")])
+    assert sorted(drained(pool, 2)) == [(1, b"a"), (2, b"b")], "both ran at the same time, beside the one left behind"
+    release.set()
+    pool.close()
+
+
 def test_without_anybody_who_asks_there_is_nothing_to_wake_up_for() -> None:
     pool = Asking({})
     assert pool.wake == -1 and pool.answers() == [] and pool.next_ns() is None
