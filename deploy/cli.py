@@ -221,6 +221,12 @@ def _run(arguments: argparse.Namespace) -> int:
             blueprint.save(directory.path)
             if config.durability == "os":
                 directory.sync()
+            for name in planned.without_withdrawal(directory.path):
+                print(
+                    f"causal: sink {name!r} cannot take rows back, so more failures at once than --sharing-depth "
+                    f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
+                    file=sys.stderr,
+                )
             return _deploy(directory.path, config, report_path)
     finally:
         directory.close()

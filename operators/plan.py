@@ -9,7 +9,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.ports import Chain, SinkStore
+from causal.ports import Chain, SinkStore, WithdrawingStore
 from causal.topology import Channel, Task, Topology
 from operators.branch import Input
 from operators.chain import FusedChain
@@ -256,6 +256,18 @@ class Plan:
                 store.open(task, run, 0)
             finally:
                 store.close()
+
+    def without_withdrawal(self, job_directory: Path) -> list[str]:
+        """Sinks that could not take rows back, where more failures than the sharing depth covers may need it (D9)."""
+        if self._config.guarantee != "causal" or self._config.sharing_depth >= self.topology.depth:
+            return []
+        names: dict[str, None] = {}
+        for group in self._groups:
+            if group.root.kind == "sink":
+                task = self.topology.tasks[group.first].name
+                if not isinstance(group.root.subject.open_store(task, job_directory), WithdrawingStore):
+                    names[group.root.name] = None
+        return list(names)
 
     def companions(self, job_directory: Path) -> list[Companion]:
         """Processes that the sources need beside the job."""

@@ -285,8 +285,8 @@ class TaskDriver:
         store = self._stores[effect.channel]
         if not isinstance(store, WithdrawingStore):
             raise Lost(
-                f"{self.task.name}: visible rows depend on determinants that are lost, and {type(store).__name__} "
-                "cannot take rows back; restore the store and start the job anew, and use --sharing-depth full"
+                f"{self.task.name}: visible rows depend on determinants that are lost, and its sink cannot take rows "
+                "back; restore what it wrote to and start the job anew, with --sharing-depth full"
             )
         held = self._store_calls.make(lambda: store.withdraw(effect.mark))
         self._answers.append(SinkOpened(effect.channel, held))

@@ -70,3 +70,18 @@ def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
     assert "lost" in back["d/0"]
     assert report["withdrawn"] > 0
     assert_linked(tmp_path)
+
+
+def test_one_more_than_the_depth_before_a_sink_that_cannot_take_rows_back(start: Start, tmp_path: Path) -> None:
+    """It is said when the job begins, and what was put out is never contradicted: the job ends in one line."""
+    job = begin(start, tmp_path, "1", "--set", f"put={tmp_path / 'put'}")
+    dying = [job.pid_of(task) for task in ("b/0", "c/0")]
+    for pid in dying:
+        kill(pid)
+    status, said = job.finish()
+    first, *_, last = said.splitlines()
+    assert status == 1
+    assert first.startswith("causal: sink 'out' cannot take rows back, so more failures at once than --sharing-depth 1")
+    assert "out/0: visible rows depend on determinants that are lost, and its sink cannot take rows back" in last
+    rows = [json.loads(line) for line in (tmp_path / "put").read_text().splitlines()]
+    assert len(rows) > 100 and [row["before"] for row in rows] == ["", *[row["hash"] for row in rows[:-1]]]

@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Operator, Pipeline
-from operators.sinks import JsonLinesSink
+from operators.sinks import CallbackSink, JsonLinesSink
 from tests.faults.pipelines.held_source import HeldSource
 
 
@@ -37,4 +37,12 @@ def numbered(partition: int, position: int) -> dict[str, Any]:
 stream = pipeline.source("read", HeldSource(numbered, int(settings["count"]), 400.0, Path(settings["gate"])))
 for name in ("a", "b", "c", "d"):
     stream = stream.key_by(lambda record: 0).process(name, Link())
-stream.sink("out", JsonLinesSink(Path(settings["out"])))
+
+
+def put(delivery: Any) -> None:
+    with open(settings["put"], "a") as file:
+        file.writelines(line + "\n" for line in delivery.lines)
+
+
+rows = Path(settings["out"])
+stream.sink("out", CallbackSink(put) if "put" in settings else JsonLinesSink(rows))
