@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import Any
 from unittest import SkipTest
 
 from causal.errors import Unavailable
 from causal.ports import Held, SinkStore
 from operators.sinks.conformance.dying import FENCED_STATUS, begun, forked, killed_writers
+from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     Subject,
@@ -28,31 +27,25 @@ from operators.sinks.conformance.subject import (
     fill,
 )
 
-STEPS_TRIED_MAX = 24
-"""Of the steps of a write at which its process is killed; spread evenly over all."""
-
 
 def dies_at_every_step_of_a_write(subject: Subject) -> None:
     """Killed before, during and after a write, in whichever function: the bundle is there whole, or not at all."""
     store, held = subject.opened()
     before = fill(subject, store, held, 10).next
     store.close()
-    steps = _steps_of_a_write(subject, 2)
-    expect(steps >= 2, "a write is called and returns", f"{steps} steps")
-    tried = min(steps, STEPS_TRIED_MAX)
+    # The last one dies behind its write.
+    steps: list[Step | None] = [*steps_of_a_write(subject, 2, forked), None]
     outcomes = []
-    for number in range(tried):
-        # The last one dies behind its write: what a write does may have grown with what is stored.
-        step = 1 + number * (steps - 1) // (tried - 1) if number < tried - 1 else 0
+    for number, step in enumerate(steps):
         incarnation = 3 + 2 * number
         store, held = subject.opened(incarnation - 1)
         before = held.next
         store.close()
         pid = forked(lambda at=step, by=incarnation: _die_in_a_write(subject, by, at))  # type: ignore[misc]
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        expect(status == -signal.SIGKILL, "a write does not fail by itself", f"status {status} at step {step}")
+        expect(status == -signal.SIGKILL, "a write does not fail by itself", f"status {status} at {step}")
         store, held = subject.opened(incarnation)
-        promise = f"after a kill at step {step} of the {steps} of a write" if step else "after a kill behind a write"
+        promise = f"after a kill at {step}" if step is not None else "after a kill behind a write"
         expect(held.next in (before, before + 2), f"{promise}, a bundle is there whole or not at all", str(held.next))
         subject.expect_rows(held.next, f"{promise}, rows and position agree")
         expect_held(subject, held, f"{promise}, determinants and position agree", kept_from=None)
@@ -64,49 +57,16 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
     expect(outcomes[-1] == 2, "a writer that dies after its write has written all", str(outcomes))
 
 
-def _steps_of_a_write(subject: Subject, incarnation: int) -> int:
-    """How many calls and returns of functions there are in one write, counted in a process of its own."""
-    told, telling = os.pipe()
-
-    def count() -> None:
-        steps = 0
-
-        def step(frame: Any, event: str, argument: Any) -> None:
-            nonlocal steps
-            steps += 1
-
-        store, held = subject.opened(incarnation)
-        bundle = bundle_at(subject, held, 2, incarnation)
-        sys.setprofile(step)
-        store.write(bundle)
-        sys.setprofile(None)
-        os.write(telling, str(steps - 1).encode())
-
-    pid = forked(count)
-    os.close(telling)
-    steps = os.read(told, 20)
-    os.close(told)
-    expect(
-        os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and steps != b"", "a forked writer writes", "it failed"
-    )
-    return int(steps)
-
-
-def _die_in_a_write(subject: Subject, incarnation: int, at: int) -> None:
-    """Write two rows, and be killed at that call or return, or, if it is 0, when the write has come back."""
+def _die_in_a_write(subject: Subject, incarnation: int, at: Step | None) -> None:
+    """Write two rows, and be killed at that step, or when the write has come back."""
     store, held = subject.opened(incarnation)
     bundle = bundle_at(subject, held, 2, incarnation)
-    left = at
 
-    def step(frame: Any, event: str, argument: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.setprofile(step)
-    store.write(bundle)
-    os.kill(os.getpid(), signal.SIGKILL)
+    interrupted(store, at, die, lambda: store.write(bundle))
+    die()
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:

@@ -1,0 +1,124 @@
+"""Where in a write a process can be stopped or killed: at every distinct place of the store's own code, and between.
+
+A write takes hundreds of calls and returns of functions, most of them in code that changes nothing outside; a window
+between two steps that should be one may be a handful of them.  So places in the file that defines the store, and the
+calls made from there, are all tried, as far as a bound allows, and beside them steps spread evenly over the whole.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from operators.sinks.conformance.subject import Subject, bundle_at, expect
+
+T = TypeVar("T")
+
+PLACES_MAX, SPREAD_MAX = 30, 16
+"""Places in the store's own code, and steps spread evenly, at which a check interrupts a write."""
+
+Place = tuple[str, str, int]
+"""What happens (a call, a return), to which function, at which line of the store's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a write: the `index`th of all; or, with a place, the `index`th time that the write comes there."""
+
+    index: int
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        if self.place is None:
+            return f"step {self.index}"
+        event, name, line = self.place
+        return f"the {event} of {name}, line {line} of the store"
+
+
+def own_file(store: object) -> str:
+    """The file that defines what the store does in a write, whatever it is decorated with."""
+    code = getattr(inspect.unwrap(type(store).write), "__code__", None)  # type: ignore[attr-defined]
+    return str(code.co_filename) if code is not None else ""
+
+
+def place_of(frame: Any, event: str, argument: Any, own: str) -> Place | None:
+    """The place of a profile event in the store's file; None elsewhere."""
+    name = getattr(argument, "__name__", "?") if event.startswith("c_") else frame.f_code.co_name
+    for at in (frame, frame.f_back):
+        if at is not None and at.f_code.co_filename == own:
+            return event.removeprefix("c_"), name, at.f_lineno
+        if event.startswith("c_"):
+            return None
+    return None
+
+
+def interrupted(store: Any, at: Step | None, act: Callable[[], object], write: Callable[[], object]) -> None:
+    """Do `write`, and `act` at that step of it, once; never if the write does not come there."""
+    own, left = own_file(store), at.index if at is not None else 0
+
+    def step(frame: Any, event: str, argument: Any) -> None:
+        nonlocal left
+        if left and (at is None or at.place is None or at.place == place_of(frame, event, argument, own)):
+            left -= 1
+            if left == 0:
+                act()
+
+    sys.setprofile(step if left else None)
+    try:
+        write()
+    finally:
+        sys.setprofile(None)
+
+
+def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Callable[[], None]], int]) -> list[Step]:
+    """The steps of a write of two rows that are worth a try, in order; counted in a process of its own."""
+    told, telling = os.pipe()
+
+    def count() -> None:
+        total = 0
+        times: dict[Place, int] = {}
+        places: list[tuple[int, Place]] = []
+        store, held = subject.opened(incarnation)
+        bundle = bundle_at(subject, held, 2, incarnation)
+        own = own_file(store)
+
+        def step(frame: Any, event: str, argument: Any) -> None:
+            nonlocal total
+            total += 1
+            place = place_of(frame, event, argument, own)
+            if place is not None:
+                if place not in times:
+                    places.append((total, place))
+                times[place] = times.get(place, 0) + 1
+
+        sys.setprofile(step)
+        store.write(bundle)
+        sys.setprofile(None)
+        with os.fdopen(telling, "w") as answer:
+            json.dump([total - 1, [(at, place, times[place]) for at, place in places]], answer)
+
+    pid = forked(count)
+    os.close(telling)
+    with os.fdopen(told) as answer:
+        text = answer.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    expect(status == 0 and text != "", "a forked writer writes", f"it ended with status {status}")
+    total, places = json.loads(text)
+    expect(total >= 2, "a write is called and returns", f"{total} steps")
+    chosen: list[tuple[int, Step]] = [(at, Step(at)) for at in evenly(range(1, total), SPREAD_MAX)]
+    for at, (event, name, line), times in evenly(places, PLACES_MAX):
+        place = (event, name, line)
+        chosen += [(at, Step(nth, place)) for nth in sorted({1, times})]
+    return [step for _, step in sorted(chosen, key=lambda each: each[0])]
+
+
+def evenly(items: Sequence[T], count: int) -> list[T]:
+    """At most `count` of them, the first and the last among them, spread evenly."""
+    if len(items) <= count:
+        return list(items)
+    return [items[number * (len(items) - 1) // (count - 1)] for number in range(count)]

@@ -1,0 +1,130 @@
+"""What a store promises when a writer stops in the middle of a write, is replaced, and wakes up (Linux).
+
+The check of the incarnation must be in the same atomic step as the rows: a store that looks first and writes then lets
+a zombie in between the two.  Random moments seldom find that; here a writer is stopped at each step in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self, TypeVar
+
+from causal.errors import Unavailable
+from causal.ports import Held
+from operators.sinks.conformance.dying import FENCED_STATUS, forked
+from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
+from operators.sinks.conformance.subject import Subject, bundle_at, expect, expect_held, fill
+
+T = TypeVar("T")
+
+LOCK_S = 0.05
+"""A writer that was stopped with a lock in its hands is let go on after that, for its successor waits for the lock."""
+RETRY_S, TRIES_MAX = 0.01, 500
+
+
+def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
+    """Stopped anywhere in a write, replaced, and awake again: what the successor was told stays as it is."""
+    store, held = subject.opened()
+    fill(subject, store, held, 10)
+    store.close()
+    incarnation = 2
+    steps = steps_of_a_write(subject, incarnation, forked)
+    for number, step in enumerate([step for step in steps if step.place is not None] or steps):
+        _stop_at(subject, step, incarnation + 1 + 2 * number, successor_first=bool(number % 2))
+
+
+def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bool) -> None:
+    """One writer stopped there, and one successor, which writes before or after the other wakes up."""
+    store, held = subject.opened(incarnation)
+    before = held.next
+    store.close()
+    promise = f"a writer that was stopped at {step} and replaced"
+    with _Zombie(lambda: _stop_in_a_write(subject, incarnation, step), promise) as zombie:
+        store, held = zombie.beside(lambda: subject.opened(incarnation + 1))
+        written, end = held.next == before + 2, held.next + 4
+        expect(written or held.next == before, f"{promise} had written its bundle whole or not at all", str(held.next))
+
+        def follow() -> Held:
+            return fill(subject, store, store.last_bundle(), end, incarnation + 1)
+
+        if successor_first:
+            held = zombie.beside(follow)
+        status = zombie.ended()
+    expect(
+        status == FENCED_STATUS or (written and not status), f"{promise} is fenced", f"it ended with status {status}"
+    )
+    subject.expect_rows(held.next, f"{promise} changes nothing")
+    follow()
+    subject.expect_rows(end, f"{promise} does not disturb its successor")
+    expect_held(subject, store.last_bundle(), f"{promise} leaves no trace", kept_from=None)
+    store.close()
+
+
+def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
+    """Write two rows, and sleep at that step until somebody wakes us up; behind the write, if it is not reached."""
+    store, held = subject.opened(incarnation)
+    bundle = bundle_at(subject, held, 2, incarnation)
+    slept = False
+
+    def sleep() -> None:
+        nonlocal slept
+        slept = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def write() -> None:
+        for _ in range(TRIES_MAX):  # whoever takes its place may have the store in its hands
+            with suppress(Unavailable):
+                return store.write(bundle)
+            time.sleep(RETRY_S)
+        return store.write(bundle)
+
+    interrupted(store, step, sleep, write)
+    if not slept:
+        sleep()
+
+
+class _Zombie:
+    """A process that stops itself, and what is done beside it."""
+
+    def __init__(self, act: Callable[[], None], promise: str) -> None:
+        self._pid = forked(act)
+        stopped = os.WIFSTOPPED(os.waitpid(self._pid, os.WUNTRACED)[1])
+        expect(stopped, promise, "its write failed by itself")
+        self._left = True
+
+    def beside(self, act: Callable[[], T]) -> T:
+        """Do it, also if that takes what the other holds."""
+        awake = threading.Timer(LOCK_S, os.kill, (self._pid, signal.SIGCONT))
+        awake.start()
+        try:
+            for _ in range(TRIES_MAX):
+                with suppress(Unavailable):
+                    return act()
+                time.sleep(RETRY_S)
+            return act()
+        finally:
+            awake.cancel()
+            awake.join()
+
+    def ended(self) -> int:
+        """Wake it up; its exit status."""
+        os.kill(self._pid, signal.SIGCONT)
+        self._left = False
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._left:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (fences_zombies_at_every_step_of_a_write,)
+"""Each takes a fresh subject."""
