@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
-from causal.values import NotCarried, decode, encode
+from causal.values import NotCarried, decode, encode, encode_loosely
 from operators.keys import key_groups_of
 from operators.ownership import SCALARS
 
@@ -317,7 +317,7 @@ def header_part(header: dict[str, Any]) -> bytes:
 
 def table_part(group: int, fragments: dict[str, list[bytes]]) -> bytes:
     """The part of a snapshot that holds these fragments, by table, of one key group."""
-    return encode([_FORMAT, group, fragments])
+    return encode_loosely([_FORMAT, group, fragments])  # fragments are bytes
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:

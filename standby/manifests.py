@@ -88,13 +88,19 @@ def sweep(job: Path, order: RemoveFiles) -> None:
         match = _MANIFEST.fullmatch(name)
         if match and int(match[1]) < order.manifests_from:
             _remove(folder / name)
-    for path in folder.rglob("e*-i*.*"):
-        match = _SNAPSHOT.fullmatch(path.name)
-        if match and int(match[1]) <= order.through_epoch and str(path.relative_to(job)) not in order.keep:
-            _remove(path)
-        match = _RECORDING.fullmatch(path.name)
-        if match and int(match[1]) < order.through_epoch:
-            _remove(path)
+    for place, _, names in os.walk(folder):
+        before = f"{Path(place).relative_to(job)}/"
+        for name in names:  # most are kept: every checkpoint looks at them all
+            if before + name not in order.keep and _is_over(name, order.through_epoch):
+                _remove(Path(place, name))
+
+
+def _is_over(name: str, through_epoch: int) -> bool:
+    """Whether a file that no manifest names is of a checkpoint that is over."""
+    snapshot, recording = _SNAPSHOT.fullmatch(name), _RECORDING.fullmatch(name)
+    if snapshot:
+        return int(snapshot[1]) <= through_epoch
+    return recording is not None and int(recording[1]) < through_epoch
 
 
 def _names(folder: Path) -> list[str]:

@@ -97,6 +97,8 @@ def remove(paths: Iterable[Path]) -> None:
 
 def make_directory(folder: Path, durable: bool) -> None:
     """Make `folder` and what is missing above it, with its name in each if it is to survive a loss of power."""
+    if folder.is_dir():
+        return
     fresh = []
     for each in (folder, *folder.parents):
         if each.is_dir():

@@ -16,7 +16,7 @@ from typing import Any
 from causal.errors import CausalError, CorruptData, invariant
 from causal.log import LogDelta
 from causal.ports import Bundle, Mark
-from causal.values import decode, encode
+from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account
 
 _STATE, _BUNDLE, _CLAIMED, _TRUNCATED, _WITHDRAWN = "state", "bundle", "claimed", "truncated", "withdrawn"
@@ -139,7 +139,7 @@ def bundle_record(bundle: Bundle) -> bytes:
     depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
     refused = [list(row) for row in bundle.refused]
     told = [bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation, deltas]
-    return encode([_BUNDLE, *told, bundle.ended, depends, bundle.rollback, refused])
+    return encode_loosely([_BUNDLE, *told, bundle.ended, depends, bundle.rollback, refused])
 
 
 def claim_record(incarnation: int) -> bytes:

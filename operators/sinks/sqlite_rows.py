@@ -73,8 +73,9 @@ def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
 
 def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
     """Say in the file which rows of the bundle are left out, and why."""
-    rows = [(task, position, reason) for position, reason in bundle.refused]
-    db.executemany("INSERT INTO causal_refused VALUES(?, ?, ?)", rows)
+    if bundle.refused:
+        rows = [(task, position, reason) for position, reason in bundle.refused]
+        db.executemany("INSERT INTO causal_refused VALUES(?, ?, ?)", rows)
 
 
 def refused_below(db: sqlite3.Connection, task: str, next_: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import goals, latency, latency_index
+from benchmarks import goals, latency, latency_index, latency_parts
 from benchmarks.latency import INTERVALS_MS, SHARES
 from benchmarks.latency_index import name_of
 from benchmarks.measured import figure
@@ -89,3 +89,26 @@ def test_goals_look_at_the_worst_percentile_and_interval() -> None:
     told = {"benchmark": "latency", "command": "latency", "figures": figures}
     rows = [row for row in goals.judged({"latency": told}, {}) if row["benchmark"] == "latency"]
     assert [(row["value"], row["met"]) for row in rows] == [(1.2, False), (1.05, True), (1000.0, False), (9.0, True)]
+
+
+@pytest.mark.parametrize("guarantee", latency_parts.GUARANTEES)
+def test_documents_and_checkpoints_go_through_all_tasks_in_one_process(
+    guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latency_parts, "WARM_DOCUMENTS", 2)
+    told = latency_parts.measured(guarantee, 6, 3)
+    tasks = ["words/0", "index/0", "index/1", "changes/0"]
+    assert list(told) == (["document"] if guarantee == "none" else ["document", "checkpoint", "standby"])
+    for what, parts in told.items():
+        assert all(parts[task] > 0 for task in tasks), what
+        assert parts["sum"] == pytest.approx(sum(took for part, took in parts.items() if part != "sum"), abs=0.01)
+
+
+def test_rows_that_are_missing_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency_parts, "WARM_DOCUMENTS", 0)
+    document = latency_parts.Driving.document
+    monkeypatch.setattr(
+        latency_parts.Driving, "document", lambda driving, number: document(driving, number) if number else {}
+    )
+    with pytest.raises(RunFailed, match="lost"):
+        latency_parts.measured("none", 2, 3)

@@ -13,7 +13,7 @@ import pytest
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
-from causal.values import NotCarried
+from causal.values import NotCarried, decode, encode
 from operators.sinks import SqliteSink, TallySink
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill, record_at
 from operators.sinks.sqlite_errors import translated
@@ -162,6 +162,24 @@ def test_truncated_determinants_leave_the_file(tmp_path: Path) -> None:
     store.truncate(2)
     assert query(tmp_path / "out.db", "SELECT DISTINCT epoch FROM causal_log") == [(2,)]
     assert query(tmp_path / "out.db", "SELECT epoch, first FROM causal_epoch") == [(2, 80)]
+    store.close()
+
+
+def test_determinants_that_an_earlier_version_wrote_as_tuples_are_read_alike(tmp_path: Path) -> None:
+    subject = sqlite(tmp_path)
+    store, held = subject.opened()
+    fill(subject, store, held, EPOCH_ROWS + 5)
+    before = store.last_bundle()
+    store.close()
+    db = sqlite3.connect(tmp_path / "out.db")
+    with db:
+        for place, (deltas,) in enumerate(db.execute("SELECT deltas FROM causal_log ORDER BY sequence").fetchall()):
+            told = encode([tuple(delta) for delta in decode(deltas)])
+            db.execute("UPDATE causal_log SET deltas = ? WHERE sequence = ?", (told, place))
+    db.close()
+    store, again = subject.opened(2)
+    assert again == before and len(again.logs) > 2
+    expect_held(subject, again, "what the earlier version held")
     store.close()
 
 

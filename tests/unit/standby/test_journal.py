@@ -88,10 +88,12 @@ def test_a_manifest_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
 def test_sweeping_keeps_what_is_named_and_what_is_younger(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints" / "a" / "0"
     folder.mkdir(parents=True)
-    for name in ("e1-i1.snap", "e2-i1.snap", "e2-i2.snap", "e3-i2.snap"):
+    over = ("e1-i1.snap", "e1-i1.snap.tmp", "e2-i1.snap", "e1-i1.rec")
+    stays = ("e2-i1.rec", "e2-i2.snap", "e3-i2.snap", "notes.txt")
+    for name in over + stays:
         (folder / name).write_bytes(b"x")
     for epoch in (1, 2):
         write_manifest(tmp_path, epoch, FILES, sync=True)
     sweep(tmp_path, RemoveFiles(frozenset(["checkpoints/a/0/e2-i2.snap"]), 2, 2))
-    assert sorted(path.name for path in folder.iterdir()) == ["e2-i2.snap", "e3-i2.snap"]
+    assert sorted(path.name for path in folder.iterdir()) == list(stays)
     assert [path.name for path in (tmp_path / "checkpoints").glob("*.json")] == ["manifest-2.json"]
