@@ -43,6 +43,7 @@ from standby.journal import Journal as JournalFile
 from standby.manifests import newest_manifest, sweep, write_manifest
 from standby.parentage import die_with_parent
 from standby.supervision import Supervision
+from standby.telling import line_of
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
@@ -100,7 +101,9 @@ class Daemon:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
-        self._step(events.Restored(self._journal.records(), newest_manifest(self._job)))
+        decided = self._journal.records()
+        _log.info("supervises, after %d decisions; %s", len(decided), self._config.pipeline)
+        self._step(events.Restored(decided, newest_manifest(self._job)))
         while not self._ended:
             due_s = min(self._supervision.next_deadline() / 1e9, self._status_due) - time.monotonic()
             ready = dict(poller.poll(max(0, math.ceil(due_s * 1e3))))
@@ -138,9 +141,14 @@ class Daemon:
 
     def _step(self, event: events.Event) -> None:
         effects = self._supervision.handle(event, time.monotonic_ns())
-        self._journal.append([effect.record for effect in effects if isinstance(effect, Journal)])
+        decided = [effect.record for effect in effects if isinstance(effect, Journal)]
+        self._journal.append(decided)
         for effect in effects:
             self._perform(effect)
+        for record in decided:  # nobody waits for a line in a log
+            line = line_of(record)
+            if line is not None:
+                _log.info("%s", line)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
