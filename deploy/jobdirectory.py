@@ -5,8 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from causal.config import JobConfig
@@ -176,7 +179,8 @@ class JobDirectory:
     def open_runtime(self) -> None:
         """Make the short directory for sockets (an ipc path may have 107 bytes)."""
         self._drop_runtime()
-        self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
+        with _whole():
+            self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
         fresh = self.path / "runtime.new"
         fresh.write_text(str(self._runtime))
         os.replace(fresh, self.path / "runtime")
@@ -226,6 +230,16 @@ class JobDirectory:
             old = Path(note.read_text().strip())
             if old.name.startswith("causal-") and old.parent == Path(tempfile.gettempdir()):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """No signal comes between making something and knowing that it must be removed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def running(job: Path) -> bool:

@@ -101,7 +101,8 @@ class LocalDeployment:
             self._leave_nothing()
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # Whoever presses Ctrl-C twice does not want the sockets' directory to stay.
+                signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
             wake.close()
             waker.close()
         return self._outcome(view, time.monotonic() - began)
@@ -116,7 +117,7 @@ class LocalDeployment:
         return Outcome(1, self._failure, view, wall_s)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        self._signal = number
+        self._signal = self._signal or number
 
     def _attend(self, wake: socket.socket, began: float) -> None:
         """Keep the supervisor and the agent running until the job has ended."""

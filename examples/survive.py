@@ -22,6 +22,8 @@ from examples.corpus import STANDARD_LIBRARY, documents_of, postings
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = (("words/0", 1.5), ("index/1", 3.0), ("changes/0", 4.5))
 LOOK_S = 1.0
+UNCHANGED_S = 10.0
+"""A line that says the same again is shown this seldom."""
 
 
 def expected(corpus: Path) -> dict[tuple[str, str], list[int]]:
@@ -69,12 +71,16 @@ def run(directory: Path, corpus: Path) -> int:
         argv += ["--kill", f"{task}@{seconds}"]
     began = time.monotonic()
     job = subprocess.Popen(argv, cwd=ROOT)
+    shown, shown_at = "", began
     try:
         while job.poll() is None:
             try:
                 job.wait(LOOK_S)
             except subprocess.TimeoutExpired:
-                print(f"{time.monotonic() - began:5.0f} s  {look(directory / 'job' / 'status.json')}", flush=True)
+                told, now = look(directory / "job" / "status.json"), time.monotonic()
+                if told != shown or now - shown_at >= UNCHANGED_S:
+                    shown, shown_at = told, now
+                    print(f"{now - began:5.0f} s  {told}", flush=True)
     finally:
         if job.poll() is None:
             job.terminate()

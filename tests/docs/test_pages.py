@@ -6,8 +6,13 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
 from causal import wire
 from causal.config import JobConfig
+from deploy.metrics import ViewCollector
+from tests.unit.deploy.test_report import view
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -48,3 +53,34 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert told.keys() == defaults.keys()
     for name, default in defaults.items():
         assert told[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name
+
+
+def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
+    section = re.search(r"<!-- metrics -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
+    assert section is not None
+    told = {
+        name: (kind, labels)
+        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\|", section[1], re.M)
+    }
+    full = view()
+    for task in full["tasks"]:
+        task["figures"] |= {"inflight_bytes": 1, "inflight_disk_bytes": 1, "checkpoint_ms": 1.0, "refused_rows": 1}
+        task["figures"] |= {"withdrawn_rows": 1, "received_bytes": 1, "sent_bytes": 1, "replayed_elements": 1}
+        task["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
+    full["at_ns"] = 1
+    found = {}
+    for family in ViewCollector(lambda: full).collect():
+        assert family.samples, f"{family.name} has no sample in the view of this test"
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = [label for label in family.samples[0].labels if label not in ("job", "le")]
+        found[name] = (family.type, ", ".join(labels))
+    assert told == found
+
+
+def test_the_page_of_metrics_is_what_prometheus_reads() -> None:
+    registry = CollectorRegistry()
+    registry.register(ViewCollector(view))
+    families = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    assert all(family.documentation for family in families.values())
+    buckets = {s.labels["le"]: s.value for s in families["causal_latency_seconds"].samples}
+    assert (buckets["0.001"], buckets["0.0025"], buckets["+Inf"]) == (50, 90, 90)

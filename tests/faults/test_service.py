@@ -1,0 +1,102 @@
+"""The systemd unit: it begins a job, ends it in good order, goes on with it, and knows when it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.torture_processes import of_job
+from standby.processes import kill_marked
+from tests.faults.job import HOME, environment, wait_for
+
+UNIT = (HOME / "deploy" / "systemd" / "causal@.service").read_text()
+COUNT = 4000
+PIPELINE = f"""
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("shop")
+orders = pipeline.source("orders", GeneratedSource(lambda p, i: i % 7, count={COUNT}, rate=1000))
+orders.key_by(lambda shop: shop).count("count").sink("out", SqliteSink("out.db"))
+"""
+
+
+def command() -> str:
+    """What the unit has the shell run, with this checkout in the place of the installed command."""
+    found = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
+    assert found is not None
+    told = found[1].replace("$$", "$").replace("/opt/causal/bin/causal", f"{sys.executable} -m deploy")
+    assert "%" not in told and "deploy run" in told
+    return told
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "state").mkdir()
+    yield tmp_path / "state"
+    kill_marked((tmp_path / "state").resolve(), 5.0)
+
+
+def started(job: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", command()],
+        cwd=job.parent,
+        env={**environment(), "STATE_DIRECTORY": str(job)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def written(job: Path) -> int:
+    try:
+        return sum(
+            task["figures"].get("records_out", 0) for task in json.loads((job / "status.json").read_text())["tasks"]
+        )
+    except FileNotFoundError:
+        return 0
+
+
+def test_stopped_killed_and_started_again_every_row_is_there_once(job: Path) -> None:
+    first = started(job)
+    wait_for("rows", lambda: written(job) > 200)
+    os.kill(first.pid, signal.SIGTERM)  # systemctl stop, with KillMode=mixed
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 143 and "SuccessExitStatus=143" in UNIT, said
+    assert not of_job(job.resolve())
+
+    second = started(job)
+    wait_for("rows of the second", lambda: written(job) > 600)
+    for pid in of_job(job.resolve()):  # what systemd does after TimeoutStopSec, or a loss of the machine
+        os.kill(pid, signal.SIGKILL)
+    second.communicate(timeout=60)
+
+    third = started(job)
+    _, said = third.communicate(timeout=120)
+    assert third.returncode == 0, said
+    with sqlite3.connect(job.parent / "out.db") as store:
+        rows = sorted(tuple(json.loads(text)) for (text,) in store.execute("SELECT record FROM output"))
+    assert rows == sorted((shop, n + 1) for shop in range(7) for n in range(len(range(shop, COUNT, 7))))
+
+    again = started(job)  # after a reboot
+    _, said = again.communicate(timeout=60)
+    assert again.returncode == 0 and "has finished already" in said
+
+
+def test_a_mistake_in_the_pipeline_is_not_tried_again(job: Path) -> None:
+    (job.parent / "pipeline.py").write_text("pipeline = 1")
+    wrong = started(job)
+    _, said = wrong.communicate(timeout=60)
+    assert wrong.returncode == 2 and "must be a Pipeline" in said
+    assert "RestartPreventExitStatus=2" in UNIT
