@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import of_job
+from benchmarks.torture_processes import kill, of_job
 from standby.processes import kill_marked
 from tests.faults.job import HOME, environment, wait_for
 
@@ -79,7 +79,7 @@ def test_stopped_killed_and_started_again_every_row_is_there_once(job: Path) -> 
     second = started(job)
     wait_for("rows of the second", lambda: written(job) > 600)
     for pid in of_job(job.resolve()):  # what systemd does after TimeoutStopSec, or a loss of the machine
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     second.communicate(timeout=60)
 
     third = started(job)
