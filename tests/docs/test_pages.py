@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from causal import wire
 from causal.config import JobConfig
-from deploy.metrics import ViewCollector
+from deploy.metrics import COUNTERS, GAUGES, ViewCollector
 from tests.unit.deploy.test_report import view
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -64,15 +64,7 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
     }
     full = view()
     for task in full["tasks"]:
-        task["figures"] |= {"inflight_bytes": 1, "inflight_disk_bytes": 1, "checkpoint_ms": 1.0, "refused_rows": 1}
-        task["figures"] |= {
-            "withdrawn_rows": 1,
-            "received_bytes": 1,
-            "sent_bytes": 1,
-            "replayed_elements": 1,
-            "staged_rows": 1,
-        }
-        task["figures"] |= {"staged_bytes": 1}
+        task["figures"] |= dict.fromkeys([*COUNTERS, *GAUGES], 1)
         task["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
     full["at_ns"] = 1
     found = {}
