@@ -73,7 +73,7 @@ BENCHMARKS = {
     "sinks": sinks,
 }
 
-PLACES = ("--json", "--chart", "--keep", "--venvs", "--charts", "--add")
+PLACES = ("--json", "--chart", "--keep", "--venvs", "--add")
 """Options that say where something is written."""
 
 

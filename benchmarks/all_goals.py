@@ -42,14 +42,16 @@ PARTS: Mapping[str, Part] = {
         "determinants --records 200000 --single 1000 --payments 400 --rounds 1",
     ),
     "recovery": Part("recovery --kills 40", "recovery --kills 4"),
-    "state": Part("state --kills 8", "state --keys 100000 --seconds 12 --kills 1"),
-    "memory": Part("state --keys 10000 --seconds 16 --kills 1", "state --keys 10000 --seconds 12 --kills 1"),
+    "state": Part("state --rounds 5 --seconds 10 --kills 8", "state --keys 100000 --rounds 1 --seconds 8 --kills 1"),
+    "memory": Part(
+        "state --keys 10000 --rounds 5 --seconds 8 --kills 5", "state --keys 10000 --rounds 1 --seconds 8 --kills 1"
+    ),
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
     "latency": Part("latency", "latency --quick"),
     "vectors": Part("vectors --rounds 5", "vectors --rounds 1 --without-jobs"),
     "peers": Part(
-        "peers --peer bytewax --workload count,index --rounds 3 --records 8000000",
+        "peers --peer bytewax --workload count,index --rounds 5 --records 4000000 --round-max 150",
         "peers --peer bytewax --workload count,index --rounds 1 --records 500000 --documents 200",
     ),
 }

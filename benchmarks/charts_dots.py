@@ -59,8 +59,8 @@ def _panel(place: Any, panel: Panel, told: Sequence[tuple[str, str, Mapping[str,
     if panel.several:
         style.logarithmic(place.xaxis, [value for _, _, each in told for value in (each["min"], each["max"])])
     else:
-        goals = [*panel.at_most.values(), *panel.at_least.values()]
-        place.set_xlim(0, 1.06 * max([*(each["max"] for _, _, each in told), *goals]) or 1)
+        aims = [*panel.at_most.values(), *panel.at_least.values()]
+        place.set_xlim(0, 1.06 * max([*(each["max"] for _, _, each in told), *aims]) or 1)
         style.plain(place.xaxis)
     place.grid(axis="x", alpha=0.3)
 

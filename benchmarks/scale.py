@@ -11,10 +11,8 @@ import argparse
 import gc
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from benchmarks import charts_style, scale_charts
 from benchmarks.measured import figure, result
 from benchmarks.scale_control import ControlPlane, Tally, blocks, layered
 from benchmarks.scale_data import Shape, determinants, handshake
@@ -50,7 +48,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--records", type=int, default=16_000, help="per graph, at least ten reads per source (default: %(default)s)"
     )
     parser.add_argument("--batch", type=int, default=100, help="records per read (default: %(default)s)")
-    parser.add_argument("--charts", type=Path, metavar="DIRECTORY", help="draw charts there (extra: bench)")
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -66,8 +63,6 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     Raises:
         RunFailed: a size needs more CPU time than `--cpu-max`, or something did not end well.
     """
-    if options.charts is not None:
-        charts_style.check()
     figures: dict[str, Any] = {}
     for size in options.sizes:
         runs: dict[str, list[float]] = {}
@@ -91,10 +86,7 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "batch_records": options.batch,
         "graph": "blocks of 2 sources, 2 counting tasks, 1 sink",
     }
-    told = result("scale", command, settings, figures)
-    if options.charts is not None:
-        scale_charts.draw(figures, options.charts)
-    return told
+    return result("scale", command, settings, figures)
 
 
 def _data(shape: Shape, depth: int, options: argparse.Namespace) -> dict[str, float]:

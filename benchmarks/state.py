@@ -1,14 +1,15 @@
 """A task with a large keyed state: what a checkpoint writes and how long the task pauses for it, memory, and failover.
 
-Two jobs on the same pipeline (`benchmarks/large_ledger.py`): one undisturbed, one whose counting task is killed again
-and again.  Latencies are those of the steady phase alone: what the sink had counted when all keys were in is
-subtracted.  All times of a failover count from the SIGKILL.
+Jobs on the same pipeline (`benchmarks/large_ledger.py`): one per round that is left alone, then one whose counting task
+is killed again and again.  Latencies are those of the steady phase alone: what the sink had counted when all keys were
+in is subtracted; each round has its percentiles.  All times of a failover count from the SIGKILL.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ FILL_WITHIN_S = 300.0
 END_WITHIN_S = 600.0
 KEYS_PER_S = 40_000
 """Of the fill, on a machine with other things to do: the steady source must not have ended by then."""
+SHARES = {"latency_p50_ms": 0.5, "latency_p99_ms": 0.99, "latency_p9999_ms": 0.9999}
+DIGITS = {"snapshot_bytes_per_checkpoint": 0, **dict.fromkeys(SHARES, 3), "task_mib": 1, "standby_mib": 1}
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 
 
@@ -30,19 +33,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.add_argument("--keys", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--rate", type=int, default=5000, help="records per second (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="of the undisturbed run (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="of an undisturbed run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="undisturbed runs (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--every", type=float, default=4.037, help="seconds between kills (default: %(default)s)")
 
 
 def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run both jobs; returns the common form.
+    """Run all jobs; returns the common form.
 
     Raises:
         RunFailed: a run failed, or its rows are not there exactly once.
     """
-    figures = _undisturbed(options)
-    tell("undisturbed: done")
+    rounds: list[Undisturbed] = []
+    for number in range(options.rounds):
+        rounds.append(_undisturbed(options))
+        told = ", ".join(f"{name} {value:,.1f}" for name, value in rounds[-1].figures.items())
+        tell(f"round {number + 1}, undisturbed: {told}")
+    figures = {"checkpoint_ms": distribution([took for each in rounds for took in each.checkpoints_ms])}
+    figures |= {name: figure([each.figures[name] for each in rounds], digits) for name, digits in DIGITS.items()}
     recoveries = _killed(options, tell)
     for phase in PHASES:
         figures[phase] = distribution([r[phase] for r in recoveries if r[phase] is not None])
@@ -51,6 +60,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
         "keys": options.keys,
         "changed_keys": options.keys // large_ledger.WARM_SHARE,
         "records_per_s": options.rate,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
         "kills": options.kills,
         "task": TASK,
         "guarantee": "causal",
@@ -79,7 +90,15 @@ def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
     )
 
 
-def _undisturbed(options: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Undisturbed:
+    """What a job came to that was left alone."""
+
+    checkpoints_ms: Sequence[float]
+    figures: Mapping[str, float]
+
+
+def _undisturbed(options: argparse.Namespace) -> Undisturbed:
     settings = _start(options, options.seconds + options.keys / KEYS_PER_S)
     with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
         before = _filled(job, options)
@@ -93,15 +112,14 @@ def _undisturbed(options: argparse.Namespace) -> dict[str, Any]:
         _exact(job, settings, job.report(END_WITHIN_S))
     latencies = _difference(before, after)
     count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]
-    took = after["checkpoint"]["took_ms"][-count:]
-    told = {
-        "checkpoint_ms": distribution(took),
-        "snapshot_bytes_per_checkpoint": figure([_grown(before, after, "snapshot_bytes") / count], 0),
-        "latency_p50_ms": figure([percentile_ms(latencies, 0.5) or 0.0]),
-        "latency_p99_ms": figure([percentile_ms(latencies, 0.99) or 0.0]),
-        "latency_p9999_ms": figure([percentile_ms(latencies, 0.9999) or 0.0]),
-    }
-    return told | {name: figure([mib], 1) for name, mib in held.items() if mib is not None}
+    told = {"snapshot_bytes_per_checkpoint": _grown(before, after, "snapshot_bytes") / count}
+    for name, share in SHARES.items():
+        took_ms = percentile_ms(latencies, share)
+        if took_ms is None:
+            raise runs.RunFailed("no row became visible in the steady phase; give more --seconds")
+        told[name] = took_ms
+    told |= {name: mib for name, mib in held.items() if mib is not None}
+    return Undisturbed(after["checkpoint"]["took_ms"][-count:], told)
 
 
 def _exact(job: Watched, settings: Mapping[str, Any], report: Mapping[str, Any]) -> None:

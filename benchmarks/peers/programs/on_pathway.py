@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.launched import descendants
+from benchmarks.children import descendants
 from benchmarks.peers.programs import inputs
 
 COMMIT_MS = {"count": 100, "index": 100, "failover": 20}

@@ -22,7 +22,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from benchmarks.peers.launched import descendants
+from benchmarks.children import descendants
 from benchmarks.peers.programs import inputs
 
 COUNT_FILES, DOCUMENTS_PER_FILE = 2, 50
