@@ -1,6 +1,6 @@
 """Every benchmark of the goals table in turn, each in a process of its own; one file with all results and the table.
 
-About 32 minutes on two quiet cores, with peers' environments already made; `--quick` takes about 5 and has figures of
+About 45 minutes on two quiet cores, with peers' environments already made; `--quick` takes about 6 and has figures of
 few and short runs, which judge nothing.  What fails is named in its rows, and the others go on.  The file of --json
 is written anew after each of them, so that nothing is lost when this is interrupted.
 `python -m benchmarks.page --take FILE` puts the results into `docs/benchmarks/` and fills in the page.
@@ -49,6 +49,7 @@ PARTS: Mapping[str, Part] = {
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
     "latency": Part("latency", "latency --quick"),
+    "bad_input": Part("bad_input --rounds 5 --scale 0.5", "bad_input --rounds 1 --scale 0.5"),
     "vectors": Part("vectors --rounds 5", "vectors --rounds 1 --without-jobs"),
     "peers": Part(
         "peers --peer bytewax --workload count,index --rounds 5 --records 4000000 --round-max 150",

@@ -160,6 +160,17 @@ def _latency_back(told: Told) -> str:
     )
 
 
+def _bad_input(told: Told) -> str:
+    shares = [each["max"] for name, each in told["figures"].items() if name.endswith(".memory_share")]
+    alone = {name: each["median"] for name, each in told["figures"].items() if name.endswith(".of_alone")}
+    if not shares or not alone:
+        raise LookupError("no case was measured")
+    return (
+        f"Bad input: at most × {_number(max(shares))} of the memory that the budgets allow, every output exactly once;"
+        f" at least × {_number(min(alone.values()))} of the records/s of what limits it"
+    )
+
+
 def _budget(told: Told) -> str:
     size = told["settings"]["sizes"][0]
     sums = {
@@ -229,6 +240,7 @@ FINDINGS: Mapping[str, Callable[[Told], str]] = {
     "isolation": _isolation,
     "sinks": _sinks,
     "latency_back": _latency_back,
+    "bad_input": _bad_input,
     "budget": _budget,
     "matrix": _matrix,
     "total_failure": _total_failure,

@@ -69,6 +69,14 @@ _CAUSAL = {"causal_f1": "f = 1", "causal_full": "full"}
 _FLUSHED = (("single", "1 per batch"), ("load", "load"), ("windows", "windows"))
 _FLUSH = {"off": "no files", "background": "in files"}
 _SYNCED = {"process": "not synced", "os": "synced"}
+_BAD = {
+    "hot_key": "one hot key",
+    "giant_record": "giant records",
+    "tiny_batches": "one record per batch",
+    "slow_operator": "slow operator",
+    "slow_sink": "slow sink",
+}
+_KILLED = (("", ""), ("_killed", ", killed twice"))
 _LATENCIES = {"latency_p50_ms": "latency, p50", "latency_p99_ms": "latency, p99", "latency_p9999_ms": "latency, p99.99"}
 
 PANELS: Mapping[str, Sequence[Panel]] = {
@@ -232,6 +240,19 @@ PANELS: Mapping[str, Sequence[Panel]] = {
         Panel("bundles of one row per second", {f"{s}_bundles_s": name for s, name in _SINKS.items()}, several=True),
         Panel("rows/s in bundles of 1,000", {f"{s}_rows_s": name for s, name in _SINKS.items()}, several=True),
         Panel("CPU µs per row in the sink's task", {f"{s}_cpu_us": name for s, name in _SINKS.items()}, several=True),
+    ),
+    "bad_input": (
+        Panel(
+            "memory of a task ÷ what its budgets allow",
+            {f"{case}{killed}.memory_share": name + said for case, name in _BAD.items() for killed, said in _KILLED},
+            at_most={f"{case}{killed}.memory_share": 1 for case in _BAD for killed, _ in _KILLED},
+            together=2,
+        ),
+        Panel(
+            "records/s ÷ what the limiting part does alone",
+            {f"{case}{killed}.of_alone": name + said for case, name in _BAD.items() for killed, said in _KILLED},
+            together=2,
+        ),
     ),
     "latency_back": (
         Panel(

@@ -90,6 +90,9 @@ def worst(*names: str) -> Callable[[Told], Measured]:
     return lambda told: _of(max((told["figures"][name] for name in names), key=lambda each: float(each["median"])))
 
 
+BAD = ("hot_key", "giant_record", "tiny_batches", "slow_operator", "slow_sink")
+RUNS_MIN = 5
+"""What fewer runs judge is marked: one more could turn it."""
 CHANGED_KEY_BYTES_MAX = 200.0
 """A key, its count and its place, a few times over; a million keys would be thousands per key that changed."""
 
@@ -167,6 +170,10 @@ GOALS: Sequence[Goal] = (
         "its median, epoch: 1,000 ms between checkpoints ÷ 50 ms", "shows the interval: ≥ 2", "latency",
         median("epoch.p50_1000_over_50"), at_least=2,
     ),
+    Goal(
+        "bad input, killed: memory of a task ÷ what its budgets allow, the worst of five kinds", "≤ 1", "bad_input",
+        worst(*(f"{name}_killed.memory_share" for name in BAD)), at_most=1,
+    ),
     Goal("keyed count on Arrow ÷ rows, CPU of the chains", "≥ 5", "vectors", median("chains_ratio"), at_least=5),
     Goal("the same, whole jobs", "≥ 5", "vectors", median("job_ratio"), at_least=5),
 )  # fmt: skip
@@ -206,7 +213,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             lines.append(f"| {row['figure']} | {row['goal']} | | | {problem} | {command} |")
             continue
         spread = f"{shown(row['value'])} [{shown(row['low'])}–{shown(row['high'])}]"
-        met = "met" if row["met"] else "**missed**"
+        met = ("met" if row["met"] else "**missed**") + (" (few runs)" if row["runs"] < RUNS_MIN else "")
         lines.append(f"| {row['figure']} | {row['goal']} | {spread} | {row['runs']} | {met} | {command} |")
     return "\n".join(lines)
 

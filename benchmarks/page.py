@@ -55,8 +55,12 @@ def table(told: Mapping[str, Any]) -> str:
 def _figures(told: Mapping[str, Any]) -> str:
     """A row per figure."""
     wide = any("p99" in each for each in told["figures"].values())
-    names = ("median", "p90", "p99", "min", "max") if wide else ("median", "min", "max")
-    lines = [f"| figure | {' | '.join(names)} | runs |", f"|---|{'---:|' * (len(names) + 1)}"]
+    names = ["median", "p90", "p99", "min", "max"] if wide else ["median", "min", "max"]
+    heads = list(names)
+    if any("chance" in each for each in told["figures"].values()):
+        names += ["low", "high", "chance"]
+        heads += ["95 % from", "to", "chance"]
+    lines = [f"| figure | {' | '.join(heads)} | runs |", f"|---|{'---:|' * (len(names) + 1)}"]
     for name, each in told["figures"].items():
         cells = [f"{each[column]:,}" if column in each else "" for column in names]
         lines.append(f"| {name} | {' | '.join(cells)} | {len(each['runs'])} |")
