@@ -98,6 +98,12 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("value", [{1}, frozenset({1})], ids=["set", "frozenset"])
+def test_the_mend_for_a_set_is_told(value: Any) -> None:
+    with pytest.raises(NotCarried, match=r"^a (frozen)?set has no order that survives a restore; use a dict"):
+        encode(value)
+
+
 @pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize(
     "wrapped",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import threading
 import time
@@ -233,6 +234,31 @@ def test_a_call_is_tried_again_and_only_its_last_outcome_is_told() -> None:
     pool = pool_of(perform, retries=5, backoff_s=0.001)
     pool.ask([Request(3, 1, b"x")])
     assert drained(pool, 1) == [(1, b"try 3")]
+    pool.close()
+
+
+def test_between_two_tries_it_rests_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [1]
+    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+    tries: list[int] = []
+
+    def perform(body: bytes) -> tuple[bool, bytes]:
+        tries.append(now_ns[0])
+        return len(tries) == 3, body
+
+    pool = pool_of(perform, retries=2, backoff_s=1.0)
+    pool.ask([Request(3, 1, b"x")])
+    for _ in range(2):
+        select.select([pool.wake], [], [], 60)  # that a call has come back wakes the task
+        assert pool.answers() == []
+        due_ns = pool.next_ns()
+        assert due_ns is not None
+        now_ns[0] = due_ns - 1
+        assert pool.answers() == [] and pool.next_ns() == due_ns, "not before it is due"
+        now_ns[0] = due_ns
+        assert pool.answers() == []
+    assert drained(pool, 1) == [(1, b"x")]
+    assert [later - earlier for earlier, later in itertools.pairwise(tries)] == [1_000_000_000, 2_000_000_000]
     pool.close()
 
 
