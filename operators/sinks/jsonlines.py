@@ -20,7 +20,7 @@ from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark, SinkStore
-from causal.values import decode, encode
+from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import Sink, check_writable
@@ -130,7 +130,7 @@ class JsonLinesStore:
             if account.take(bundle) is None:
                 return
             invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", task=self._task, first=bundle.first)
-            self._journal.append(encode(told(bundle)))
+            self._journal.append(encode_loosely(told(bundle)))
             pwrite_whole(self._rows, bundle.rows, place)
 
     def last_bundle(self) -> Held:

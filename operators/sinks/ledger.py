@@ -18,6 +18,7 @@ from causal.log import LogDelta
 from causal.ports import Bundle, Mark
 from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account
+from operators.sinks.bundle_told import told, understood
 
 _STATE, _BUNDLE, _CLAIMED, _TRUNCATED, _WITHDRAWN = "state", "bundle", "claimed", "truncated", "withdrawn"
 
@@ -90,15 +91,10 @@ class Ledger:
             self.shift()
 
     def _bundle(self, *told: Any) -> None:
-        first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = told
-        logs = tuple(LogDelta(*delta) for delta in deltas)
-        if depends is not None:
-            depends = tuple((owner, at, extent) for owner, at, extent in depends)
-        left_out = tuple((position, reason) for position, reason in refused)
-        bundle = Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, depends, rollback, left_out)
+        bundle = understood(told)
         # A bundle written again after a lost acknowledgement is never in the journal twice.
-        invariant(self.account.take(bundle) is not None, "bundles of a journal differ", first=first)
-        if count:
+        invariant(self.account.take(bundle) is not None, "bundles of a journal differ", first=bundle.first)
+        if bundle.count:
             self.add(entry_of(bundle))
 
     def _claimed(self, incarnation: int) -> None:
@@ -135,11 +131,7 @@ def covered(account: Account) -> int:
 
 def bundle_record(bundle: Bundle) -> bytes:
     """A bundle that the account has taken."""
-    deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
-    depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
-    refused = [list(row) for row in bundle.refused]
-    told = [bundle.first, bundle.count, bundle.rows, bundle.digest, bundle.epoch, bundle.incarnation, deltas]
-    return encode_loosely([_BUNDLE, *told, bundle.ended, depends, bundle.rollback, refused])
+    return encode_loosely([_BUNDLE, *told(bundle)])
 
 
 def claim_record(incarnation: int) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any
 
 from causal.errors import CausalError, CorruptData, RowRefused, invariant
 from causal.ports import Bundle, Held
-from causal.values import decode, encode
+from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account, fenced, fingerprint, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import lines_of
@@ -145,7 +145,7 @@ class OutwardStore:
             if self._journal.is_due():
                 self._renew(account)
             if self._promised(account, bundle):
-                self._journal.append(encode([_BUNDLE, *told(bundle)]))
+                self._journal.append(encode_loosely([_BUNDLE, *told(bundle)]))
         self._deliver()
 
     def truncate(self, epoch: int) -> None:
