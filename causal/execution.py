@@ -126,6 +126,18 @@ class Execution:
                 break
         return left < events_max
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another event may be performed at once; false only if none can before something is learnt or due.
+
+        So a task whose queues are empty need not try in vain before it rests, and a sink writes what it has.
+        """
+        if self._recovery.state is not State.RUNNING or self._by_content is not None or self._answers:
+            return True
+        if self.asked_epoch > self.schedule.epoch and self._channels.partitions:
+            return True
+        return any([channel.deliverable for channel in self._inputs])
+
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
         """Perform one event; false if none can be performed now.
 

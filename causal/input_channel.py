@@ -214,6 +214,11 @@ class InputChannel:
         """Elements accepted and not yet delivered."""
         return self.next - self.delivered
 
+    @property
+    def deliverable(self) -> bool:
+        """Whether there is an element that no barrier holds back."""
+        return bool(self._queue) and not self.blocked
+
     def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
         """How many elements a live event should take: whole chunks up to the bounds and a watermark behind them, or
         one punctuation; 0 if none.

@@ -328,10 +328,11 @@ class TaskProtocol:
         self.idle = True
         if self.recovery.state in PERFORMS:
             performed = not self._full() and execution.perform(effects, self.replayed_per_turn, now_ns)
-            self.idle = not performed and not execution.checkpointing.encoding
+            more = performed and execution.may_go_on
+            self.idle = not more and not execution.checkpointing.encoding
             if execution.checkpointing.encoding:
                 effects += execution.checkpointing.step()
-            execution.flush_sinks(effects, force=not performed)
+            execution.flush_sinks(effects, force=not more)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
         for channel in self.channels.network:

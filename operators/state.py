@@ -3,6 +3,9 @@
 A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier
 that set becomes *pending*; a job encodes it little by little, and a batch that is about to touch a
 pending key has it encoded first.  So what the job holds is the state at the barrier.
+
+A complete snapshot is divided by key group, so that another task can take over some of them.  What an increment holds
+is not: it is only ever loaded behind the snapshot it belongs to, by whoever loads all of that.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from operators.keys import key_groups_of
 from operators.ownership import SCALARS
 
 _FORMAT = 2
-_HEADER = -1
+_HEADER, UNDIVIDED = -1, -2
+"""Stand where a part has its key group: the header, and what is of any of them."""
 _ABSENT = object()
 _LASTING = SCALARS | {type(_ABSENT)}
-WAITING_MAX = 64
-"""Values of one key group that are encoded together, where they can wait."""
+WAITING_MAX, UNDIVIDED_MAX = 64, 1024
+"""Values that are encoded together, where they can wait: of one key group, and of any."""
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -131,7 +135,7 @@ class Table:
             self._job.step(self._job.left)
         pending = set(self.values) if full else self.dirty
         self.dirty = set()
-        self._job = TableJob(self, pending)
+        self._job = TableJob(self, pending, full)
         return self._job
 
     def done(self, job: TableJob) -> None:
@@ -159,14 +163,15 @@ class Table:
 
 
 class TableJob:
-    """Encodes the pending keys of one table into fragments per key group."""
+    """Encodes the pending keys of one table into fragments, per key group if they are to be `divided`."""
 
-    __slots__ = ("name", "pending", "_table", "_fragments", "_waiting")
+    __slots__ = ("name", "pending", "_table", "_divided", "_fragments", "_waiting")
 
-    def __init__(self, table: Table, pending: set[Any]) -> None:
+    def __init__(self, table: Table, pending: set[Any], divided: bool) -> None:
         self.name = table.name
         self.pending = pending
         self._table = table
+        self._divided = divided
         self._fragments: dict[int, list[bytes]] = {}
         self._waiting: dict[int, Entry] = {}
         """Values that can never change: they are as good as encoded, and many at a time cost less."""
@@ -208,16 +213,20 @@ class TableJob:
 
     def _encode(self, keys: Collection[Any]) -> None:
         keys = list(keys)
-        values = self._found(keys)
-        if _LASTING.issuperset(map(type, values)):
-            self._gather(keys, values, self._waiting)
-            for group in [group for group, entry in self._waiting.items() if len(entry[0]) >= WAITING_MAX]:
-                self._write(group, self._waiting.pop(group))
+        if not keys:
             return
-        groups: dict[int, Entry] = {}
-        self._gather(keys, values, groups)
-        for group, entry in groups.items():
-            self._write(group, entry)
+        values = self._found(keys)
+        kinds = set(map(type, values))
+        lasting = kinds <= _LASTING
+        groups: dict[int, Entry] = self._waiting if lasting else {}
+        present = type(_ABSENT) not in kinds
+        if self._divided:
+            self._gather(keys, values, groups, present)
+        else:
+            self._add(keys, values, groups.setdefault(UNDIVIDED, ([], [], [])), present)
+        most = (WAITING_MAX if self._divided else UNDIVIDED_MAX) if lasting else 0
+        for group in [group for group, (kept, _, gone) in groups.items() if len(kept) + len(gone) >= most]:
+            self._write(group, groups.pop(group))
 
     def _write(self, group: int, entry: Entry) -> None:
         try:
@@ -237,18 +246,35 @@ class TableJob:
             raise self._blamed(list(keys)[len(found)], problem) from problem
         return found
 
-    def _gather(self, keys: list[Any], values: list[Any], groups: dict[int, Entry]) -> None:
-        """Add what there is to write of these keys, by key group."""
-        table = self._table
-        drop_empty, group_of = table.drop_empty, table.group_of
-        numbers = key_groups_of(keys if group_of is None else list(map(group_of, keys)), table.key_groups)
+    def _gather(self, keys: list[Any], values: list[Any], groups: dict[int, Entry], present: bool) -> None:
+        """Add what there is to write of these keys, by key group; `present` as for `_add`."""
+        group_of = self._table.group_of
+        numbers = key_groups_of(keys if group_of is None else list(map(group_of, keys)), self._table.key_groups)
+        told: dict[int, tuple[list[Any], list[Any]]] = {}
         for key, value, group in zip(keys, values, numbers, strict=True):
-            entry = groups.get(group)
-            if entry is None:
-                entry = groups[group] = ([], [], [])
+            held = told.get(group)
+            if held is None:
+                held = told[group] = ([], [])
+            held[0].append(key)
+            held[1].append(value)
+        for group, (of_group, its_values) in told.items():
+            self._add(of_group, its_values, groups.setdefault(group, ([], [], [])), present)
+
+    def _add(self, keys: Sequence[Any], values: Sequence[Any], entry: Entry, present: bool) -> None:
+        """Add what there is to write of these keys.
+
+        Args:
+            present: each of them has a value.
+        """
+        table = self._table
+        if present and not table.drop_empty:
+            entry[0].extend(keys)
+            entry[1].extend(values)
+            return
+        for key, value in zip(keys, values, strict=True):
             if value is _ABSENT:
                 entry[2].append(key)
-            elif drop_empty and not value:
+            elif table.drop_empty and not value:
                 entry[2].append(key)
                 del table.values[key]
             else:
@@ -301,7 +327,7 @@ class ChainSnapshot:
         return True
 
     def parts(self) -> list[bytes]:
-        """A header, then one part per key group that has anything to say, ascending."""
+        """A header, then a part of what is undivided, then one per key group, of those that have anything to say."""
         invariant(not self._left, "parts are there when every step is done")
         groups: dict[int, dict[str, list[bytes]]] = {}
         for job in self._jobs:
@@ -331,13 +357,13 @@ def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]
 
 
 def group_of_part(part: bytes) -> int | None:
-    """The key group that a part is of; None for the header.
+    """The key group that a part is of; None for what no key can do without: the header, and what is undivided.
 
     Raises:
         CorruptData: it is not such a part.
     """
     group, _ = _opened(part)
-    return None if group == _HEADER else group
+    return None if group in (_HEADER, UNDIVIDED) else group
 
 
 def _opened(part: bytes) -> tuple[int, dict[str, Any]]:

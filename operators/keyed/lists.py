@@ -154,7 +154,7 @@ class ListJob(TableJob):
         self._full = full
         self._noted: dict[Any, _Stretch] = {}
         self._taken: dict[Any, _Stretch] = {}
-        super().__init__(table, pending)
+        super().__init__(table, pending, full)
 
     @property
     def left(self) -> int:

@@ -127,7 +127,7 @@ class MapTable(Table):
             self._job.step(self._job.left)
         pending = dict.fromkeys(self.values, _WHOLE) if full else self._changes
         self._changes = {}
-        self._job = MapJob(self, pending)
+        self._job = MapJob(self, pending, full)
         return self._job
 
     def clear(self) -> None:
@@ -166,11 +166,11 @@ class MapJob(TableJob):
 
     __slots__ = ("_maps", "_left", "_taken")
 
-    def __init__(self, table: MapTable, pending: dict[Any, Change]) -> None:
+    def __init__(self, table: MapTable, pending: dict[Any, Change], full: bool) -> None:
         self._maps = table
         self._left = pending
         self._taken: dict[Any, Change] = {}
-        super().__init__(table, set())
+        super().__init__(table, set(), full)
 
     @property
     def left(self) -> int:

@@ -47,7 +47,7 @@ class ValueTable(Table):
             self._job.step(self._job.left)
         pending = set(self.values) if full else self.dirty
         self.dirty = set()
-        self._job = ValueJob(self, pending)
+        self._job = ValueJob(self, pending, full)
         return self._job
 
     def clear(self) -> None:
@@ -75,9 +75,9 @@ class ValueJob(TableJob):
 
     __slots__ = ("_typed",)
 
-    def __init__(self, table: ValueTable, pending: set[Any]) -> None:
+    def __init__(self, table: ValueTable, pending: set[Any], full: bool) -> None:
         self._typed = table
-        super().__init__(table, pending)
+        super().__init__(table, pending, full)
 
     def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
         get, codec, expiry = self._table.held(keys).get, self._typed.codec, self._typed.expiry

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
 from causal.values import encode
 from operators import Operator
-from operators.state import WAITING_MAX, ChainSnapshot, States, Table, read_part
+from operators.state import (
+    UNDIVIDED,
+    UNDIVIDED_MAX,
+    WAITING_MAX,
+    ChainSnapshot,
+    States,
+    Table,
+    group_of_part,
+    read_part,
+)
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
 
 keys = st.sampled_from([0, 1, "a", "b", b"c", (1, "x"), None])
@@ -25,6 +34,12 @@ def table() -> Table:
 
 def held(found: Table) -> dict[Any, Any]:
     return {key: value for key, value in found.values.items() if value}
+
+
+def done(job: Any) -> Any:
+    while job.step(7) == 7:
+        pass
+    return job
 
 
 def load(found: Table, job: Any) -> None:
@@ -151,15 +166,43 @@ class Keeps(Operator):
         ctx.state["v"] = record[1]
 
 
-def test_parts_are_grouped_by_key_group() -> None:
+def test_parts_of_a_complete_snapshot_are_grouped_by_key_group() -> None:
     chain = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0", key_groups=4)
     give(chain, [(key, key) for key in range(100)])
-    header, *groups = [read_part(part) for part in parts_of(chain)]
+    header, *groups = [read_part(part) for part in parts_of(chain, full=True)]
     assert header[0] is not None
     assert len(groups) == 4
     assert all(list(tables) == ["keeps"] for _, tables in groups)
     assert parts_of(chain)[1:] == []  # nothing was touched since
     assert len(parts_of(chain, full=True)) == 5
+
+
+def test_an_increment_is_one_part_that_every_key_needs() -> None:
+    chain = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0", key_groups=4)
+    give(chain, [(key, 0) for key in range(100)])
+    whole = parts_of(chain, full=True)
+    assert sorted(map(group_of_part, whole[1:])) == [0, 1, 2, 3]
+    give(chain, [(key, key) for key in range(50)])
+    header, *increment = parts_of(chain)
+    assert [group_of_part(part) for part in (header, *increment)] == [None, None]
+    restored = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0", key_groups=4)
+    restored.restore(whole)
+    restored.restore([header, *increment])
+    assert [restored.inspect("keeps", key) for key in (49, 50)] == [chain.inspect("keeps", key) for key in (49, 50)]
+
+
+def test_many_values_of_an_increment_are_few_fragments() -> None:
+    live = Table("t", "op", 16, {n: 0 for n in range(5000)}, drop_empty=False)
+    load(restored := Table("t", "op", 16, {}, drop_empty=False), done(live.snapshot(full=True)))
+    live.touch(range(4000))
+    live.values.update((n, n) for n in range(3000))
+    for n in range(3000, 4000):
+        del live.values[n]
+    job = done(live.snapshot(full=False))
+    assert list(job.fragments) == [UNDIVIDED]
+    assert len(job.fragments[UNDIVIDED]) <= 1 + 4000 // UNDIVIDED_MAX
+    load(restored, job)
+    assert restored.values == live.values
 
 
 def test_a_full_snapshot_replaces_what_was_loaded() -> None:
