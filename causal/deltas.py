@@ -24,6 +24,10 @@ _SHORT_MAX, _RUN_MAX = 16, 14
 _RUNS, _NAME, _FAR, _DEPEND, _GROW, _STABLE, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF8
 _BYTE = [bytes((tag,)) for tag in range(256)]
 
+_UNNAMED, _UNTOLD = (-1, -1, -1, b""), (-1, 0)
+_SMALL = 0x80
+"""Numbers below take one byte."""
+
 _Log = tuple[int, int, int, bytes]
 """Task, epoch, where the next bytes go, and up to two bytes before it, as far as its session told them."""
 
@@ -52,11 +56,10 @@ class DeltaWriter:
         """The bytes for the next frame; nothing to say costs none."""
         out: list[bytes] = []
         logs = self._logs
-        for delta in deltas:
-            task, told = delta.task, delta.bytes
+        for task, epoch, offset, told in deltas:
             size = len(told)
-            number, epoch, offset, last = logs.get(task, (-1, -1, -1, b""))
-            if size and epoch == delta.epoch and offset == delta.offset:
+            number, at, end, last = logs.get(task, _UNNAMED)
+            if size and at == epoch and end == offset:
                 if number >= _NEAR:
                     out += _BYTE[_FAR], varint(number), varint(size), told
                 elif size <= _RUN_MAX and told == last[-1:] * size:
@@ -67,13 +70,13 @@ class DeltaWriter:
                     out += _BYTE[number << 4 | size - 1], told
                 else:
                     out += _BYTE[_FAR], varint(number), varint(size), told
-            elif not size and epoch == delta.epoch and delta.offset <= offset:
-                out += _BYTE[_STABLE], varint(number), varint(offset - delta.offset)
+            elif not size and at == epoch and offset <= end:
+                out += _BYTE[_STABLE], varint(number), varint(end - offset)
                 continue  # the next bytes go where they would have gone
             else:
                 number, last = len(logs) if number < 0 else number, b""
-                out += _BYTE[_NAME], varint(task), varint(delta.epoch), varint(delta.offset), varint(size), told
-            logs[task] = (number, delta.epoch, delta.offset + size, _last(last, told))
+                out += _BYTE[_NAME], varint(task), varint(epoch), varint(offset), varint(size), told
+            logs[task] = (number, epoch, offset + size, told[-2:] if size > 1 else last[-1:] + told)
         if depends:
             self._pack_depends(depends, out)
         return b"".join(out)
@@ -81,9 +84,10 @@ class DeltaWriter:
     def _pack_depends(self, depends: Sequence[Extent], out: list[bytes]) -> None:
         vector = self._vector
         for task, epoch, extent in depends:
-            known, before = vector.get(task, (-1, 0))
-            if known == epoch and before <= extent:
-                out += _BYTE[_GROW], varint(task), varint(extent - before)
+            known, before = vector.get(task, _UNTOLD)
+            growth = extent - before
+            if known == epoch and 0 <= growth:
+                out += _BYTE[_GROW], varint(task), _BYTE[growth] if growth < _SMALL else varint(growth)
             else:
                 out += _BYTE[_DEPEND], varint(task), varint(epoch), varint(extent)
             vector[task] = (epoch, extent)
@@ -123,9 +127,11 @@ class DeltaReader:
                 elif tag == _NAME:
                     numbers = numbers.copy() if numbers is self._numbers else numbers
                     place = _named(data, place + 1, logs, numbers, deltas)
-                else:
+                elif tag == _GROW or tag == _DEPEND:
                     vector = vector.copy() if vector is self._vector else vector
                     place = _depend(data, place, vector, depends)
+                else:
+                    raise PeerViolation(f"a delta of kind {tag}")
                 if len(deltas) > DELTAS_PER_FRAME_MAX or len(depends) > DELTAS_PER_FRAME_MAX:
                     raise PeerViolation(f"a frame of more than {DELTAS_PER_FRAME_MAX} deltas or dependencies")
         self._next = logs, numbers, vector
@@ -137,27 +143,32 @@ class DeltaReader:
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    tag, size = data[place], 1
-    if tag < _RUNS:
-        number, size = tag >> 4, (tag & 15) + 1
-    elif tag < _NAME:
-        number, size = divmod(tag - _RUNS, _RUN_MAX)
-        size += 1
-    else:
-        number = tag - _BACK
-    if number >= len(logs):
-        raise PeerViolation(f"a delta of log {number} of its session, {len(logs)} were named")
-    task, epoch, offset, last = logs[number]
-    place += 1
-    if tag < _RUNS:
-        told = data[place : place + size]
-        place += size
-    else:
-        told = last[-1:] * size if tag < _NAME else last[:1]
-    if len(told) != size:
-        raise PeerViolation(f"a delta claims {size} bytes, {len(told)} are there")
-    deltas.append(LogDelta(task, epoch, offset, told))
-    logs[number] = (task, epoch, offset + size, _last(last, told))
+    """All that follow one another: nearly always the whole part."""
+    named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
+    while place < stop:
+        tag = data[place]
+        if tag < _RUNS:
+            number, size = tag >> 4, (tag & 15) + 1
+        elif tag < _NAME:
+            number, size = divmod(tag - _RUNS, _RUN_MAX)
+            size += 1
+        elif tag >= _BACK:
+            number, size = tag - _BACK, 1
+        else:
+            break
+        if number >= named:
+            raise PeerViolation(f"a delta of log {number} of its session, {named} were named")
+        task, epoch, offset, last = logs[number]
+        place += 1
+        if tag < _RUNS:
+            told = data[place : place + size]
+            place += size
+        else:
+            told = last[-1:] * size if tag < _NAME else last[:1]
+        if len(told) != size:
+            raise PeerViolation(f"a delta claims {size} bytes, {len(told)} are there")
+        deltas.append(LogDelta(task, epoch, offset, told))
+        logs[number] = (task, epoch, offset + size, told[-2:] if size > 1 else last[-1:] + told)
     return place
 
 
@@ -207,23 +218,31 @@ def _named(data: bytes, place: int, logs: list[_Log], numbers: dict[int, int], d
 
 
 def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends: list[Extent]) -> int:
-    tag = data[place]
-    task, place = read_varint(data, place + 1)
-    if tag == _DEPEND:
-        epoch, place = read_varint(data, place)
-        extent, place = read_varint(data, place)
-        if len(vector) >= DELTAS_PER_FRAME_MAX and task not in vector:
-            raise PeerViolation(f"a session tells of dependencies on more than {DELTAS_PER_FRAME_MAX} logs")
-    elif tag == _GROW and task in vector:
-        epoch, before = vector[task]
-        growth, place = read_varint(data, place)
-        extent = before + growth
-    elif tag == _GROW:
-        raise PeerViolation(f"a dependency on task {task} grows that was not told of")
-    else:
-        raise PeerViolation(f"a delta of kind {tag}")
-    vector[task] = (epoch, extent)
-    depends.append((task, epoch, extent))
+    """All that follow one another."""
+    end, stop = len(data), place + DELTAS_PER_FRAME_MAX
+    while place < end and place < stop:
+        tag = data[place]
+        if tag == _GROW:
+            if place + 2 < end and data[place + 1] < _SMALL and data[place + 2] < _SMALL:  # nearly always
+                task, growth = data[place + 1], data[place + 2]
+                place += 3
+            else:
+                task, place = read_varint(data, place + 1)
+                growth, place = read_varint(data, place)
+            epoch, extent = vector.get(task, _UNTOLD)
+            if epoch < 0:
+                raise PeerViolation(f"a dependency on task {task} grows that was not told of")
+            extent += growth
+        elif tag == _DEPEND:
+            task, place = read_varint(data, place + 1)
+            epoch, place = read_varint(data, place)
+            extent, place = read_varint(data, place)
+            if len(vector) >= DELTAS_PER_FRAME_MAX and task not in vector:
+                raise PeerViolation(f"a session tells of dependencies on more than {DELTAS_PER_FRAME_MAX} logs")
+        else:
+            break
+        vector[task] = (epoch, extent)
+        depends.append((task, epoch, extent))
     return place
 
 

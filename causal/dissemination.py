@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from causal.errors import PeerViolation
 from causal.ids import TaskIndex
@@ -18,6 +19,11 @@ from causal.topology import Topology
 
 STABLE_BYTES_TOLD = 256
 """So much more of a log must be stable before a holder is told to let go of it."""
+
+Following = tuple[DeterminantLog, bytearray, bytes]
+"""A log, the bytes of its epoch, and those to be added."""
+
+_task_of = itemgetter(0)
 _EPOCHS_HELD = 4
 """More than a log has at a time: what is remembered of older ones is forgotten."""
 
@@ -127,13 +133,33 @@ class Holdings:
         for delta in deltas:
             self.logs[delta.task].merge(delta)
 
+    def following(self, deltas: Sequence[LogDelta]) -> list[Following] | None:
+        """Where each of `deltas` goes on with what is held, and of each log there is one: what `follow` is to add.
+
+        As good as `check`, for nearly every message; None where that has to look.
+        """
+        logs = self.logs
+        found: list[Following] = []
+        for task, epoch, offset, told in deltas:
+            log = logs.get(task)
+            held = None if log is None else log.tail(epoch, offset)
+            if log is None or held is None or not told:
+                return None
+            found.append((log, held, told))
+        return found if len(found) < 2 or len(set(map(_task_of, deltas))) == len(found) else None
+
+    def follow(self, following: Iterable[Following]) -> None:
+        """Take what `following` has found."""
+        for log, held, told in following:
+            held += told
+            log.grown += len(told)
+
     def depend(self, extents: Iterable[Extent]) -> None:
         """Note how far ancestors' logs had come that the elements depend on."""
+        depends = self._depends
         for task, epoch, extent in extents:
-            if epoch < self.own.first_epoch or task not in self._everyone:
-                continue
-            if extent > self._depends.get((task, epoch), 0):
-                self._depends[task, epoch] = extent
+            if extent > depends.get((task, epoch), 0) and epoch >= self.own.first_epoch and task in self._everyone:
+                depends[task, epoch] = extent
                 self._depends_version += 1
 
     def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
@@ -147,9 +173,18 @@ class Holdings:
         for log in self.logs.values() if store else self._shared:
             capped = self.partial and log is not self.own
             grown = log.grown + self._depends_version if capped else log.grown
-            if seen.grown.get(log.task) == grown:
+            before = seen.grown.get(log.task)
+            if before == grown:
                 continue
             extents = seen.extents.get(log.task)
+            if before is not None and extents and not capped:
+                epoch = max(extents)
+                held = log.fresh(epoch, start := extents[epoch], before)
+                if held is not None:  # nearly always
+                    deltas.append(LogDelta(log.task, epoch, start, bytes(held[start:])))
+                    extents[epoch] = len(held)
+                    seen.grown[log.task] = grown
+                    continue
             if extents is None:
                 extents = seen.extents[log.task] = {}
             elif len(extents) > _EPOCHS_HELD:
@@ -168,11 +203,19 @@ class Holdings:
         if version == seen.depends_version:
             return deltas, []
         seen.depends_version = version
-        news = [each for each in self.dependencies() if seen.depends.get(each[:2]) != each[2]]
-        if len(seen.depends) > _EPOCHS_HELD * len(self._everyone):
-            seen.depends = {(t, e): extent for (t, e), extent in seen.depends.items() if e >= self.own.first_epoch}
-        seen.depends.update({(task, epoch): extent for task, epoch, extent in news})
-        return deltas, news
+        return deltas, self._news(seen)
+
+    def _news(self, seen: Seen) -> list[Extent]:
+        """Those of `dependencies` that this holder has not been told; `seen` counts them as told."""
+        me, told = self.task, seen.depends
+        if len(told) > _EPOCHS_HELD * len(self._everyone):
+            told = seen.depends = {(t, e): extent for (t, e), extent in told.items() if e >= self.own.first_epoch}
+        fresh = [item for item in self._depends.items() if told.get(item[0]) != item[1] and item[0][0] != me]
+        for epoch, extent in self.own.extents().items():
+            if told.get((me, epoch)) != extent:
+                fresh.append(((me, epoch), extent))
+        told.update(fresh)
+        return sorted([(task, epoch, extent) for (task, epoch), extent in fresh])
 
     def _settled(self, log: DeterminantLog, seen: Seen) -> list[LogDelta]:
         """What that holder can let go of: it is stable.  Not more than it has been sent."""

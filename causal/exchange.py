@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 
 from causal import wire
 from causal.config import JobConfig
 from causal.deltas import pack_deltas, split_deltas, unpack_deltas
-from causal.dissemination import Holdings
+from causal.dissemination import Following, Holdings
 from causal.effects import Effect, ReadSegment, Reply, Send
 from causal.errors import Fenced, PeerViolation, ReplayDivergence
 from causal.ids import OUTSIDE
@@ -34,6 +35,8 @@ DELTA_BYTES_TARGET = 16 << 20
 """Determinants beyond it travel ahead, in frames of their own."""
 FAULT_SORTS_MAX = 64
 TOLD_MAX = 200
+_task_of = itemgetter(0)
+_NOTHING: list[Following] = []
 
 
 class Exchange:
@@ -159,21 +162,27 @@ class Exchange:
         """Determinants first: they are stored before an element of the frame can be delivered (D4)."""
         deltas, depends = channel.deltas.read(bytes(parts[1]), begins=not header.sequence)
         payload = wire.unpack_payload(header, parts[2])
-        for delta in deltas:
-            if delta.task not in self._shared_by[channel.id]:
-                raise PeerViolation(f"a delta of task {delta.task}, whose log the sender does not share")
+        if not self._shared_by[channel.id].issuperset(map(_task_of, deltas)):
+            raise PeerViolation("a delta of a task whose log the sender does not share")
         if not header.sequence:
             channel.staged.clear()
         if not header.count:  # half a determinant must not be held, so what travels ahead waits for the rest
             channel.staged += deltas
             channel.followed(header.session, header.sequence)
             return
-        deltas = [*channel.staged, *deltas]
-        self.holdings.check(deltas)
+        if channel.staged:
+            deltas = [*channel.staged, *deltas]
+        holdings = self.holdings
+        following = holdings.following(deltas) if deltas else _NOTHING
+        if following is None:
+            holdings.check(deltas)
         position = max(header.position, channel.next)
         channel.accept(header, payload)
         # Bytes of a frame that is refused must not stay: what depends on them, nobody would be told (seed 15780).
-        self.holdings.store(deltas)
+        if following is None:
+            holdings.store(deltas)
+        else:
+            holdings.follow(following)
         channel.staged.clear()
         channel.note_depends(position, depends)
         channel.followed(header.session, header.sequence)

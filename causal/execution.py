@@ -136,7 +136,7 @@ class Execution:
             return True
         if self.asked_epoch > self.schedule.epoch and self._channels.partitions:
             return True
-        return any([channel.deliverable for channel in self._inputs])
+        return any(channel.deliverable for channel in self._inputs)
 
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
         """Perform one event; false if none can be performed now.

@@ -8,7 +8,7 @@ Where an owner writes its log to stable storage, holders forget what is there: b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from causal.errors import PeerViolation, invariant
 
@@ -16,8 +16,7 @@ MARK_BYTES = 32
 """Fewer bytes that are stable are sent as they are: runs of them are packed, and saying it costs about eight."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogDelta:
+class LogDelta(NamedTuple):
     """Bytes `offset` to `offset + len(bytes)` of the log of (task, epoch); without bytes: those before are stable."""
 
     task: int
@@ -114,6 +113,24 @@ class DeterminantLog:
         held += fresh
         self.grown += len(fresh)
         return len(fresh)
+
+    def tail(self, epoch: int, offset: int) -> bytearray | None:
+        """The bytes of `epoch`, where `offset` is their end and all of them are here: what goes on there can be added.
+
+        None where somebody has to look closer: `check` and `merge`.
+        """
+        held = self._epochs.get(epoch)
+        return None if held is None or offset != len(held) or self._begins else held
+
+    def fresh(self, epoch: int, start: int, grown: int) -> bytearray | None:
+        """The bytes of `epoch`, if those from `start` are all that has come since `grown`, and nothing is stable.
+
+        None where somebody has to look closer: `deltas`.
+        """
+        held = self._epochs.get(epoch)
+        if held is None or len(held) - start != self.grown - grown or self._begins or self._written:
+            return None
+        return held
 
     def _settle(self, epoch: int, extent: int) -> None:
         """So many bytes of `epoch` are stable: let go of them, and know of those that never came here."""

@@ -76,7 +76,7 @@ def refuses_broken_logs(subject: Subject) -> None:
     held = fill(subject, store, held, 10)
     good = bundle_at(subject, held, 4)
     delta = good.logs[0]
-    gap = replace(good, logs=(replace(delta, offset=delta.offset + 1),))
+    gap = replace(good, logs=(delta._replace(offset=delta.offset + 1),))
     other = replace(good, logs=(*good.logs[1:], LogDelta(delta.task, delta.epoch, 0, b"\xff" * (delta.offset + 8))))
     for name, bundle in (("a gap in a log", gap), ("a contradiction in a log", other)):
         expect_error(PeerViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]

@@ -192,7 +192,7 @@ def test_an_increment_is_one_part_that_every_key_needs() -> None:
 
 
 def test_many_values_of_an_increment_are_few_fragments() -> None:
-    live = Table("t", "op", 16, {n: 0 for n in range(5000)}, drop_empty=False)
+    live = Table("t", "op", 16, dict.fromkeys(range(5000), 0), drop_empty=False)
     load(restored := Table("t", "op", 16, {}, drop_empty=False), done(live.snapshot(full=True)))
     live.touch(range(4000))
     live.values.update((n, n) for n in range(3000))
