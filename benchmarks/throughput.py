@@ -7,7 +7,8 @@ compared with the two bare runs around it, and what else the machine does meanwh
 `over_none` is the efficiency of a guarantee ÷ that of none, within a round.
 `cpu_us` is CPU time per record: of all processes of the job from its start to its end, with interpreters that
 start and standbys that follow; of the bare job, its loop alone.  It hardly depends on what else runs.
-With --profile, one more run of causal_full tells CPU time per record by role and thread (`profile_threads`).
+With --profile, one more run of each tells CPU time per record by role and thread (`profile_threads`): figures
+`profile.*` of causal_full, `profile_none.*` and `profile_causal_f1.*` of the others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--batch-elements-max", type=int, default=16384, help="rows per read (default: %(default)s)")
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (default: %(default)s)")
-    parser.add_argument("--profile", action="store_true", help="where CPU goes, by process and thread, in one more run")
+    parser.add_argument("--profile", action="store_true", help="where CPU goes, by process and thread, in one more run of each")
 
 
 def tallied(out: Path, report: Mapping[str, Any]) -> int:
@@ -84,8 +85,9 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     figures["bare_cpu_us"] = figure([told["cpu_us"] for told in bares])
     figures |= {f"{name}_cpu_us": figure(values) for name, values in cpu_us.items()}
     if options.profile:
-        figures |= _profile(options)
-        tell("profile: taken")
+        for name in GUARANTEES:
+            figures |= _profile(options, name)
+            tell(f"profile of {name}: taken")
     settings = {
         "records": options.records,
         "rounds": options.rounds,
@@ -116,7 +118,7 @@ def _bare(options: argparse.Namespace) -> dict[str, Any]:
     return told
 
 
-def _profile(options: argparse.Namespace) -> dict[str, Any]:
+def _profile(options: argparse.Namespace, guarantee: str) -> dict[str, Any]:
     """CPU µs per record by role and thread, and what nobody saw."""
     watching: list[ThreadTimes] = []
 
@@ -124,15 +126,16 @@ def _profile(options: argparse.Namespace) -> dict[str, Any]:
         watching.append(ThreadTimes(job))
         return watching[-1]
 
-    report = _pipeline(options, GUARANTEES["causal_full"], watch)
+    report = _pipeline(options, GUARANTEES[guarantee], watch)
     seconds = watching[0].seconds()
     seen_s = sum(sum(threads.values()) for threads in seconds.values())
+    prefix = "profile" if guarantee == "causal_full" else f"profile_{guarantee}"
     figures = {
-        f"profile.{role}.{thread}_us": figure([cpu_s / options.records * 1e6])
+        f"{prefix}.{role}.{thread}_us": figure([cpu_s / options.records * 1e6])
         for role, threads in seconds.items()
         for thread, cpu_s in threads.items()
     }
-    return figures | {"profile.unseen_us": figure([max(0.0, report["cpu_s"] - seen_s) / options.records * 1e6])}
+    return figures | {f"{prefix}.unseen_us": figure([max(0.0, report["cpu_s"] - seen_s) / options.records * 1e6])}
 
 
 def _pipeline(
