@@ -39,7 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--batch-elements-max", type=int, default=16384, help="rows per read (default: %(default)s)")
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (default: %(default)s)")
-    parser.add_argument("--profile", action="store_true", help="where CPU goes, by process and thread, in one more run of each")
+    parser.add_argument(
+        "--profile", action="store_true", help="where CPU goes, by process and thread: one more run of each"
+    )
 
 
 def tallied(out: Path, report: Mapping[str, Any]) -> int:

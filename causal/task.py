@@ -328,8 +328,7 @@ class TaskProtocol:
         self.idle = True
         if self.recovery.state in PERFORMS:
             performed = not self._full() and execution.perform(effects, self.replayed_per_turn, now_ns)
-            more = performed and execution.may_go_on
-            self.idle = not more and not execution.checkpointing.encoding
+            self.idle = not (more := performed and execution.may_go_on) and not execution.checkpointing.encoding
             if execution.checkpointing.encoding:
                 effects += execution.checkpointing.step()
             execution.flush_sinks(effects, force=not more)
