@@ -1,4 +1,4 @@
-"""The pipeline of `state`: a keyed count that is first filled with all its keys, then runs at a steady rate.
+"""The pipeline of `state`: a keyed count, first filled with all its keys, then at a steady rate until told to end.
 
 The fill touches every key once; afterwards every hundredth key gets all records: 1 % changes between checkpoints.
 """
@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `causal run` puts only this file's directory there
+
+from benchmarks.gated import Gated
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
@@ -25,6 +29,11 @@ def filled(position: int) -> tuple[int, str]:
 def live(position: int, keys: int) -> tuple[int, str]:
     """The warm keys in turn, scattered."""
     return position * 7919 % (keys // WARM_SHARE) * WARM_SHARE, "live"
+
+
+def gate_of(out: Path) -> Path:
+    """The file that ends the steady source."""
+    return out.with_name("gate")
 
 
 def check(path: Path, keys: int, records: int) -> dict[str, int]:
@@ -49,15 +58,16 @@ def check(path: Path, keys: int, records: int) -> dict[str, int]:
 
 pipeline = Pipeline("large-ledger")
 settings = pipeline.settings
-keys, records = int(settings.get("keys", "1000")), int(settings.get("records", "1000"))
-rate = float(settings.get("rate", "5000"))
+keys, rate = int(settings.get("keys", "1000")), float(settings.get("rate", "5000"))
+out = Path(settings.get("out", "ledger.db"))
 
 fill = pipeline.source("fill", GeneratedSource(lambda partition, i: filled(i), keys))
-steady = pipeline.source("live", GeneratedSource(lambda partition, i: live(i, keys), records, rate=rate))
+paced = GeneratedSource(lambda partition, i: live(i, keys), None, rate=rate)
+steady = pipeline.source("live", Gated(paced, gate_of(out)))
 (
     fill.union(steady)
     .key_by(lambda row: row[0])
     .count("count", parallelism=1)
     .filter("again", lambda row: row[1] > 1)
-    .sink("out", SqliteSink(settings.get("out", "ledger.db")))
+    .sink("out", SqliteSink(out))
 )

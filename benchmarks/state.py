@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import large_ledger, runs
+from benchmarks.gated import shut
 from benchmarks.measured import distribution, figure, result
 from benchmarks.watched import Watched, processes, pss_mib, watched
 from deploy.report import Buckets, merged_buckets, percentile_ms
@@ -22,8 +23,6 @@ TASK = "again/0"
 PIPELINE = Path(large_ledger.__file__)
 FILL_WITHIN_S = 300.0
 END_WITHIN_S = 600.0
-KEYS_PER_S = 40_000
-"""Of the fill, on a machine with other things to do: the steady source must not have ended by then."""
 SHARES = {"latency_p50_ms": 0.5, "latency_p99_ms": 0.99, "latency_p9999_ms": 0.9999}
 DIGITS = {"snapshot_bytes_per_checkpoint": 0, **dict.fromkeys(SHARES, 3), "task_mib": 1, "standby_mib": 1}
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
@@ -36,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of an undisturbed run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="undisturbed runs (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=8, help="default: %(default)s")
-    parser.add_argument("--every", type=float, default=4.037, help="seconds between kills (default: %(default)s)")
 
 
 def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -72,8 +70,8 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     return result("state", command, settings, figures, recoveries=recoveries)
 
 
-def _start(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    return {"keys": options.keys, "records": int(options.rate * seconds), "rate": options.rate}
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    return {"keys": options.keys, "rate": options.rate}
 
 
 def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
@@ -99,8 +97,7 @@ class Undisturbed:
 
 
 def _undisturbed(options: argparse.Namespace) -> Undisturbed:
-    settings = _start(options, options.seconds + options.keys / KEYS_PER_S)
-    with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
+    with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
         before = _filled(job, options)
         wanted = before["checkpoint"]["complete"] + max(3, int(options.seconds / 2))
         after = job.until("enough checkpoints", lambda v: v["checkpoint"]["complete"] >= wanted, FILL_WITHIN_S)
@@ -108,8 +105,8 @@ def _undisturbed(options: argparse.Namespace) -> Undisturbed:
         memory = {"task_mib": serving, "standby_mib": standby}
         held = {name: None if pid is None else pss_mib(pid) for name, pid in memory.items()}
         if None in held.values():
-            raise runs.RunFailed("the job ended before its memory was looked at; give more --seconds")
-        _exact(job, settings, job.report(END_WITHIN_S))
+            raise runs.RunFailed("a task or its standby was gone when its memory was to be looked at")
+        _ended(job, options)
     latencies = _difference(before, after)
     count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]
     told = {"snapshot_bytes_per_checkpoint": _grown(before, after, "snapshot_bytes") / count}
@@ -122,10 +119,14 @@ def _undisturbed(options: argparse.Namespace) -> Undisturbed:
     return Undisturbed(after["checkpoint"]["took_ms"][-count:], told)
 
 
-def _exact(job: Watched, settings: Mapping[str, Any], report: Mapping[str, Any]) -> None:
-    found = large_ledger.check(job.out, settings["keys"], settings["records"])
+def _ended(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+    """Let the steady source end: the report, once all rows have been found."""
+    records = shut(large_ledger.gate_of(job.out), job.view(), options.rate)
+    report = job.report(END_WITHIN_S)
+    found = large_ledger.check(job.out, options.keys, records)
     if found["lost"] or found["doubled"] or found["contradicted"]:
         raise runs.RunFailed(f"the output is not exactly once: {found} ({report['records_out']} rows)")
+    return report
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
@@ -142,8 +143,7 @@ def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> fl
 
 
 def _killed(options: argparse.Namespace, tell: Callable[[str], None]) -> list[Mapping[str, Any]]:
-    settings = _start(options, options.every * (options.kills + 2) + options.keys / KEYS_PER_S)
-    with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
+    with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
         view = _filled(job, options)
         for number in range(options.kills):
             job.until("more checkpoints", _complete_beyond(view["checkpoint"]["complete"] + 2), FILL_WITHIN_S)
@@ -151,8 +151,7 @@ def _killed(options: argparse.Namespace, tell: Callable[[str], None]) -> list[Ma
             job.kill(TASK)
             view = job.until("it was recovered", _recovered_beyond(number), FILL_WITHIN_S)
             tell(f"kill {number + 1}")
-        report = job.report(END_WITHIN_S)
-        _exact(job, settings, report)
+        report = _ended(job, options)
     recoveries: list[Mapping[str, Any]] = report["recoveries"]
     return recoveries
 

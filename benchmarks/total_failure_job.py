@@ -17,14 +17,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `causal run` puts only this file's directory there
 
+from benchmarks.gated import Gated
 from benchmarks.torture_mix import LOAD_BYTES, SOURCES, Join, Merge, make, pane
 from operators import Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.base import Bundle, Held, Sink, SinkStore
 from operators.sources import GeneratedSource
-from operators.sources.base import PartitionReader, Read, Source, SourceContext
 
-LOOK_S = 0.02
 _WEIGHT = struct.Struct("<qqq")
 
 
@@ -104,46 +103,6 @@ def element(name: str) -> Callable[[int, int], dict[str, Any]]:
     return cut
 
 
-class Until(Source[dict[str, Any]]):
-    """Elements at a pace; each partition ends before the element whose number is in the file, once it is there.
-
-    The number must be higher than that of any element that is due when it is written.
-    """
-
-    def __init__(self, name: str, rate: float, gate: Path) -> None:
-        self.partitions = SOURCES[name]
-        self._gate = gate
-        self._paced = GeneratedSource(element(name), None, self.partitions, rate * self.partitions)
-
-    def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """See `Source.open`."""
-        return _Until(self._paced.open(partition, context), self._gate)
-
-
-class _Until:
-    def __init__(self, paced: PartitionReader, gate: Path) -> None:
-        self._paced, self._gate = paced, gate
-
-    def read(self, position: int, count_max: int) -> Read | None:
-        """See `PartitionReader.read`."""
-        if not self._gate.exists():
-            return self._paced.read(position, count_max)
-        left = int(self._gate.read_text()) - position
-        if left <= 0:
-            return Read([], 0, ended=True)
-        return self._paced.read(position, min(count_max, left))
-
-    def ready_in_s(self, position: int) -> float:
-        """See `PartitionReader.ready_in_s`; the file may come at any time."""
-        return min(LOOK_S, self._paced.ready_in_s(position)) or LOOK_S
-
-    def completed(self, position: int) -> None:
-        """Nothing is held, so nothing is let go."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 pipeline = Pipeline("total-failure")
 settings = pipeline.settings
 rate = float(settings.get("rate", "100"))
@@ -154,9 +113,10 @@ carried = settings.get("carried", "yes") == "yes"
 
 def source(name: str) -> Any:
     """As many tasks as partitions."""
-    read: Source[Any] = Until(name, rate, Path(settings.get("gate", "gate")))
-    if settings.get("paced", "yes") == "no":
-        read = GeneratedSource(element(name), int(settings["count"]), SOURCES[name])
+    count = int(settings["count"]) if settings.get("paced", "yes") == "no" else None
+    pace = None if count is not None else rate * SOURCES[name]
+    made = GeneratedSource(element(name), count, SOURCES[name], pace)
+    read = Gated(made, Path(settings.get("gate", "gate"))) if count is None else made
     return pipeline.source(name, read, parallelism=SOURCES[name])
 
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from benchmarks import sink_reader, total_failure_job
+from benchmarks.gated import shut
 from benchmarks.runs import RunFailed
 from benchmarks.torture_jobs import Target
 from benchmarks.torture_mix import check
@@ -29,8 +30,6 @@ END_S = 120.0
 PROCESSES = 14
 """Of the job without its standbys: a strike before it is up comes when 2 to this many are there."""
 LOOK_S = 0.01
-MARGIN_S = 2.0
-"""How far ahead of what is due the sources are told to end."""
 
 
 @dataclass(slots=True)
@@ -111,11 +110,7 @@ class Struck:
         self.run.start("--resume")
         self._until("the job is up", lambda: self._up(resumed_ns), UP_S)
         view = self.run.view()
-        began_ns = view["first_record_ns"] if view is not None else resumed_ns
-        elements = int(((time.monotonic_ns() - began_ns) / 1e9 + MARGIN_S) * self.rate)
-        fresh = self.gate.with_name("gate.new")
-        fresh.write_text(str(elements))
-        os.replace(fresh, self.gate)
+        elements = shut(self.gate, view or {"first_record_ns": resumed_ns}, self.rate)
         self._until("the job ends", lambda: self.run.status() is not None, END_S, ends=True)
         if self.run.status() != 0:
             raise RunFailed(f"the job failed: {self.run.said()}")

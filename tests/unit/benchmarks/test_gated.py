@@ -1,0 +1,29 @@
+"""A gated source goes on until its file says at which element it ends, and ends there for whoever asks again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from benchmarks.gated import Gated, shut
+from operators.sources import GeneratedSource
+from operators.sources.base import SourceContext
+
+
+def test_it_ends_before_the_element_that_the_file_names(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    reader = Gated(GeneratedSource(lambda partition, i: i, None), gate).open(0, SourceContext("s", tmp_path, 0))
+    open_end = reader.read(0, 10)
+    assert open_end is not None and list(open_end.records) == list(range(10)) and not open_end.ended
+    gate.write_text("12")
+    last = reader.read(10, 10)
+    assert last is not None and list(last.records) == [10, 11]
+    for _ in range(2):
+        end = reader.read(12, 10)
+        assert end is not None and end.ended and not list(end.records)
+
+
+def test_it_is_told_to_end_ahead_of_what_is_due(tmp_path: Path) -> None:
+    began_ns = time.monotonic_ns() - 3_000_000_000
+    elements = shut(tmp_path / "gate", {"first_record_ns": began_ns}, 100.0)
+    assert elements >= 500 and (tmp_path / "gate").read_text() == str(elements)
