@@ -61,7 +61,7 @@ check: $(VENV)/dev
 	$(RUN) -m pytest -q tests/architecture
 
 $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
-	$(RUN) -m pip install --quiet --editable '.[fuzz]'
+	$(RUN) -m pip install --quiet --editable '.[fuzz,arrow]'
 	@touch $@
 
 soak: $(VENV)/dev

@@ -22,6 +22,8 @@ INPUT_BYTES_MAX = 4096
 HANGS_AFTER_S = 10
 PROCESS_MB_MAX = 512
 STARTS_WITHIN_S = 120
+NEEDED = ("atheris", "pyarrow", "numpy")
+"""Without the last two bodies of vectors are refused unseen, at the price of an import that fails each time."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -78,8 +80,9 @@ def main() -> int:
     unknown = sorted(set(told.targets) - set(DECODERS))
     if unknown or told.seconds < 1:
         parser.error(f"no target {', '.join(unknown)}" if unknown else "give --seconds from 1")
-    if importlib.util.find_spec("atheris") is None:
-        parser.error("atheris is missing; install the extra `fuzz` (pip install -e '.[fuzz,dev]')")
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        parser.error(f"{', '.join(missing)}: not installed; install the extras (pip install -e '.[fuzz,arrow]')")
     print(f"{'target':16} {'executions':>10} {'features':>9} {'seconds':>8} {'findings':>9}", flush=True)
     outcomes = []
     for target in told.targets or DECODERS:
