@@ -20,7 +20,7 @@ from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node
 from operators.pipeline import Pipeline
 from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, StraightRoute, TurnRoute
 from operators.sink_chain import SinkChain
-from operators.sinks.base import Sink
+from operators.sinks.base import Sink, check_writable
 from operators.sinks.refusals import RefusedRows, refusing
 from operators.sinks.staged import DIRECTORY as STAGED
 from operators.sinks.staged import StagedStore
@@ -232,8 +232,13 @@ class Plan:
         for group in self._groups:
             if group.root.kind in ("source", "sink"):
                 group.root.subject.check()
+        if self._config.state_directory:
+            check_writable(Path(self._config.state_directory), "setting state_directory")
         if self._letter_task is not None:
-            self._letter_sink(job_directory).check()
+            try:
+                self._letter_sink(job_directory).check()
+            except PipelineError as problem:
+                raise PipelineError(f"setting dead_letters: {problem}") from None
 
     def check_stores(self, job_directory: Path, run: str) -> None:
         """Have each store that refuses rows of an earlier run say so, before the state of that run is discarded.

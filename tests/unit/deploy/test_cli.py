@@ -53,6 +53,8 @@ WRONG = {
     "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
     "checkpoint_interval_s is inf": ["run", "p.py", "--checkpoint-interval", "inf"],
     "metrics_port is 70000": ["run", "p.py", "--metrics-port", "70000"],
+    "setting dead_letters": ["run", "p.py", "--config", "letters.toml"],
+    "state_directory": ["run", "p.py", "--config", "spilled.toml"],
     "heartbeat_ms is 0": ["run", "p.py", "--config", "breathless.toml"],
     "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
     "is a directory; give a file": ["run", "p.py", "--report", "."],
@@ -68,6 +70,8 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("wrong.toml").write_text('colour = "red"\n')
+    Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
+    Path("spilled.toml").write_text('state = "disk"\nstate_directory = "/nowhere"\n')
     Path("breathless.toml").write_text("heartbeat_ms = 0\n")
     Path("mistyped.toml").write_text('key_groups = "many"\n')
     assert main(WRONG[said]) == 2
