@@ -70,6 +70,7 @@ class Job:
         self._runtimes: set[Path] = set()
         self._shared: set[Path] = set()
         self._status: int | None = None
+        self._began_ns = 0
         self.printed = ""
         """What the `causal run` that has ended put on standard output."""
 
@@ -81,6 +82,7 @@ class Job:
             self._run.communicate(timeout=WAIT_S)  # the one before has ended or been killed
         self._note_runtime()
         self._status = None
+        self._began_ns = time.monotonic_ns()
         self._run = subprocess.Popen(
             command("run", *self.arguments, *arguments),
             cwd=self.directory,
@@ -151,7 +153,9 @@ class Job:
             if self._run.poll() is not None:
                 raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.told()}")
             view = self.view()
-            return None if view is None else holds(view)
+            if view is None or view["at_ns"] < self._began_ns:  # what the life before has left says nothing
+                return None
+            return holds(view)
 
         try:
             return wait_for(what, look)
