@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.charts_panels import kind
@@ -213,6 +213,20 @@ def _total_failure(told: Told) -> str:
     )
 
 
+def _latency(told: Told) -> str:
+    held = told["figures"]
+    between = sorted({int(name.split(".")[1]) for name in held if name.endswith(".p50_ms")})
+    causal, epoch = ([held[f"{name}.{each}.p50_ms"]["median"] for each in between] for name in ("causal", "epoch"))
+    return (
+        f"Inverted index: with {_spelt(between)} ms between checkpoints a document is visible after {_spelt(causal)} ms"
+        f" with causal, {_spelt(epoch)} ms with epoch (medians)"
+    )
+
+
+def _spelt(values: Sequence[float]) -> str:
+    return " / ".join(_number(each) for each in values)
+
+
 def _peers(told: Told) -> str:
     ratios = {
         (pair["workload"], pair["peer"], name): each["median"]
@@ -239,6 +253,7 @@ FINDINGS: Mapping[str, Callable[[Told], str]] = {
     "spark_vectors": _spark_vectors,
     "isolation": _isolation,
     "sinks": _sinks,
+    "latency": _latency,
     "latency_back": _latency_back,
     "bad_input": _bad_input,
     "budget": _budget,

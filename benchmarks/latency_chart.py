@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import charts_style as style
+from benchmarks.charts_findings import title
 from benchmarks.latency import GUARANTEES, INTERVALS_MS, KILLED, RATE, SERIES_INTERVAL_MS, SHARES
 
 PUBLISHED_MS: Mapping[str, tuple[float, ...]] = {
@@ -44,9 +45,7 @@ def draw(told: Mapping[str, Any], path: Path) -> Path:
             place.legend(fontsize="x-small", loc="upper left", framealpha=0.6)
     for row, (name, held) in enumerate(series.items(), 1):
         _kills(drawing.add_subplot(grid[row, :]), name, held, last=row == len(series))
-    machine = told["machine"]
-    title = f"latency of the inverted index, {RATE} documents/s ({machine['processor']}, {machine['cores']} cores)"
-    return style.saved(drawing, title, path)
+    return style.saved(drawing, title(told), path)
 
 
 def _percentiles(place: Any, figures: Mapping[str, Any], interval_ms: int, names: list[str]) -> None:
@@ -62,10 +61,10 @@ def _percentiles(place: Any, figures: Mapping[str, Any], interval_ms: int, names
     for (name, medians_ms), marker in zip(PUBLISHED_MS.items(), style.MARKERS, strict=False):
         published = medians_ms[INTERVALS_MS.index(interval_ms)]
         place.plot([0], [published], marker, color="#000000", markerfacecolor="none", label=name)
-    place.axhline(50, color=style.GOAL, linestyle="--", linewidth=1)
-    place.annotate("goal of causal p99: 50", (len(SHARES) - 0.6, 50), fontsize="x-small", va="bottom", ha="right")
+    place.axhline(50, color=style.GOAL, linestyle="--", linewidth=1, label="goal of causal p99: 50 ms")
     place.set_xticks(range(len(SHARES)), list(SHARES))
     place.set_yscale("log")
+    style.plain(place.yaxis)
     place.set_ylabel("ms, document in → all rows seen")
     place.set_title(f"{interval_ms:,} ms between checkpoints")
     place.set_ylim(bottom=1.0, top=LIMIT_MS)
@@ -84,6 +83,7 @@ def _kills(place: Any, name: str, held: Mapping[str, Any], last: bool) -> None:
         f"{name}: {KILLED} killed (dotted), {SERIES_INTERVAL_MS:,} ms between checkpoints{said}", fontsize=9
     )
     place.set_yscale("log")
+    style.plain(place.yaxis)
     place.set_ylabel("ms")
     place.grid(alpha=0.3)
     if last:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.peers.launched import descendants
+from benchmarks.children import descendants
 
 EVERY_S = 0.1
 _STANDBY, _OTHER, _STARTING = "standby", "other", "worker that has no task yet"

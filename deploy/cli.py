@@ -235,13 +235,13 @@ def _run(arguments: argparse.Namespace) -> int:
 def _begin(
     directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, arguments: argparse.Namespace
 ) -> None:
-    """Empty the directory for a new job, once nothing is known that would stop it: an old one may still be resumed."""
+    """Empty the directory for a new job once nothing would stop it: an old one may still be resumed, or asked."""
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
         begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state)
     planned.check(directory.path)
-    if directory.resumable():
+    if directory.begun():
         try:
             planned.check_stores(directory.path, config.run)
         except PipelineError as problem:  # with the status that it has where the job itself comes upon it

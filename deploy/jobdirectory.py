@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from causal.config import JobConfig
-from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.errors import PipelineError
 from causal.shell.files import sync_directory
 from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.sinks.staged import DIRECTORY as STAGED
@@ -166,15 +166,12 @@ class JobDirectory:
             journal.close()
         return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
 
-    def resumable(self) -> bool:
-        """Whether there is the state of a job that has not come to its end: whoever began it may want to go on."""
+    def begun(self) -> bool:
+        """Whether there is the state of an earlier job, which somebody may want to go on with or to ask; none runs."""
         if not (self.path / JOURNAL).exists():
             return False
         self._end_leftovers()
-        try:
-            return not self.finished()
-        except (CorruptData, Unavailable):
-            return False  # --resume would say the same of it
+        return True
 
     def open_runtime(self) -> None:
         """Make the short directory for sockets (an ipc path may have 107 bytes)."""

@@ -176,6 +176,6 @@ def fenced(task: str, incarnation: int) -> Fenced:
 def foreign_rows(place: object, sink: str) -> PipelineError:
     """The error of a store that holds rows of another run."""
     return PipelineError(
-        f"{place} holds rows of another run; go on with that run (causal run --resume), give another path, "
-        f'or say {sink}(…, existing="replace") to have it emptied'
+        f"{place} holds rows of another run; go on with that run if it has not ended (causal run --resume), "
+        f'give another path, or say {sink}(…, existing="replace") to have it emptied'
     )

@@ -57,3 +57,15 @@ def test_a_sink_that_says_replace_begins_anew(start: Start, tmp_path: Path) -> N
     job = interrupted(start, tmp_path)
     job.start("--set", "existing=replace").finish_well()
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
+
+
+def test_what_a_finished_job_left_is_neither_overwritten_nor_forgotten(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "counts.py").write_text(PIPELINE)
+    job = start(tmp_path / "counts.py")
+    job.finish_well()
+    before = counts(tmp_path)
+    status, said = job.start().finish()
+    assert status == 1 and "if it has not ended" in one_line(said)
+    status, said = job.start("--resume").finish()
+    assert status == 0 and "has finished already" in said
+    assert counts(tmp_path) == before
