@@ -1,7 +1,8 @@
 """What an operator keeps for one key, out of the files of a checkpoint: for `causal state`.
 
-The chain of the task that owns the key is made afresh and loaded with the parts of the key's group alone; then it is
-asked what a running one is asked.  Nothing is run but what a standby runs to be ready: the pipeline's file.
+The chain of the task that owns the key is made afresh and loaded with the parts of the key's group, and with increments
+that are not divided, which tell of other keys too; then it is asked what a running one is asked.  Nothing is run but
+what a standby runs to be ready: the pipeline's file.
 """
 
 from __future__ import annotations

@@ -154,7 +154,9 @@ class ListJob(TableJob):
         self._full = full
         self._noted: dict[Any, _Stretch] = {}
         self._taken: dict[Any, _Stretch] = {}
-        super().__init__(table, pending, full)
+        # By key group also where it is an increment: what goes on behind a list can only be loaded with that list, and
+        # a query loads one key group.
+        super().__init__(table, pending, divided=True)
 
     @property
     def left(self) -> int:

@@ -96,7 +96,7 @@ def _trust_a_shorter_log() -> Patches:
 
     def half(self: Holdings, asker: Any, depends: Any) -> Any:
         told = logs_for(self, asker, depends)
-        return [replace(delta, bytes=delta.bytes[: len(delta.bytes) // 2]) for delta in told]
+        return [delta._replace(bytes=delta.bytes[: len(delta.bytes) // 2]) for delta in told]
 
     return {(Holdings, "logs_for"): half}
 
@@ -279,7 +279,7 @@ def _determinants_one_frame_late() -> Patches:
     def late(self: DeterminantLog, beyond: Any, limits: Any = None) -> Any:
         told = deltas(self, beyond, limits)
         if told and beyond:
-            told[-1] = replace(told[-1], bytes=told[-1].bytes[:-1])
+            told[-1] = told[-1]._replace(bytes=told[-1].bytes[:-1])
         return told
 
     return {(DeterminantLog, "deltas"): late}

@@ -185,7 +185,7 @@ def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_w
     driver = TaskDriver(
         cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, Store())}, {}, report, None, 9.0
     )
-    with pytest.raises(Lost, match=r"^out/0: visible rows depend on .* and Store cannot take rows back; restore the"):
+    with pytest.raises(Lost, match=r"^out/0: visible rows depend on .* and its sink cannot take rows back; restore"):
         driver.start()
 
 
