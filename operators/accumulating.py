@@ -22,7 +22,7 @@ class CountStage(Stage):
 
     def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
         super().__init__(name, ordinal, failures)
-        self._table = Table(name, name, key_groups, {}, drop_empty=False)
+        self._table = Table(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         keys = keys or []
@@ -54,7 +54,7 @@ class ReduceStage(Stage):
     ) -> None:
         super().__init__(name, ordinal, failures)
         self._fn = fn
-        self._table = Table(name, name, key_groups, {}, drop_empty=False)
+        self._table = Table(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
         self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:

@@ -26,6 +26,8 @@ _ABSENT = object()
 _LASTING = SCALARS | {type(_ABSENT)}
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """Values that are encoded together, where they can wait: of one key group, and of any."""
+MOST = 0.75
+"""Of a table's keys: behind so many changed ones, which they are is remembered no more where keys stay."""
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -80,7 +82,10 @@ class Table:
     what of a key decides its key group, where that is not the whole.
     """
 
-    __slots__ = ("name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "cold", "_job")
+    __slots__ = (
+        "name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "cold",
+        "_keys_stay", "_all_dirty", "_job",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -90,10 +95,12 @@ class Table:
         values: dict[Any, Any],
         drop_empty: bool = True,
         group_of: Callable[[Any], Any] | None = None,
+        keys_stay: bool = False,
     ) -> None:
         """
         Args:
             group_of: what of a key decides its key group; the key itself by default.
+            keys_stay: no key is ever removed, so where most have changed nobody needs to remember which.
         """
         self.name = name
         self.operator = operator
@@ -103,6 +110,9 @@ class Table:
         self.drop_empty = drop_empty
         self.group_of = group_of
         self.cold: Cold | None = None
+        self._keys_stay = keys_stay
+        self._all_dirty = False
+        """Most keys have changed since the last snapshot: the next one has all of them, `dirty` none."""
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
@@ -127,14 +137,18 @@ class Table:
         job = self._job
         if job is not None:
             job.before(keys)
+        if self._all_dirty:
+            return
         self.dirty.update(keys)
+        if self._keys_stay and len(self.dirty) > len(self.values) * MOST:
+            self._all_dirty, self.dirty = True, set()
 
     def snapshot(self, full: bool) -> TableJob:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
         if self._job is not None:
             self._job.step(self._job.left)
-        pending = set(self.values) if full else self.dirty
-        self.dirty = set()
+        pending = set(self.values) if full or self._all_dirty else self.dirty
+        self._all_dirty, self.dirty = False, set()
         self._job = TableJob(self, pending, full)
         return self._job
 
@@ -145,6 +159,7 @@ class Table:
     def clear(self) -> None:
         self.values.clear()
         self.dirty.clear()
+        self._all_dirty = False
 
     def inspect(self, key: Any) -> Any:
         """What is kept for a key, as it can be shown; None when nothing is."""

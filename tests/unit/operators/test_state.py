@@ -134,6 +134,37 @@ def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
     assert live.dirty == {"k", "other"}
 
 
+def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the_one_behind_it_few() -> None:
+    live = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    restored = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+
+    def count(*keys: str) -> None:
+        live.touch(keys)
+        live.values.update({key: live.values.get(key, 0) + 1 for key in keys})
+
+    def saved() -> set[str]:
+        job = live.snapshot(full=False)
+        pending = set(job.pending)
+        job.step(100)
+        load(restored, job)
+        return pending
+
+    count(*"abcd")
+    assert saved() == set("abcd")
+    count("a")
+    count("b")
+    assert live.dirty == {"a", "b"}
+    count("c", "d")
+    assert not live.dirty
+    count("e")
+    assert saved() == set("abcde") and restored.values == live.values
+    count("e")
+    assert live.dirty == {"e"} and saved() == {"e"} and restored.values == live.values
+    count("a", "b", "c", "d")
+    live.clear()
+    assert saved() == set()
+
+
 def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:
     live, restored = table(), table()
     live.touch(["a", "b"])
