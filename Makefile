@@ -5,7 +5,7 @@
 #   make check   format, lint, types, imports, architecture; seconds
 #   make soak    the simulator until Ctrl-C, on all cores; every seed is a job under other failures
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
-#   make bench   every row of the goals table, into docs/benchmarks and its page; about 45 minutes
+#   make bench   every row of the goals table, into docs/benchmarks and its page; by estimate 45 minutes
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
 #   make clean   remove what the targets above made
 

@@ -57,11 +57,10 @@ def _throughput(told: Told) -> str:
 
 def _guarantees(told: Told) -> str:
     causal, epoch = _median(told, "causal.p50_ms"), _median(told, "epoch.p50_ms")
-    doubled = _median(told, "at-least-once.doubled")
-    none = _median(told, "causal.doubled")
+    doubled, of_causal = _median(told, "at-least-once.doubled"), _median(told, "causal.doubled")
     return (
         f"A row is visible after {_number(causal)} ms with causal, {_number(epoch)} ms with epoch;"
-        f" one death doubles {_number(none)} rows with causal, {_number(doubled)} with at-least-once"
+        f" one death doubles {_number(of_causal)} rows with causal, {_number(doubled)} with at-least-once"
     )
 
 

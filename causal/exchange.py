@@ -163,7 +163,8 @@ class Exchange:
         deltas, depends = channel.deltas.read(bytes(parts[1]), begins=not header.sequence)
         payload = wire.unpack_payload(header, parts[2])
         if not self._shared_by[channel.id].issuperset(map(_task_of, deltas)):
-            raise PeerViolation("a delta of a task whose log the sender does not share")
+            unshared = sorted(set(map(_task_of, deltas)) - self._shared_by[channel.id])
+            raise PeerViolation(f"a delta of task {unshared[0]}, whose log the sender does not share")
         if not header.sequence:
             channel.staged.clear()
         if not header.count:  # half a determinant must not be held, so what travels ahead waits for the rest

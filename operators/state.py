@@ -5,7 +5,7 @@ that set becomes *pending*; a job encodes it little by little, and a batch that 
 pending key has it encoded first.  So what the job holds is the state at the barrier.
 
 A complete snapshot is divided by key group, so that another task can take over some of them.  What an increment holds
-is not: it is only ever loaded behind the snapshot it belongs to, by whoever loads all of that.
+is not, where it can be loaded without what it goes on from: a query loads one key group, and all of the increments.
 """
 
 from __future__ import annotations

@@ -161,6 +161,13 @@ def test_a_frame_that_does_not_fit_is_counted_told_of_once_and_changes_nothing(h
     assert pair.input.next == 2
 
 
+def test_a_delta_that_the_sender_has_no_business_with_is_told_of_with_its_task() -> None:
+    pair = Pair()
+    pair.receiver.receive(UNFIT["a delta of nobody"](pair.send("a")))
+    (line,) = pair.receiver.told
+    assert "a delta of task 77, whose log the sender does not share" in line
+
+
 def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -> None:
     """A task that goes back in place keeps its socket: what was sent to the incarnation before may still come."""
     pair = Pair()
