@@ -1,8 +1,8 @@
 """Every benchmark of the goals table in turn, each in a process of its own; one file with all results and the table.
 
-By estimate 45 minutes on two quiet cores, with peers' environments already made; `--quick` takes about 6 and has figures of
-few and short runs, which judge nothing.  What fails is named in its rows, and the others go on.  The file of --json
-is written anew after each of them, so that nothing is lost when this is interrupted.
+By estimate 45 minutes on two quiet cores, with peers' environments already made; `--quick` takes about 6 and has
+figures of few and short runs, which judge nothing.  What fails is named in its rows, and the others go on.  The file
+of --json is written anew after each of them, so that nothing is lost when this is interrupted.
 `python -m benchmarks.page --take FILE` puts the results into `docs/benchmarks/` and fills in the page.
 """
 
