@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,17 @@ def begin(start: Start, directory: Path, depth: str, *arguments: str, count: int
     return job
 
 
-def kill_together(job: Job, tasks: tuple[str, ...]) -> None:
+def die_together(job: Job, tasks: tuple[str, ...]) -> list[int]:
+    """End the tasks' processes so that none can help another's successor, whatever else the machine is doing."""
     dying = [job.pid_of(task) for task in tasks]
-    for pid in dying:
-        kill(pid)
-    job.until_replaced(*dying)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # a busy machine may let tens of milliseconds pass between two
+        for pid in dying:
+            assert kill(pid, number)
+    return dying
+
+
+def kill_together(job: Job, tasks: tuple[str, ...]) -> None:
+    job.until_replaced(*die_together(job, tasks))
 
 
 def assert_linked(directory: Path, count: int = COUNT) -> None:
@@ -75,9 +82,7 @@ def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
 def test_one_more_than_the_depth_before_a_sink_that_cannot_take_rows_back(start: Start, tmp_path: Path) -> None:
     """It is said when the job begins, and what was put out is never contradicted: the job ends in one line."""
     job = begin(start, tmp_path, "1", "--set", f"put={tmp_path / 'put'}")
-    dying = [job.pid_of(task) for task in ("b/0", "c/0")]
-    for pid in dying:
-        kill(pid)
+    die_together(job, ("b/0", "c/0"))
     status, said = job.finish()
     first, *_, last = said.splitlines()
     assert status == 1
