@@ -24,6 +24,7 @@ from operators.branch import Branch, Input, Numbers, descend
 from operators.capture.scope import NOBODY, Active
 from operators.chain_state import ChainState
 from operators.columns import keys_in
+from operators.cutting import CHUNK_BYTES_TARGET, pieces
 from operators.delivery import unite
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
 from operators.failures import Failures
@@ -31,9 +32,6 @@ from operators.ownership import own
 from operators.stages import Ended, Stage
 from operators.state import ChainSnapshot
 from operators.tracing import Tracing
-
-CHUNK_BYTES_TARGET = 4 << 20
-"""What an event has made for one channel is cut into chunks of up to this, so that a frame always has room."""
 
 _ORDINAL = itemgetter(0)
 
@@ -352,30 +350,26 @@ class FusedChain(PlainChain):
 
     def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
         """Chunks of these records; those that cannot travel fail one by one."""
-        if isinstance(records, Vectors):
-            self._put(ordinal, records, records.encode())
-            return
         try:
             body = encode_records(records)
         except NotCarried:
             body = b""
-        if not body or len(body) > self._record_bytes_max:
+        if not isinstance(records, Vectors) and (not body or len(body) > self._record_bytes_max):
             branch.made = listed(branch.made)
             places = iter(enumerate(branch.made))  # records are there in the same order, with others between them
             records = [record for record in listed(records) if self._tracing.travels(branch, record, places)]
             if not records:
                 return
             body = encode_records(records)
-        self._put(ordinal, records, body)
-
-    def _put(self, ordinal: int, records: Records, body: bytes) -> None:
-        """As one chunk, or where that is large as several: where it is cut follows from the records alone."""
         if len(body) <= CHUNK_BYTES_TARGET or len(records) == 1:
-            self._outputs.append((ordinal, Chunk(RECORDS, len(records), body, self._arrival.origin_ns)))
+            self._put(ordinal, len(records), body)
             return
-        whole, middle = listed(records), len(records) // 2
-        for piece in (whole[:middle], whole[middle:]):
-            self._put(ordinal, piece, encode_records(piece))
+        del body
+        for piece in pieces(listed(records)):
+            self._put(ordinal, len(piece), encode_records(piece))
+
+    def _put(self, ordinal: int, count: int, body: bytes) -> None:
+        self._outputs.append((ordinal, Chunk(RECORDS, count, body, self._arrival.origin_ns)))
 
     # Snapshots.
 

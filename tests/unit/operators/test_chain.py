@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from causal.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed
 from operators import Operator, Pipeline
-from operators.chain import CHUNK_BYTES_TARGET
+from operators.cutting import CHUNK_BYTES_TARGET
 from operators.keys import key_group, task_of_group
 from operators.pipeline import Stream
 from operators.plan import plan
@@ -280,6 +281,35 @@ def test_one_record_that_is_large_travels_alone() -> None:
     chain = keyed(lambda stream: stream.process("wide", Widened(6 << 20)), "wide/0")
     outputs = give_outputs(chain, [(0, index) for index in range(3)])
     assert [chunk.count for _, chunk in outputs] == [1, 1, 1]
+
+
+def test_a_giant_among_many_is_there_a_few_times_only() -> None:
+    """However often the batch around it has to be cut."""
+    giant = 8 << 20
+    chain = keyed(lambda stream: stream.process("one", OneGiant(giant)), "one/0")
+    given = [records_chunk([(0, index) for index in range(1000)])]
+    traced = tracemalloc.is_tracing()
+    tracemalloc.start()
+    tracemalloc.reset_peak()  # somebody may be tracing already
+    before, _ = tracemalloc.get_traced_memory()
+    try:
+        outputs = chain.deliver(0, given, 0, Services())
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not traced:
+            tracemalloc.stop()
+    assert [chunk.count for _, chunk in outputs] == [500, 1, 499]
+    assert peak < 5 * giant  # the record, its buffer, its body and that body behind its tag
+
+
+class OneGiant(Operator):
+    """Every record as it is, but one that is giant."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield (record[1], bytes(self._size if record[1] == 500 else 1))
 
 
 class Widened(Operator):
