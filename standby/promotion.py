@@ -17,6 +17,9 @@ from standby.roster import Roster, Seat, SeatState, Slot, SlotState
 AGAIN_NS = 1_000_000_000
 """How long a command may take to show in the beats before it is repeated."""
 
+FOLLOW_NS = 200_000_000
+"""Between two times that a standby is given a later state: where checkpoints come faster it loads several at once."""
+
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
 """Wait before a standby that died before it was ready is replaced; doubles with each such death."""
 
@@ -38,16 +41,19 @@ class Promotion:
         inquiries: Inquiries,
         standbys: str,
         together: bool = False,
+        every_epoch: bool = False,
     ) -> None:
         """
         Args:
             together: one failure takes every task back to the last complete checkpoint (at-least-once).
+            every_epoch: standbys are given each epoch by itself, to check it.
         """
         self._roster = roster
         self._coordinator = coordinator
         self._timeline = timeline
         self._inquiries = inquiries
         self._together = together
+        self._follow_ns = 0 if every_epoch else FOLLOW_NS
         self._pool = None if standbys == PER_TASK else int(standbys)
         self._stillborn: dict[str, int] = {}
         self._start_from_ns: dict[str, int] = {}
@@ -170,10 +176,12 @@ class Promotion:
         if not slot.purpose:
             return
         epoch = self._coordinator.complete
-        if slot.following == (slot.purpose, epoch) and (
-            slot.followed == epoch or now_ns - slot.commanded_ns < AGAIN_NS
-        ):
-            return
+        since_ns = now_ns - slot.commanded_ns
+        if slot.following == (slot.purpose, epoch):
+            if slot.followed == epoch or since_ns < AGAIN_NS:
+                return
+        elif slot.following is not None and since_ns < self._follow_ns:
+            return  # the next checkpoint finds it here again, and if there is none, the next look at everybody does
         slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
         files = [list(file) for file in self._coordinator.files.get(slot.purpose, ())]
         outbox.send(slot.name, "follow", task=slot.purpose, epoch=epoch, files=files)

@@ -60,7 +60,7 @@ class Supervision:
         self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
         self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
         told = (self.roster, self.coordinator, self.timeline, self.inquiries)
-        self._promotion = Promotion(*told, config.standbys, together)
+        self._promotion = Promotion(*told, config.standbys, together, config.check)
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
         self.checks = Checks(self.roster, config.check)
         self._detector = Detector(config.suspect_after_ms * 1_000_000)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from standby import effects as fx
 from standby import events
-from tests.unit.standby.scene import of, running, sent, snapshot_files
+from tests.unit.standby.scene import MS, of, running, sent, snapshot_files
 
 TASKS = ("read/0", "count/0", "out/0")
 
@@ -134,3 +136,22 @@ def test_a_manifest_on_disk_is_complete_even_if_its_supervisor_died_before_journ
 def test_without_a_guarantee_there_are_no_checkpoints() -> None:
     scene = running(guarantee="none")
     assert not sent(scene.idle(3000), "checkpoint")
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_each(check: bool) -> None:
+    scene = running(checkpoint_interval_s=0.04, check=check)
+    slots = scene.supervision.roster.slots.values()
+    (standby,) = (slot.name for slot in slots if slot.purpose == "count/0" and not slot.task)
+    epochs, since = [0], scene.now
+    for _ in range(20):
+        scene.checkpoint()
+        followed = scene.living[standby]["followed"]
+        epochs += [followed] if followed != epochs[-1] else []
+    took_ms = (scene.now - since) // MS
+    assert epochs == sorted(epochs)
+    assert len(epochs) - 1 == 20 if check else 2 < len(epochs) - 1 <= took_ms // 200 + 1
+    last = scene.supervision.coordinator.complete
+    scene.manual_manifest = True  # no checkpoint completes any more
+    scene.idle(600)
+    assert scene.living[standby]["followed"] == last
