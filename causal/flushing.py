@@ -98,7 +98,7 @@ class Flushing:
     def due(self, now_ns: int) -> list[Effect]:
         """Write what has been logged since, unless something is being written."""
         own = self._holdings.own
-        if not self._flushes(now_ns) or now_ns < self._due_ns:
+        if not self._flushes() or now_ns < self._due_ns:
             return []
         self._grown = own.grown
         fresh = own.unwritten()
@@ -108,12 +108,12 @@ class Flushing:
         self._due_ns = now_ns + FLUSH_EVERY_NS
         return [AppendStable(fresh)]
 
-    def _flushes(self, now_ns: int) -> bool:
+    def _flushes(self) -> bool:
         return self._holdings.flushing and self.begun and not self._asked and self._holdings.own.grown != self._grown
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When there will be something to write although nothing happens."""
-        return max(self._due_ns, now_ns) if self._flushes(now_ns) else None
+        return max(self._due_ns, now_ns) if self._flushes() else None
 
     @property
     def unwritten_bytes(self) -> int:

@@ -98,7 +98,6 @@ class TaskProtocol:
         self._recording = config.guarantee == "causal"
         self._restored = cut.epoch if config.guarantee == "epoch" else None
         self._live = live
-        self._tell = tell
         self.recovery = Recovery(self.name)
         flushing = config.determinant_flush != "off"
         depth = config.sharing_depth if self._recording else 0

@@ -64,7 +64,6 @@ class StableLogs:
     """
 
     def __init__(self, job_directory: Path, task: str, incarnation: int, sync: bool) -> None:
-        self._task = task
         self._folder = job_directory / DIRECTORY / task
         self._own = self._folder / f"i{incarnation}"
         self._incarnation = incarnation

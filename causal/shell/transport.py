@@ -1,7 +1,7 @@
 """ZeroMQ as a pipe: one ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
 
 A socket promises nothing: messages may be lost at a reconnect without a word.  Positions, credits and
-the in-flight log carry correctness (DESIGN §4), so no high-water mark may ever drop (credits bound what is
+the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is
 queued), and nothing lingers at close.
 """
 
@@ -37,7 +37,6 @@ class Transport:
         self._context = context
         self._poller = poller
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
-        self._endpoints: dict[int, str] = {}
         self.undeliverable = 0
         self._router = context.socket(zmq.ROUTER)
         _set_up(self._router)
@@ -56,7 +55,6 @@ class Transport:
         _set_up(socket)
         socket.connect(endpoint)
         self._dealers[target] = socket
-        self._endpoints[target] = endpoint
         self._poller.register(socket, zmq.POLLIN)
 
     def send(self, target: int, parts: list[bytes]) -> None:
