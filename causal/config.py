@@ -30,6 +30,15 @@ STATE = ("memory", "disk")
 DETERMINANT_FLUSH = ("off", "background")
 DURABILITY = ("process", "os")
 HIDDEN_NONDETERMINISM = ("capture", "refuse", "allow")
+_CHOICES = {
+    "guarantee": GUARANTEES,
+    "on_error": ON_ERROR,
+    "hidden_nondeterminism": HIDDEN_NONDETERMINISM,
+    "determinant_flush": DETERMINANT_FLUSH,
+    "durability": DURABILITY,
+    "state": STATE,
+    "transport": ("ipc", "tcp"),
+}
 STANDBYS_MAX = 1000
 """Processes that wait in a pool."""
 
@@ -96,23 +105,14 @@ class JobConfig:
     """Port of the Prometheus page on 127.0.0.1; 0 for none."""
 
     def __post_init__(self) -> None:
-        self._check(self.guarantee in GUARANTEES, "guarantee", f"one of {', '.join(GUARANTEES)}")
-        self._check(self.on_error in ON_ERROR, "on_error", f"one of {', '.join(ON_ERROR)}")
-        self._check(
-            self.hidden_nondeterminism in HIDDEN_NONDETERMINISM,
-            "hidden_nondeterminism",
-            f"one of {', '.join(HIDDEN_NONDETERMINISM)}",
-        )
-        self._check(self.determinant_flush in DETERMINANT_FLUSH, "determinant_flush", "off or background")
+        for name, choices in _CHOICES.items():
+            self._check(getattr(self, name) in choices, name, " or ".join(choices))
         self._check(
             self.determinant_flush == "off" or self.guarantee == "causal",
             "guarantee",
             "causal: only then are there determinants to write",
         )
-        self._check(self.durability in DURABILITY, "durability", "process or os")
-        self._check(self.state in STATE, "state", "memory or disk")
         self._check(self.state_memory_bytes_max >= 1 << 16, "state_memory_bytes_max", "at least 65536")
-        self._check(self.transport in ("ipc", "tcp"), "transport", "ipc or tcp")
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(0 < self.checkpoint_interval_s <= 1e6, "checkpoint_interval_s", "a number of seconds above 0")
         self._check(
