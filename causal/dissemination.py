@@ -247,16 +247,16 @@ class Holdings:
             [*own, *((task, epoch, extent) for (task, epoch), extent in self._depends.items() if task != self.task)]
         )
 
-    def extents_for(self, asker: Iterable[int]) -> list[Extent]:
+    def extents_for(self, tasks: Iterable[int]) -> list[Extent]:
         """What is held of the logs of these tasks: part of a WELCOME."""
         return [
             (task, epoch, extent)
-            for task in asker
+            for task in tasks
             if task in self.logs
             for epoch, extent in self.logs[task].extents().items()
         ]
 
-    def logs_for(self, asker: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
+    def logs_for(self, tasks: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
         """The bytes held of the logs of these tasks, for one that collects.
 
         Args:
@@ -264,7 +264,7 @@ class Holdings:
         """
         vector = vector_of(depends)
         told: list[LogDelta] = []
-        for task in asker:
+        for task in tasks:
             if task in self.logs:
                 limits = {epoch: n for (owner, epoch), n in vector.items() if owner == task} if self.partial else None
                 told += self.logs[task].whole(limits)

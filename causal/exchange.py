@@ -16,7 +16,7 @@ from causal.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.dissemination import Following, Holdings
 from causal.effects import Effect, ReadSegment, Reply, Send
 from causal.errors import Fenced, PeerViolation, ReplayDivergence
-from causal.ids import OUTSIDE
+from causal.ids import OUTSIDE, TaskIndex
 from causal.inflight import Entry
 from causal.input_channel import InputChannel
 from causal.log import LogDelta
@@ -46,7 +46,7 @@ class Exchange:
     """
 
     def __init__(
-        self, topology: Topology, task: int, incarnation: int, config: JobConfig, holdings: Holdings,
+        self, topology: Topology, task: TaskIndex, incarnation: int, config: JobConfig, holdings: Holdings,
         inputs: dict[int, InputChannel], outputs: dict[int, OutputChannel], tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.incarnation = incarnation
@@ -66,22 +66,13 @@ class Exchange:
         self._credit_bytes = config.credit_bytes
         self._tell = tell
         self._loading: set[int] = set()
-        self._askers: dict[int, tuple[int, ...]] = {
-            channel.id: (channel.source, *topology.ancestors(channel.source))
-            for channel in topology.inputs(task)  # type: ignore[arg-type]
-            if channel.source != OUTSIDE
-        }
-        self._shared_by: dict[int, frozenset[int]] = {
-            channel.id: frozenset(topology.shared_by(channel.source, config.sharing_depth))
-            for channel in topology.inputs(task)  # type: ignore[arg-type]
-            if channel.source != OUTSIDE
-        }
-        # Another way may lead here past the asker, so that we hold logs that it is too far away to hold.
-        self._held_by: dict[int, tuple[int, ...]] = {
-            channel.id: topology.held_by(channel.source, config.sharing_depth)
-            for channel in topology.inputs(task)  # type: ignore[arg-type]
-            if channel.source != OUTSIDE
-        }
+        depth = config.sharing_depth
+        senders: dict[int, TaskIndex] = {c.id: c.source for c in topology.inputs(task) if c.source != OUTSIDE}
+        self._behind = {id: (sender, *topology.ancestors(sender)) for id, sender in senders.items()}
+        """Channel → the tasks whose logs its elements may depend on."""
+        self._shared_by = {id: frozenset(topology.shared_by(sender, depth)) for id, sender in senders.items()}
+        # Another way may lead here past the sender, so that we hold logs that it is too far away to hold.
+        self._held_by = {id: topology.held_by(sender, depth) for id, sender in senders.items()}
 
     # -- in ------------------------------------------------------------------------------------------
 
@@ -242,11 +233,11 @@ class Exchange:
         welcome = channel.welcome(attempt)
         ahead: list[list[LogDelta]] = []
         if self.recording:
-            asker = self._askers[channel.id]
-            welcome.extents = self.holdings.extents_for(asker)
+            behind = self._behind[channel.id]
+            welcome.extents = self.holdings.extents_for(behind)
             if collect:
                 depends = self.holdings.dependencies() + channel.queued_depends()
-                welcome.depends = [extent for extent in depends if extent[0] in asker]
+                welcome.depends = [extent for extent in depends if extent[0] in behind]
                 logs = self.holdings.logs_for(self._held_by[channel.id], depends)
                 welcome.extents = [(d.task, d.epoch, d.offset + len(d.bytes)) for d in logs]
                 *ahead, welcome.logs = split_deltas(logs, DELTA_BYTES_TARGET)

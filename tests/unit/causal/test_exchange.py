@@ -44,10 +44,11 @@ class End:
 
     def __init__(self, task: int, incarnation: int = 1) -> None:
         self.told: list[str] = []
-        self.holdings = Holdings(TOPOLOGY, TOPOLOGY.tasks[task].index, CONFIG.sharing_depth, 0)
-        channels = Channels(TOPOLOGY, TOPOLOGY.tasks[task].index, CONFIG, Cut())
+        index = TOPOLOGY.tasks[task].index
+        self.holdings = Holdings(TOPOLOGY, index, CONFIG.sharing_depth, 0)
+        channels = Channels(TOPOLOGY, index, CONFIG, Cut())
         self.exchange = Exchange(
-            TOPOLOGY, task, incarnation, CONFIG, self.holdings,
+            TOPOLOGY, index, incarnation, CONFIG, self.holdings,
             {c.id: c for c in channels.network}, channels.downstream, self.told.append,
         )  # fmt: skip
         self.input = channels.by_id.get(CHANNEL)
