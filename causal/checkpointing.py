@@ -56,7 +56,8 @@ class Cut:
 
     @classmethod
     def unpack(cls, part: bytes) -> Cut:
-        """
+        """What `pack` gave.
+
         Raises:
             CorruptData: the part is not a cut.
         """

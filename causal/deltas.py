@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from causal.errors import PeerViolation
 from causal.log import LogDelta
+from causal.rollback import Extent
 from causal.varints import read_varint, varint
-
-Extent = tuple[int, int, int]
 
 DELTAS_PER_FRAME_MAX = 1 << 16
 """Of a frame, dependencies likewise; a session names no more logs than that."""

@@ -144,6 +144,11 @@ def register_kind(name: str, tag: int) -> None:
     _user_names[tag] = name
 
 
+def registered(name: str) -> bool:
+    """Whether `register_kind` was called for this kind."""
+    return name in _user_tags
+
+
 def encode_order(input: int, count: int) -> bytes:
     """The hot one: no object is made."""
     if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
@@ -363,7 +368,3 @@ _DECODERS: dict[int, Callable[..., tuple[Determinant, int]]] = {
     RUN: _decode_run,
     BARRIER: _decode_barrier,
 }
-
-
-def registered(name: str) -> bool:
-    return name in _user_tags

@@ -60,15 +60,15 @@ class Execution:
         """Its barrier is to be the last one; 0 for none."""
         self.standing = False
         """The final barrier has been performed: nothing more is."""
-        self._told = Recording() if config.check else None
+        self._epoch_recording = Recording() if config.check else None
         self.wrote = False
         self.rollback = 0
         """Number of the last decision about lost determinants that is known here; bundles are marked with it."""
         self._recovery = recovery
         self._elements_max = config.batch_elements_max
-        self.pace = Pace(config.batch_elements_max, config.credit_bytes // 2, config.suspect_after_ms)
+        bytes_max = config.credit_bytes // 2
+        self.pace = Pace(config.batch_elements_max, bytes_max, config.suspect_after_ms)
         self._turn_elements = self._turn_bytes = 0
-        self._bytes_max = config.credit_bytes // 2
         self._recording = config.guarantee == "causal"
         self._live = live
         self._channels = channels
@@ -77,7 +77,7 @@ class Execution:
         self._holdings = holdings
         self._services = CausalServices(schedule, live)
         self._incarnation = incarnation
-        self._by_arrival = ByArrival(channels.inputs, self.pace, config.credit_bytes // 2)
+        self._by_arrival = ByArrival(channels.inputs, self.pace, bytes_max)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
         self._answers: deque[Answered] = deque()
@@ -293,14 +293,12 @@ class Execution:
             raise ReplayDivergence(
                 f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
             ) from problem
-        if self._told is not None:
-            self._told.delivered(channel.ordinal, chunks)
+        if self._epoch_recording is not None:
+            self._epoch_recording.delivered(channel.ordinal, chunks)
         if self._holdings.partial:
             self._holdings.depend(channel.delivered_depends())
         kind = chunks[0].kind
-        if kind == batch.RECORDS:
-            self._emit(self.chain.deliver(channel.ordinal, chunks, first, self._services))
-        elif kind == batch.BARRIER:
+        if kind == batch.BARRIER:
             epoch = batch.stamp_of(chunks[0])
             if self.checkpointing.deliver(channel, epoch, self._channels.network, self.schedule.epoch):
                 self._perform_barrier(epoch, batch.is_final(chunks[0]), effects)
@@ -334,9 +332,9 @@ class Execution:
         effects += self.checkpointing.finish_encoding()
         for output in self._outputs:
             output.put(batch.barrier(epoch, final))
-        if self._told is not None:
+        if self._epoch_recording is not None:
             log = self._holdings.own.bytes_of(self.schedule.epoch)
-            effects.append(WriteRecording(epoch, self._told.parts(log)))
+            effects.append(WriteRecording(epoch, self._epoch_recording.parts(log)))
         self.schedule.advance(epoch)
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}

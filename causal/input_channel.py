@@ -27,6 +27,7 @@ from causal.deltas import DeltaReader
 from causal.errors import PeerViolation, invariant
 from causal.ids import OUTSIDE
 from causal.log import LogDelta
+from causal.rollback import Extent
 from causal.rolling import RollingDigest
 from causal.wire import Header, Hello, Welcome
 
@@ -80,7 +81,6 @@ class InputChannel:
         self.corrupt_frames = 0
         """Frames in a row that were next in line and could not be taken."""
         self.received_bytes = 0
-        self.last_origin_ns = 0
         self.allowance_bytes = ALLOWANCE_BYTES_MIN
         """What the sender may have under way: much where delivery is fast, little where it is slow."""
         self.short = False
@@ -96,7 +96,7 @@ class InputChannel:
         self._cut_bytes = 0
         """What the chunk took on the wire of which a part has been delivered, and the rest waits as a list."""
         self._queue: deque[Chunk] = deque()
-        self._depends: deque[tuple[int, list[tuple[int, int, int]]]] = deque()
+        self._depends: deque[tuple[int, list[Extent]]] = deque()
         self._frames: deque[tuple[int, RollingDigest]] = deque()
         """Where each frame begins that waits, and the digest there."""
         self._digest = RollingDigest(digest)
@@ -337,19 +337,19 @@ class InputChannel:
         self._frames.clear()
         self._depends = deque((at, extents) for at, extents in self._depends if at < position)
 
-    def note_depends(self, position: int, extents: list[tuple[int, int, int]]) -> None:
+    def note_depends(self, position: int, extents: list[Extent]) -> None:
         """Elements from `position` on depend on so much of these logs (D9); counts once one of them is delivered."""
         if extents and position >= self.delivered:
             self._depends.append((position, extents))
 
-    def delivered_depends(self) -> list[tuple[int, int, int]]:
+    def delivered_depends(self) -> list[Extent]:
         """What has come to count since the last call."""
-        due: list[tuple[int, int, int]] = []
+        due: list[Extent] = []
         while self._depends and self._depends[0][0] < self.delivered:
             due += self._depends.popleft()[1]
         return due
 
-    def queued_depends(self) -> list[tuple[int, int, int]]:
+    def queued_depends(self) -> list[Extent]:
         """What elements depend on that were accepted and not yet delivered: their sender must regenerate them."""
         return [extent for _, extents in self._depends for extent in extents]
 

@@ -27,7 +27,8 @@ class ByArrival:
         self._next = 0
 
     def pick(self, full: bool) -> Pick | None:
-        """
+        """The next input in turn that has something to deliver; None if none has.
+
         Args:
             full: no records are to be delivered now, only barriers.
         """

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from causal.batch import Chunk
 from causal.errors import PeerViolation
 from causal.log import LogDelta
+from causal.rollback import Extent
 
 
 class Live(Protocol):
@@ -192,7 +193,7 @@ class Bundle:
     """What the store does not hold yet of every determinant the rows depend on."""
     ended: bool = False
     """The job has ended: no rows follow, and none is ever taken back.  Such a bundle has no rows itself."""
-    depends: tuple[tuple[int, int, int], ...] | None = None
+    depends: tuple[Extent, ...] | None = None
     """Below full sharing depth: (task, epoch, bytes) of every log that the rows depend on, as far as it has grown
     since the bundle before.  None where the store holds all logs that its rows depend on."""
     rollback: int = 0
@@ -210,7 +211,7 @@ class Mark:
     digest: int
     epoch: int
     rollback: int
-    depends: tuple[tuple[int, int, int], ...]
+    depends: tuple[Extent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +289,8 @@ class WithdrawingStore(SinkStore, Protocol):
     def withdraw(self, mark: Mark) -> Held:
         """Take back, all or nothing, the rows and determinants of every bundle after `mark`, one of `Held.marks`.
 
-        Back to the first of them, nothing is depended on any more: its own dependencies and all determinants go too.
-
-        They depend on determinants that are lost, which can happen below full sharing depth only.
+        These rows depend on determinants that are lost, which can happen below full sharing depth only.  Back to the
+        first of the marks nothing is depended on any more: its own dependencies and all determinants go too.
 
         Raises: as `write`.
         """

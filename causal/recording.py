@@ -78,7 +78,8 @@ class Recorded:
 
 
 def read_recording(parts: Sequence[bytes]) -> Recorded:
-    """
+    """The epoch that these parts tell of.
+
     Raises:
         CorruptData: not what `Recording.parts` gives.
     """

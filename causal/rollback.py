@@ -79,9 +79,10 @@ NO_ROLLBACK = Rollback()
 
 
 def read_rollback(told: Any) -> Rollback:
-    """
+    """What `Rollback.told` gave; None where nothing was decided.
+
     Raises:
-        PeerViolation: not what `Rollback.told` gives.
+        PeerViolation: it is not such.
     """
     if told is None:
         return NO_ROLLBACK

@@ -6,7 +6,7 @@ positions, digests and handshakes need no second set of rules for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -69,7 +69,7 @@ class Topology:
         object.__setattr__(self, "_inputs", self._by(lambda channel: channel.target))
         object.__setattr__(self, "_outputs", self._by(lambda channel: channel.source))
 
-    def _by(self, end) -> dict[int, tuple[Channel, ...]]:  # type: ignore[no-untyped-def]
+    def _by(self, end: Callable[[Channel], TaskIndex]) -> dict[int, tuple[Channel, ...]]:
         groups: dict[int, list[Channel]] = {task.index: [] for task in self.tasks}
         for channel in self.channels:
             if end(channel) != OUTSIDE:

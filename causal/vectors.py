@@ -88,7 +88,8 @@ def join(pieces: Sequence[Vectors]) -> Vectors:
 
 
 def require_arrow(what: str) -> None:
-    """
+    """Refuse what cannot run without Arrow where it is not installed.
+
     Raises:
         PipelineError: pyarrow or NumPy is not installed; `what` needs them.
     """

@@ -1,8 +1,8 @@
 """The data plane's frames: one fixed header, then deltas and payload, or the body of a control message.
 
     DATA     header | deltas (may be empty) | payload (chunks, maybe lz4)
-    HELLO    header | MessagePack map       upstream → downstream: who I am, what I can replay
-    WELCOME  header | MessagePack map       downstream → upstream: what I want next, what I hold
+    HELLO    header | MessagePack list      upstream → downstream: who I am, what I can replay
+    WELCOME  header | MessagePack list      downstream → upstream: what I want next, what I hold
     CREDIT   header                         downstream → upstream: delivered to `position`, may have `count` under way
     FENCED   header                         to a zombie: `incarnation` is the one that lives
     LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
@@ -22,6 +22,7 @@ import lz4.block
 from causal.determinants import LZ4_RATIO_MAX
 from causal.errors import PeerViolation
 from causal.log import LogDelta
+from causal.rollback import Extent
 from causal.values import decode, encode
 
 MAGIC = b"CL"
@@ -166,9 +167,9 @@ class Welcome:
     attempt: int
     next: int
     digest: int
-    extents: list[tuple[int, int, int]]
+    extents: list[Extent]
     logs: list[LogDelta]
-    depends: list[tuple[int, int, int]]
+    depends: list[Extent]
     delivered: int = 0
 
     def pack(self) -> bytes:
@@ -182,9 +183,10 @@ def _numbers(value: object, count: int) -> bool:
 
 
 def read_hello(body: bytes) -> Hello:
-    """
+    """The HELLO in the body of a frame.
+
     Raises:
-        PeerViolation: not a HELLO.
+        PeerViolation: it is none.
     """
     told = decode(body)
     if type(told) is not list or not _numbers(told[:4], 4) or len(told) < 5 or type(told[4]) is not bool:
@@ -193,9 +195,10 @@ def read_hello(body: bytes) -> Hello:
 
 
 def read_welcome(body: bytes) -> Welcome:
-    """
+    """The WELCOME in the body of a frame.
+
     Raises:
-        PeerViolation: not a WELCOME.
+        PeerViolation: it is none.
     """
     told = decode(body)
     if type(told) is not list or len(told) < 7 or not _numbers([*told[:3], told[6]], 4):

@@ -49,6 +49,7 @@ from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 
 TURNS_PER_POLL = 8
+WAIT_MS_MAX = 1000
 
 
 class Reader(Protocol):
@@ -158,16 +159,13 @@ class TaskDriver:
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
         if self._waiting:
-            return max(0, min(1000, -(-(self._store_calls.again_ns - monotonic_ns()) // 1_000_000)))
+            return _ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
             return 0
         now_ns = monotonic_ns()
         due = [pending.again_at_ns for pending in self._pending.values()]
-        deadline = self.task.next_deadline_ns(now_ns)
-        due += [at for at in (deadline, self._asking.next_ns()) if at is not None]
-        if not due:
-            return 1000
-        return max(0, min(1000, -(-(min(due) - now_ns) // 1_000_000)))
+        due += [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
+        return _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _asking_is_due(self) -> bool:
         next_ns = self._asking.next_ns()
@@ -320,8 +318,7 @@ class TaskDriver:
         for channel, pending in list(self._pending.items()):
             if pending.again_at_ns <= now_ns:
                 self._read(channel, pending.position, pending.count_max)
-        while self._answers:
-            self.feed(self._answers.pop(0))
+        self._hand_over()
 
     def _source_completed(self, effect: SourceCompleted) -> None:
         self._readers[effect.channel].completed(effect.position)
@@ -378,6 +375,11 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
 _AT_ONCE = frozenset((Send, Reply, Phase, Inspected))
 _ENDS = frozenset(("staged", "finished"))
 """Phases, and words of beats, that say that the store has taken every row."""
+
+
+def _ms_until(at_ns: int, now_ns: int) -> int:
+    """Whole milliseconds, rounded up: who wakes up early finds nothing due."""
+    return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))
 
 
 def _at_once(effect: Effect) -> bool:
