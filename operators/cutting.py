@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from causal.batch import encode_records
+from causal.values import encode_loosely
 from causal.vectors import Vectors
 
 CHUNK_BYTES_TARGET = 4 << 20
@@ -28,7 +28,7 @@ def pieces(records: list[Any] | Vectors) -> Iterator[list[Any] | Vectors]:
 def _gathered(records: list[Any]) -> Iterator[list[Any]]:
     first, gathered_bytes = 0, 0
     for place, record in enumerate(records):
-        size = len(encode_records([record]))
+        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # as columns have it, if they do
         if gathered_bytes and gathered_bytes + size > CHUNK_BYTES_TARGET:
             yield records[first:place]
             first, gathered_bytes = place, 0
