@@ -17,7 +17,8 @@ from causal.input_channel import InputChannel
 from causal.ports import Chain, SnapshotJob
 from causal.values import decode, encode
 
-KEYS_PER_STEP = 1000
+KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 250
+"""Encoded between two turns while events wait; and while none does, as whatever arrives waits for the step."""
 FILES_MIN, FILES_MAX = 24, 240
 BYTES_PER_FILE = 4 << 20
 """For so many bytes of state one file more may be kept: a large state is not rewritten for its small changes."""
@@ -130,9 +131,9 @@ class Checkpointing:
     def encoding(self) -> bool:
         return self._job is not None
 
-    def step(self) -> list[Effect]:
-        """Encode some more of the frozen state."""
-        if self._job is None or not self._job.step(KEYS_PER_STEP):
+    def step(self, busy: bool = True) -> list[Effect]:
+        """Encode some more of the frozen state; `busy` if events wait meanwhile."""
+        if self._job is None or not self._job.step(KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE):
             return []
         parts = [self._cut.pack(), *self._job.parts()]
         self._full = self._job.full

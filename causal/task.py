@@ -13,14 +13,7 @@ from causal.channels import Channels
 from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
-from causal.effects import (
-    Effect,
-    Inspected,
-    OpenSink,
-    Phase,
-    TruncateSink,
-    WithdrawRows,
-)
+from causal.effects import Effect, Inspected, OpenSink, Phase, TruncateSink, WithdrawRows
 from causal.events import (
     Answered,
     CheckpointAsked,
@@ -128,6 +121,7 @@ class TaskProtocol:
         """Events that a replay performs before it sends: small ones cost more to send than to perform."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
+        self._encodes_next = False
         self._first_output_told = False
         self._rows_visible: dict[int, int] = {}
 
@@ -139,6 +133,11 @@ class TaskProtocol:
     @property
     def reported_finished(self) -> bool:
         return self.execution.reported_finished
+
+    @property
+    def encoding(self) -> bool:
+        """Whether a snapshot is under way: between turns that encode, somebody should look at what has arrived."""
+        return self.execution.checkpointing.encoding
 
     @property
     def word(self) -> str:
@@ -308,13 +307,10 @@ class TaskProtocol:
         return []
 
     def _inspect(self, event: Inspect, now_ns: int) -> list[Effect]:
-        facts: dict[str, Any] = {
-            "task": self.name,
-            "incarnation": self.incarnation,
-            "epoch": self.schedule.epoch,
-            "state": self.recovery.state.value,
-        }
-        if self.recovery.state is State.RUNNING:
+        state = self.recovery.state
+        facts: dict[str, Any] = {"task": self.name, "incarnation": self.incarnation, "epoch": self.schedule.epoch}
+        facts["state"] = state.value
+        if state is State.RUNNING:
             facts["tables"] = self.execution.chain.inspect(event.operator, event.key)
         return [Inspected(event.request, facts)]
 
@@ -326,10 +322,14 @@ class TaskProtocol:
         execution.begin_turn(event.took_ns)
         self.idle = True
         if self.recovery.state in PERFORMS:
-            performed = not self._full() and execution.perform(effects, self.replayed_per_turn, now_ns)
-            self.idle = not (more := performed and execution.may_go_on) and not execution.checkpointing.encoding
-            if execution.checkpointing.encoding:
-                effects += execution.checkpointing.step()
+            # What an event has made leaves with its turn; the state is encoded in turns between, never before it.
+            performed = not self._encodes_next and not self._full()
+            performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
+            more = self._encodes_next or (performed and execution.may_go_on)
+            if not performed and self.encoding:
+                effects += execution.checkpointing.step(execution.may_go_on)
+            self._encodes_next = performed and self.encoding
+            self.idle = not more and not self.encoding
             execution.flush_sinks(effects, force=not more)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)

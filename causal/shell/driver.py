@@ -153,7 +153,7 @@ class TaskDriver:
             began_ns = monotonic_ns()
             self.feed(Turn(self._turn_ns))
             self._turn_ns = monotonic_ns() - began_ns
-            if self.task.idle:
+            if self.task.idle or self.task.encoding:
                 return
 
     def wait_ms(self) -> int:
