@@ -77,6 +77,7 @@ class Agent:
         if not config.check:  # forked workers share addresses, and a check is to find who depends on them
             self._children.serve_forks(Blueprint.load(job).worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
+        self._starts: dict[str, Child] = {}
         self._stopping = False
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -123,12 +124,17 @@ class Agent:
         self._stopping = True
 
     def _turn(self, beat_due: float) -> float:
-        """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due."""
-        due = min([beat_due, *(at for at, _ in self._restarts.values())])
+        """One round: wait, exits first, then orders, then what is due.  Returns when the next beat is due.
+
+        At most one ordered process is started: a start takes a while, and deaths and kills must not wait for many.
+        """
+        due = 0.0 if self._starts else min([beat_due, *(at for at, _ in self._restarts.values())])
         self._poller.poll(max(0, math.ceil((due - time.monotonic()) * 1e3)))
         self._notice_deaths()
         self._reap()
         self._take_orders()
+        for slot in list(self._starts)[:1]:
+            self._start(self._starts.pop(slot))
         for slot, (at, child) in list(self._restarts.items()):
             if time.monotonic() >= at:
                 del self._restarts[slot]
@@ -171,6 +177,8 @@ class Agent:
         if not isinstance(slot, str) or not slot or "/" in slot or slot.startswith("."):
             raise PeerViolation(f"{order['kind']} without a slot")
         if order["kind"] == "kill":
+            if slot in self._starts:
+                self._start(self._starts.pop(slot))  # whoever ordered both is told of an end
             if slot in self._children.living:
                 self._children.kill(self._children.living[slot])
                 self._reap()
@@ -178,9 +186,9 @@ class Agent:
             told, role = command(order.get("argv"), order.get("environment")), order.get("role")
             if told is None or not isinstance(role, str):
                 raise PeerViolation(f"start of {slot} without a command")
-            known = slot in self._children.living or slot in self._children.dead or slot in self._restarts
-            if not known:  # a repeated order is no second process
-                self._start(Child(slot, role, tuple(told[0]), told[1]))
+            known = (self._children.living, self._children.dead, self._restarts, self._starts)
+            if not any(slot in table for table in known):  # a repeated order is no second process
+                self._starts[slot] = Child(slot, role, tuple(told[0]), told[1])
         else:
             raise PeerViolation(f"unknown kind {order['kind']!r:.40}")
 
@@ -256,6 +264,7 @@ class Agent:
     def _end_all(self) -> None:
         """Ask every process to end, kill those that do not, and leave nothing behind."""
         self._restarts.clear()
+        self._starts.clear()
         for child in self._children.living.values():
             send_signal(child.pidfd, signal.SIGTERM)
         self._await_ends(GRACE_S)
