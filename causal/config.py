@@ -41,6 +41,9 @@ _CHOICES = {
 }
 STANDBYS_MAX = 1000
 """Processes that wait in a pool."""
+LIMITS = {"sharing_depth": FULL_DEPTH, "crash_loop_max": 10**6, "suspect_after_ms": 10**9}
+INT_MAX = 1 << 53
+"""What a whole number may be where nothing else is said: every format that a setting travels in carries it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,13 @@ class JobConfig:
     """Port of the Prometheus page on 127.0.0.1; 0 for none."""
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(value) is int:
+                most = LIMITS.get(each.name, INT_MAX)
+                self._check(value <= most, each.name, f"at most {most}")
+        for name in ("dead_letters", "state_directory"):
+            self._check("\0" not in getattr(self, name), name, "a path")
         for name, choices in _CHOICES.items():
             self._check(getattr(self, name) in choices, name, " or ".join(choices))
         self._check(
@@ -116,7 +126,8 @@ class JobConfig:
         self._check(self.sharing_depth >= 1, "sharing_depth", "a whole number from 1, or full")
         self._check(0 < self.checkpoint_interval_s <= 1e6, "checkpoint_interval_s", "a number of seconds above 0")
         self._check(
-            self.standbys == "per-task" or (self.standbys.isdecimal() and int(self.standbys) <= STANDBYS_MAX),
+            self.standbys == "per-task"
+            or (self.standbys.isdecimal() and len(self.standbys) <= 4 and int(self.standbys) <= STANDBYS_MAX),
             "standbys",
             f"per-task or a number up to {STANDBYS_MAX}",
         )
@@ -137,7 +148,7 @@ class JobConfig:
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:
         if not holds:
-            raise PipelineError(f"setting {name} is {getattr(self, name)!r}; give {wanted}")
+            raise PipelineError(f"setting {name} is {getattr(self, name)!r:.80}; give {wanted}")
 
     def fingerprint(self, topology: object) -> int:
         """64 bits that differ when run, graph or anything that shapes the bytes on the wire differ."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(problem), FAILED)
     except BrokenPipeError:
         return FAILED
+    except OSError as problem:  # a disk, a file system, permissions: for people to mend, and no bug of ours
+        return _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
     except KeyboardInterrupt:
         return 130
 
@@ -195,7 +198,7 @@ def _run(arguments: argparse.Namespace) -> int:
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
     pipeline = load(path, given.get("settings", {}))
     job = Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name
-    if arguments.resume and not job.is_dir():
+    if arguments.resume and not os.path.isdir(job):
         raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
     directory = JobDirectory(job)
     try:
@@ -307,12 +310,16 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
 def _conclude(outcome: Outcome, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
     if outcome.view is not None:
         told = report(outcome.view, outcome.wall_s)
-        if report_path is not None:
-            write_report(report_path, told)
         if outcome.status == 0:
             print(summary(told), file=out)
             if outcome.reason:
                 print(f"job {config.name}: {outcome.reason}; `causal run --resume` goes on from there", file=out)
+        try:
+            if report_path is not None:
+                write_report(report_path, told)
+        except PipelineError as problem:  # how the job ended is said all the same
+            unwritten = _say(str(problem), WRONG)
+            return unwritten if outcome.status == 0 else _say(f"job {config.name}: {outcome.reason}", outcome.status)
     if outcome.status == 0:
         return DONE
     return _say(f"job {config.name}: {outcome.reason}", outcome.status)

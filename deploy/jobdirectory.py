@@ -240,9 +240,9 @@ def _whole() -> Iterator[None]:
 
 
 def running(job: Path) -> bool:
-    """Whether a `causal run` holds the job in this directory."""
+    """Whether a `causal run` holds the job in this directory; whoever may read it may ask."""
     try:
-        handle = os.open(job / "lock", os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -252,6 +252,21 @@ def running(job: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def holds_job(directory: Path) -> bool:
+    """Whether there is a job in it.
+
+    Raises:
+        PipelineError: that cannot be told.
+    """
+    try:
+        (directory / "job.json").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        raise PipelineError(f"{directory} cannot be used: {problem.strerror}") from None
+    return True
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:
@@ -271,6 +286,6 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
         if not jobs:
             raise PipelineError(f"there is no job under {ROOT}; give --state-dir DIR")
         path = jobs[0]
-    if not (path / "job.json").exists():
+    if not holds_job(path):
         raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
     return path.resolve()

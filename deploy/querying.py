@@ -15,7 +15,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
-from deploy.jobdirectory import ROOT, find_job, running
+from deploy.jobdirectory import ROOT, find_job, holds_job, running
 from operators.inspection import as_of, key_of, owners
 from operators.loading import load
 from operators.plan import Plan, plan
@@ -57,7 +57,7 @@ def state(arguments: argparse.Namespace) -> int:
 
 def _job(told: str) -> Path:
     """A job's directory, or its name under `.causal`."""
-    if (Path(told) / "job.json").exists() or not (ROOT / told / "job.json").exists():
+    if holds_job(Path(told)) or not holds_job(ROOT / told):
         return find_job(None, told)
     return find_job(told, None)
 

@@ -116,13 +116,18 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
     }
 
 
+def beside(path: Path) -> Path:
+    """Where a report is written before it has its name."""
+    return path.with_name(path.name + ".new")
+
+
 def write_report(path: Path, told: Mapping[str, Any]) -> None:
     """Write the report, whole or not at all.
 
     Raises:
         PipelineError: it cannot be written.
     """
-    fresh = path.with_name(path.name + ".new")
+    fresh = beside(path)
     try:
         fresh.write_text(json.dumps(told, indent=1) + "\n")
         os.replace(fresh, path)

@@ -17,6 +17,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.topology import FULL_DEPTH
+from deploy.report import beside
 
 OURS = frozenset(("run", "name", "pipeline"))
 """Set by `causal run` itself."""
@@ -54,7 +55,7 @@ def read_file(path: Path) -> dict[str, Any]:
         told = tomllib.loads(path.read_text())
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, a number or a nesting beyond measure
         raise PipelineError(f"{path} is not TOML: {problem}") from None
     return checked(told, str(path))
 
@@ -78,7 +79,7 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
         elif wanted is float and type(value) is int:
             value = float(value)
         if type(value) is not wanted:
-            raise PipelineError(f"{where}: setting {name} is {value!r}; give {WORDS[wanted]}")
+            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {WORDS[wanted]}")
         result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 
@@ -105,10 +106,16 @@ def report_path(told: str) -> Path:
         PipelineError: nothing can be written there.
     """
     path = Path(told).absolute()
-    if path.is_dir():
+    if os.path.isdir(path):
         raise PipelineError(f"--report {told} is a directory; give a file")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PipelineError(f"--report {told}: nothing can be written in {path.parent}; give another path")
+    fresh = beside(path)
+    try:
+        if not fresh.exists():
+            fresh.touch(exist_ok=False)
+            fresh.unlink()
+    except OSError as problem:
+        where = f"nothing can be written in {path.parent}: {problem.strerror}"
+        raise PipelineError(f"--report {told}: {where}; give another path") from None
     return path
 
 
@@ -120,8 +127,8 @@ def sharing_depth(told: str) -> int:
     """
     if told == "full":
         return FULL_DEPTH
-    if not told.isdecimal() or int(told) < 1:
-        raise PipelineError(f"--sharing-depth {told}: give a whole number from 1, or full")
+    if not told.isdecimal() or len(told) > len(str(FULL_DEPTH)) or int(told) < 1:
+        raise PipelineError(f"--sharing-depth {told:.80}: give a whole number from 1, or full")
     return int(told)
 
 

@@ -56,6 +56,18 @@ WRONG = {
     "setting dead_letters": ["run", "p.py", "--config", "letters.toml"],
     "state_directory": ["run", "p.py", "--config", "spilled.toml"],
     "heartbeat_ms is 0": ["run", "p.py", "--config", "breathless.toml"],
+    "sharing_depth is 10000000000000": ["run", "p.py", "--config", "deep.toml"],
+    f"--sharing-depth {'9' * 80}:": ["run", "p.py", "--sharing-depth", "9" * 5000],
+    f"standbys is '{'9' * 79};": ["run", "p.py", "--standbys", "9" * 5000],
+    "Exceeds the limit": ["run", "p.py", "--config", "endless.toml"],
+    "nested.toml is not TOML": ["run", "p.py", "--config", "nested.toml"],
+    "credit_bytes is 10000000000000000000; give at most": ["run", "p.py", "--config", "credit.toml"],
+    "dead_letters is '\\x00'; give a path": ["run", "p.py", "--config", "nul.toml"],
+    "nothing can be written in /proc": ["run", "p.py", "--report", "/proc/told.json"],
+    "File name too long; give another path": ["run", "p.py", "--report", "x" * 300],
+    f"{'x' * 300} cannot be used: File name too long": ["status", "--state-dir", "x" * 300],
+    f"{'y' * 300} cannot be used: File name too long": ["state", "y" * 300, "count", "1"],
+    f"{'z' * 300} holds no job": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
     "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
     "is a directory; give a file": ["run", "p.py", "--report", "."],
     "is not TOML": ["run", "p.py", "--config", "p.py"],
@@ -73,6 +85,11 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
     Path("spilled.toml").write_text('state = "disk"\nstate_directory = "/nowhere"\n')
     Path("breathless.toml").write_text("heartbeat_ms = 0\n")
+    Path("deep.toml").write_text("sharing_depth = 10000000000000\n")
+    Path("endless.toml").write_text(f"key_groups = {'9' * 5000}\n")
+    Path("nested.toml").write_text(f"settings = {'[' * 5000}\n")
+    Path("credit.toml").write_text("credit_bytes = 10000000000000000000\n")
+    Path("nul.toml").write_text('dead_letters = "\\u0000"\n')
     Path("mistyped.toml").write_text('key_groups = "many"\n')
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -119,3 +136,12 @@ def test_a_mistake_is_found_before_the_state_of_an_earlier_job_is_discarded(
             assert main(["run", "p.py", "--state-dir", "job", *wrong]) == 2
             assert Path("job/checkpoints/dear").exists(), wrong
     assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+def test_what_the_system_refuses_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job", "job.json").mkdir(parents=True)
+    assert main(["kill", "double/0", "--state-dir", "job"]) == 2  # it has no graph
+    Path("job", "topology.json").mkdir()
+    capsys.readouterr()
+    assert main(["kill", "double/0", "--state-dir", "job"]) == 1
+    assert capsys.readouterr().err == f"causal: {Path('job', 'topology.json').absolute()}: Is a directory\n"
