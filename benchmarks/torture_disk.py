@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from io import FileIO
 from pathlib import Path
 
 PIECE_BYTES = 1 << 16
 
 
 class SmallDisk:
-    """A tmpfs at `path` until `close`; `fill` leaves not a byte on it, `make_room` gives back what `fill` took."""
+    """A tmpfs at `path` until `close`; `fill` leaves not a byte on it, `make_room` gives back what `fill` took.
+
+    What fills it is an open file, which takes its room also when somebody empties the directory.
+    """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         """Mount it.
@@ -24,23 +28,28 @@ class SmallDisk:
         told = _run("mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", "torture", str(path))
         if told is not None:
             raise PermissionError(errno.EPERM, f"no small disk can be mounted here: {told}")
-        self._ballast = path / "ballast"
+        self._ballast: FileIO | None = None
 
     def fill(self) -> None:
         """Take all that is free; whatever grows from now on finds no space."""
-        with open(self._ballast, "ab", buffering=0) as file:
-            size = PIECE_BYTES
-            while size:
-                try:
-                    file.write(b"\0" * size)
-                except OSError as problem:
-                    if problem.errno != errno.ENOSPC:
-                        raise
-                    size //= 2
+        if self._ballast is None:
+            self._ballast = open(self.path / "ballast", "ab", buffering=0)
+        size = PIECE_BYTES
+        while size:
+            try:
+                self._ballast.write(b"\0" * size)
+            except OSError as problem:
+                if problem.errno != errno.ENOSPC:
+                    raise
+                size //= 2
 
     def make_room(self) -> None:
         """Give the space back."""
-        self._ballast.unlink(missing_ok=True)
+        if self._ballast is not None:
+            self._ballast.truncate(0)
+            self._ballast.close()
+            self._ballast = None
+        (self.path / "ballast").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Unmount; what was on it is gone."""

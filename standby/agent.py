@@ -34,6 +34,10 @@ from standby.processes import kill_marked, send_signal
 LOCK = "agent.lock"
 """Held while an agent lives: one at a time on a job."""
 
+LOCK_S = 5.0
+"""How long the lock of an agent that was killed may still be held: by a process that it was about to start, which has
+its descriptors until it is another program."""
+
 GRACE_S = 3.0
 """How long processes may take to end when they are asked to."""
 
@@ -64,12 +68,7 @@ class Agent:
         self._job = job
         config = JobConfig.load(job)
         self._beat_s = config.heartbeat_ms / 1000
-        self._lock = os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
+        self._lock = _locked(job)
         self._children = Children(job)
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
@@ -285,6 +284,25 @@ class Agent:
                 poller.register(child.pidfd, zmq.POLLIN)
             poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
             self._reap()
+
+
+def _locked(job: Path) -> int:
+    """The agent's lock, as a descriptor.
+
+    Raises:
+        PipelineError: another agent holds it, and goes on holding it.
+    """
+    lock = os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(lock)
+                raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
+        time.sleep(0.02)
 
 
 def main(argv: list[str]) -> int:

@@ -35,8 +35,8 @@ from standby.view import view
 ALIVE_NS = 1_000_000_000
 """How often every worker hears that there is a supervisor."""
 
-STOP_NS_MAX = 3_000_000_000
-"""How long workers may take to end after the last sink has finished."""
+STOP_NS_MAX = 10_000_000_000
+"""How long workers may take to tell their last figures and end after the last sink has finished."""
 
 WAKE_NS_MIN = 5_000_000
 """Shortest sleep: what is overdue but cannot be done yet must not become a busy loop."""

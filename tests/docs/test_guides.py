@@ -33,7 +33,7 @@ def test_a_snippet_runs(name: str, source: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     module = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "\ndef test_" in source else []
     argv = [sys.executable, *module, str(path)]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     checked = any(word in source for word in ("assert ", "deploy", "conformance.CHECKS"))
     assert checked, "a snippet says what comes out"

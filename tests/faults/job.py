@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks import torture_leaks
-from benchmarks.torture_processes import argv, children, kill, of_job
+from benchmarks.torture_processes import SUPERVISOR, argv, children, kill, of_job
 from standby.processes import kill_marked
 
 HOME = Path(__file__).resolve().parents[2]
@@ -227,6 +227,26 @@ class Job:
         return "\n".join(lines)
 
     # -- failures ------------------------------------------------------------------------------------
+
+    def strike(self, *tasks: str) -> list[int]:
+        """SIGKILL the tasks' processes, and let nobody take the place of one before all are dead; their pids.
+
+        A busy machine may let seconds pass between two signals.  So the supervisor, which decides who takes over, is
+        stopped meanwhile.
+        """
+        dying = [self.pid_of(task) for task in tasks]
+        supervisor = self.server(SUPERVISOR)
+        assert kill(supervisor, signal.SIGSTOP)
+        try:
+            missed = [pid for pid in dying if not kill(pid)]
+            assert not missed, f"{missed} of {dying} had ended before"
+        finally:
+            kill(supervisor, signal.SIGCONT)
+        return dying
+
+    def replace(self, *tasks: str) -> None:
+        """Kill these tasks' processes at once, and wait until others run in their place."""
+        self.until_replaced(*self.strike(*tasks))
 
     def kill_everything(self) -> None:
         """SIGKILL every process of the job, its `causal run` first, so that nothing can be put in order."""

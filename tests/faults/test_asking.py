@@ -91,8 +91,10 @@ def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: S
     ]
     for each in letters:
         assert each["operator"] == "rate"
-        expected = "CallFailed: ValueError: never" if each["record"]["i"] % 50 == 0 else "no answer within 1 s"
-        assert expected in each["error"], each
+        never, late = "CallFailed: ValueError: never" in each["error"], "no answer within 1 s" in each["error"]
+        assert never or late, each  # the last try of any may have been late, on a machine that is busy enough
+        assert late or each["record"]["i"] % 50 == 0, each
+    assert any("ValueError: never" in each["error"] for each in letters)
 
 
 def test_what_never_goes_stops_the_job_otherwise(start: Start, tmp_path: Path) -> None:

@@ -8,24 +8,35 @@ import subprocess
 from pathlib import Path
 
 from tests.faults.conftest import Start
-from tests.faults.job import Job, command, environment
+from tests.faults.job import WAIT_S, Job, command, environment
 from tests.faults.test_bad_input import one_line
 
 PIPELINE = """
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("counts")
 existing = pipeline.settings.get("existing", "refuse")
-numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500))
+made = GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500)
+numbers = pipeline.source("numbers", held(made, pipeline.settings["gate"]))
 numbers.key_by(lambda r: r).count("count").sink("out", SqliteSink("out.db", existing=existing))
 """
 
 
-def interrupted(start: Start, tmp_path: Path) -> Job:
+def begun(start: Start, tmp_path: Path, *arguments: str) -> Job:
+    """It does not end before `let_end`."""
     (tmp_path / "counts.py").write_text(PIPELINE)
-    job = start(tmp_path / "counts.py", "--checkpoint-interval", "0.3")
+    return start(tmp_path / "counts.py", "--set", f"gate={tmp_path / 'gate'}", *arguments)
+
+
+def let_end(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+
+
+def interrupted(start: Start, tmp_path: Path) -> Job:
+    job = begun(start, tmp_path, "--checkpoint-interval", "0.3")
     job.until_warm(records=500)
     job.interrupt()
     status, said = job.finish()
@@ -42,26 +53,32 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     job = interrupted(start, tmp_path)
     before = len(counts(tmp_path))
     asked = subprocess.run(
-        command("status", "--state-dir", str(job.state)), env=environment(), capture_output=True, text=True, timeout=60
+        command("status", "--state-dir", str(job.state)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
     )
     told = asked.stdout
     assert "not running: it was interrupted" in told and " pid " not in told
     status, said = job.start().finish()
     assert status == 1 and "holds rows of another run" in one_line(said)
     assert len(counts(tmp_path)) == before
+    let_end(tmp_path)
     job.start("--resume").finish_well()
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
 
 
 def test_a_sink_that_says_replace_begins_anew(start: Start, tmp_path: Path) -> None:
     job = interrupted(start, tmp_path)
+    let_end(tmp_path)
     job.start("--set", "existing=replace").finish_well()
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
 
 
 def test_what_a_finished_job_left_is_neither_overwritten_nor_forgotten(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "counts.py").write_text(PIPELINE)
-    job = start(tmp_path / "counts.py")
+    job = begun(start, tmp_path)
+    let_end(tmp_path)
     job.finish_well()
     before = counts(tmp_path)
     status, said = job.start().finish()

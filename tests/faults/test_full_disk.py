@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,25 +17,29 @@ from causal.errors import Unavailable
 from standby import journal
 from standby.journal import Journal
 from tests.faults.conftest import HeldChain, Start
-from tests.faults.job import PIPELINES, wait_for
+from tests.faults.job import PIPELINES, Job
 
 Held = Callable[..., HeldChain]
-Mount = Callable[[Path], SmallDisk]
+Mount = Callable[[Job, str], SmallDisk]
 
 DISK_BYTES = 48 << 20
 
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mount]:
-    """`mount(path)` puts a small disk there, as soon as there is a directory and before anything is in it."""
+    """`mount(job, name)` puts a small disk in the place of a directory of the job, which is interrupted meanwhile."""
     if not permitted(tmp_path):
         pytest.skip("mounting a small disk is not permitted here (root can)")
     disks: list[SmallDisk] = []
 
-    def put(path: Path) -> SmallDisk:
-        wait_for(f"{path} is there", path.is_dir)
-        assert not any(path.iterdir()), "it is in use already"
+    def put(job: Job, name: str) -> SmallDisk:
+        job.until("it runs", lambda view: view["state"] == "running")
+        job.interrupt()
+        assert job.finish()[0] == 130
+        path = job.state / name
+        before = path.rename(job.directory / name)
         disks.append(SmallDisk(path, DISK_BYTES))
+        shutil.copytree(before, path, dirs_exist_ok=True)
         return disks[-1]
 
     yield put
@@ -43,7 +49,8 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, held: Held) -> None:
     chain = held("--checkpoint-interval", "0.4")
-    disk = mount(chain.job.state / "checkpoints")
+    disk = mount(chain.job, "checkpoints")
+    chain.job.start("--resume")
     before = chain.job.until_warm()["checkpoint"]["count"]
     disk.fill()
     kill(chain.job.pid_of("score/0"))  # it replays up to the barrier of a checkpoint that nobody can write
@@ -55,7 +62,8 @@ def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, 
 
 def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_go_on(mount: Mount, held: Held) -> None:
     chain = held("--checkpoint-interval", "0.4", crash_loop_max=1)
-    disk = mount(chain.job.state / "checkpoints")
+    disk = mount(chain.job, "checkpoints")
+    chain.job.start("--resume")
     chain.job.until_warm()
     disk.fill()
     status, said = chain.job.finish()
@@ -73,15 +81,18 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
     count = 12_000
     gate = tmp_path / "gate"
     job = start(PIPELINES / "heavy.py", "--set", f"count={count}", "--set", f"gate={gate}", config=config)
-    spill = mount(job.state / "spill")
+    spill = mount(job, "spill")
+    for left in spill.path.rglob("*.seg"):
+        left.unlink()  # as a resumed job does
     spill.fill()
-    job.until_written(count // 6)
+    job.start("--resume")
+    job.until_written(count // 12)
     assert not list(spill.path.rglob("*.seg")), "nothing can have been written"
-    kill(job.pid_of("slow/0"))
-    job.until_written(count // 3)
+    job.replace("slow/0")
+    job.until_written(count // 6)
     spill.make_room()
     job.until("elements are on disk", lambda view: any(spill.path.rglob("*.seg")))
-    kill(job.pid_of("slow/0"))
+    job.replace("slow/0")
     gate.touch()
     report = job.finish_well()
     assert [recovery["task"] for recovery in report["recoveries"]] == ["slow/0", "slow/0"]
@@ -92,11 +103,16 @@ def test_a_full_disk_for_what_outgrows_memory_costs_nothing_but_speed(
 
 
 def test_a_journal_on_a_full_disk_is_refused_in_one_line_and_waits_a_moment_for_room(
-    mount: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not permitted(tmp_path):
+        pytest.skip("mounting a small disk is not permitted here (root can)")
     place = tmp_path / "small"
-    place.mkdir()
-    disk = mount(place)
+    with closing(SmallDisk(place, DISK_BYTES)) as disk:
+        refused_then_waited(place, disk, monkeypatch)
+
+
+def refused_then_waited(place: Path, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Journal(place)
     kept.append([{"kind": "x"}])
     kept.close()

@@ -29,7 +29,7 @@ Held = Callable[..., HeldChain]
 FIRST, COUNT = 25 * KEYS, 50 * KEYS
 HELD = FIRST % (GROUP * KEYS)
 """Of the first records, those that the operator holds."""
-LONG = ("--checkpoint-interval", "60")
+LONG = ("--checkpoint-interval", "600")
 
 
 def rows(database: Path) -> list[tuple[str, int, str]]:
@@ -146,8 +146,10 @@ class Watch:
         self.problems: list[str] = []
         self.changes = 0
         self._database = database
+        self._seen: dict[tuple[str, int], str] = {}
+        self._looking = threading.Lock()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._look_all_the_time)
 
     def __enter__(self) -> Watch:
         self._thread.start()
@@ -156,15 +158,20 @@ class Watch:
     def __exit__(self, *failure: object) -> None:
         self._over.set()
         self._thread.join()
+        self.look()
 
-    def _look(self) -> None:
-        seen: dict[tuple[str, int], str] = {}
-        while not self._over.wait(0.02):
+    def look(self) -> None:
+        """What is there now; to be called where something must have been seen, however busy the machine is."""
+        with self._looking:
             now = {(task, position): record for task, position, record in rows(self._database)}
-            self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in seen.items()
+            self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in self._seen.items()
                               if now.get(where) != was]  # fmt: skip
-            self.changes += len(now) > len(seen)
-            seen = now
+            self.changes += len(now) > len(self._seen)
+            self._seen = now
+
+    def _look_all_the_time(self) -> None:
+        while not self._over.wait(0.02):
+            self.look()
 
 
 def test_epoch_whoever_is_killed(held: Held, tmp_path: Path) -> None:
@@ -173,10 +180,8 @@ def test_epoch_whoever_is_killed(held: Held, tmp_path: Path) -> None:
     with Watch(tmp_path / "held.db") as watch:
         for group in (("score/0",), ("shop/0", "ledger/0", "out/0")):
             chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
-            dying = [job.pid_of(task) for task in group]
-            for pid in dying:
-                kill(pid)
-            job.until_replaced(*dying)
+            watch.look()
+            job.replace(*group)
         kill(job.server("standby.daemon"))
         kill(job.server("standby.agent"))
         chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
@@ -191,6 +196,7 @@ def test_epoch_everything_killed_again_and_again(held: Held, tmp_path: Path) -> 
     with Watch(tmp_path / "held.db") as watch:
         for _ in range(2):
             chain.until_checkpoint(chain.job.until_warm(checkpoints=0)["checkpoint"]["count"])
+            watch.look()
             chain.job.kill_everything()
             chain.job.start("--resume")
         chain.finish_exactly()

@@ -12,6 +12,9 @@ from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 
+ENDLESS = 100_000_000
+"""Records that nobody waits for."""
+
 VISIBLE = ("urandom", "address", "thread")
 
 
@@ -23,7 +26,7 @@ def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments:
 
 @pytest.mark.parametrize("how", VISIBLE)
 def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
-    job = misbehaving(start, tmp_path, how, 100_000, "--checkpoint-interval", "60")
+    job = misbehaving(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "600")
     job.until_warm(records=300, checkpoints=0)
     kill(job.pid_of("misbehaving/0"))
     status, said = job.finish()
@@ -33,7 +36,7 @@ def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", [*VISIBLE, "state"])
 def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str) -> None:
-    job = misbehaving(start, tmp_path, how, 100_000, "--check", "--checkpoint-interval", "0.3")
+    job = misbehaving(start, tmp_path, how, ENDLESS, "--check", "--checkpoint-interval", "0.3")
     status, said = job.finish()
     line = said.splitlines()[-1]
     assert status == 1 and line.startswith("causal: ") and "misbehaving/0" in line, said

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from benchmarks.torture_processes import kill, of_job
 from standby.processes import kill_marked
-from tests.faults.job import HOME, environment, wait_for
+from tests.faults.job import HOME, WAIT_S, environment, wait_for
 
 UNIT = (HOME / "deploy" / "systemd" / "causal@.service").read_text()
 COUNT = 4000
@@ -24,9 +25,10 @@ PIPELINE = f"""
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("shop")
-orders = pipeline.source("orders", GeneratedSource(lambda p, i: i % 7, count={COUNT}, rate=1000))
+orders = pipeline.source("orders", held(GeneratedSource(lambda p, i: i % 7, count={COUNT}, rate=1000), "gate"))
 orders.key_by(lambda shop: shop).count("count").sink("out", SqliteSink("out.db"))
 """
 
@@ -59,44 +61,47 @@ def started(job: Path) -> subprocess.Popen[str]:
     )
 
 
-def written(job: Path) -> int:
+def written(job: Path, since_ns: int) -> int:
+    """Rows that are out, as a life of the job says that began after that moment."""
     try:
-        return sum(
-            task["figures"].get("records_out", 0) for task in json.loads((job / "status.json").read_text())["tasks"]
-        )
+        view = json.loads((job / "status.json").read_text())
     except FileNotFoundError:
         return 0
+    told = view["tasks"] if view["at_ns"] > since_ns else ()
+    return sum(task["figures"].get("records_out", 0) for task in told)
 
 
 def test_stopped_killed_and_started_again_every_row_is_there_once(job: Path) -> None:
     first = started(job)
-    wait_for("rows", lambda: written(job) > 200)
+    wait_for("rows", lambda: written(job, 0) > 200)
     os.kill(first.pid, signal.SIGTERM)  # systemctl stop, with KillMode=mixed
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=WAIT_S)
     assert first.returncode == 143 and "SuccessExitStatus=143" in UNIT, said
     assert not of_job(job.resolve())
 
+    began_ns = time.monotonic_ns()
     second = started(job)
-    wait_for("rows of the second", lambda: written(job) > 600)
+    wait_for("rows of the second", lambda: written(job, began_ns) > 600)
     for pid in of_job(job.resolve()):  # what systemd does after TimeoutStopSec, or a loss of the machine
         kill(pid)
-    second.communicate(timeout=60)
+    second.communicate(timeout=WAIT_S)
 
+    (job.parent / "gate").touch()
     third = started(job)
-    _, said = third.communicate(timeout=120)
+    _, said = third.communicate(timeout=WAIT_S)
     assert third.returncode == 0, said
     with sqlite3.connect(job.parent / "out.db") as store:
         rows = sorted(tuple(json.loads(text)) for (text,) in store.execute("SELECT record FROM output"))
     assert rows == sorted((shop, n + 1) for shop in range(7) for n in range(len(range(shop, COUNT, 7))))
 
     again = started(job)  # after a reboot
-    _, said = again.communicate(timeout=60)
+    _, said = again.communicate(timeout=WAIT_S)
     assert again.returncode == 0 and "has finished already" in said
 
 
 def test_a_mistake_in_the_pipeline_is_not_tried_again(job: Path) -> None:
     (job.parent / "pipeline.py").write_text("pipeline = 1")
     wrong = started(job)
-    _, said = wrong.communicate(timeout=60)
+    _, said = wrong.communicate(timeout=WAIT_S)
     assert wrong.returncode == 2 and "must be a Pipeline" in said
     assert "RestartPreventExitStatus=2" in UNIT

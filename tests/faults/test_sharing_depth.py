@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 
@@ -21,22 +19,9 @@ ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
 def begin(start: Start, directory: Path, depth: str, *arguments: str, count: int = COUNT) -> Job:
     told = [f"out={directory / 'rows'}", f"count={count}", f"gate={directory / 'gate'}"]
     settings = [part for setting in told for part in ("--set", setting)]
-    job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "60", *arguments)
+    job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "600", *arguments)
     job.until_warm(records=200, checkpoints=0)
     return job
-
-
-def die_together(job: Job, tasks: tuple[str, ...]) -> list[int]:
-    """End the tasks' processes so that none can help another's successor, whatever else the machine is doing."""
-    dying = [job.pid_of(task) for task in tasks]
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # a busy machine may let tens of milliseconds pass between two
-        for pid in dying:
-            assert kill(pid, number)
-    return dying
-
-
-def kill_together(job: Job, tasks: tuple[str, ...]) -> None:
-    job.until_replaced(*die_together(job, tasks))
 
 
 def assert_linked(directory: Path, count: int = COUNT) -> None:
@@ -56,7 +41,8 @@ def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: i
     job = begin(start, tmp_path, depth)
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, max(1, dead - 1))]
     for tasks in groups:
-        kill_together(job, tasks)
+        job.until_warm(checkpoints=0)  # who has not collected yet cannot stand in for another
+        job.replace(*tasks)
     (tmp_path / "gate").touch()
     report = job.finish_well()
     recovered = [recovery["task"] for recovery in report["recoveries"]]
@@ -69,7 +55,7 @@ def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: i
 def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
     """b and c die, which held what b was told: d and out depend on that and go back, read and a do not."""
     job = begin(start, tmp_path, "1")
-    kill_together(job, ("b/0", "c/0"))
+    job.replace("b/0", "c/0")
     (tmp_path / "gate").touch()
     report = job.finish_well()
     back = {recovery["task"]: recovery["why"] for recovery in report["recoveries"] if recovery["mode"] == "rollback"}
@@ -82,7 +68,7 @@ def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
 def test_one_more_than_the_depth_before_a_sink_that_cannot_take_rows_back(start: Start, tmp_path: Path) -> None:
     """It is said when the job begins, and what was put out is never contradicted: the job ends in one line."""
     job = begin(start, tmp_path, "1", "--set", f"put={tmp_path / 'put'}")
-    die_together(job, ("b/0", "c/0"))
+    job.strike("b/0", "c/0")
     status, said = job.finish()
     first, *_, last = said.splitlines()
     assert status == 1

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.conftest import Start
 from tests.faults.job import Job
-from tests.faults.test_sharing_depth import ROW, assert_linked, begin, kill_together
+from tests.faults.test_sharing_depth import ROW, assert_linked, begin
 
 COUNT = 400
 
@@ -24,7 +24,8 @@ FLUSH = ("--determinant-flush", "background")
 
 
 def until_stable(job: Job) -> None:
-    """Everything that was read is visible, and all that was logged is in files."""
+    """Everything that was read is visible, every task runs, and all that was logged is in files."""
+    job.until_warm(checkpoints=0)
 
     def still(view: dict[str, Any]) -> bool:
         figures = [task["figures"] for task in view["tasks"]]
@@ -46,7 +47,7 @@ def test_more_neighbours_than_the_depth(start: Start, tmp_path: Path, dead: int)
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, dead)]
     for tasks in groups:
         until_stable(job)
-        kill_together(job, tasks)
+        job.replace(*tasks)
     until_stable(job)
     (tmp_path / "gate").touch()
     report = job.finish_well()
@@ -69,6 +70,6 @@ def test_kills_while_it_runs(start: Start, tmp_path: Path) -> None:
     """At full depth nothing is lost, whatever was written by then."""
     job = begin(start, tmp_path, "full", *FLUSH, count=COUNT)
     for tasks in (ROW[1:3], ROW[2:5], ROW):
-        kill_together(job, tasks)
+        job.replace(*tasks)
     (tmp_path / "gate").touch()
     without_rollback(job.finish_well(), tmp_path)

@@ -27,7 +27,7 @@ CONFIG = {
     "inflight_memory_bytes_max": INFLIGHT_BYTES,
     "record_bytes_max": RECORD_BYTES_MAX,
 }
-IMPATIENT = {"suspect_after_ms": 1500, "crash_loop_max": 2}
+IMPATIENT = {"suspect_after_ms": 4000, "crash_loop_max": 3}
 """A batch that took all records of these jobs at once would be silent for longer."""
 
 
@@ -50,8 +50,8 @@ STRAINS = {
         {"count": 3000, "giant_bytes": RECORD_BYTES_MAX - 64, "giant_every": 250, "rate": 1000}, "numbers/0", 300
     ),
     "tiny batches": Strain({"count": 30_000}, "fold/0", 1000, {"batch_elements_max": 1}),
-    "slow operator": Strain({"count": 3000, "sleep_s": 0.001, "width": 1}, "fold/0", 400, IMPATIENT),
-    "slow sink": Strain({"count": 3000, "sink_row_s": 0.001, "width": 1}, "out/0", 400, IMPATIENT),
+    "slow operator": Strain({"count": 3000, "sleep_s": 0.002, "width": 1}, "fold/0", 400, IMPATIENT),
+    "slow sink": Strain({"count": 3000, "sink_row_s": 0.002, "width": 1}, "out/0", 400, IMPATIENT),
 }
 
 

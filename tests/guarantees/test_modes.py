@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import wait_for
+from tests.faults.job import causal, wait_for
 from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, Verdict, check
 from tests.guarantees.history import Failed, History
 from tests.guarantees.recorder import CHANNELS, Recording, recording
@@ -46,9 +46,11 @@ def test_exactly_once_is_told_by_no_reader_from_a_run_without_failures(
 def test_at_least_once_repeats_what_is_determined_and_contradicts_where_there_is_chance(
     start: Start, tmp_path: Path
 ) -> None:
-    with recording(start, tmp_path, "--guarantee", "at-least-once", "--checkpoint-interval", "1.5") as run:
-        run.job.until_warm()
-        run.until_seen(300)  # rows that no checkpoint covers
+    with recording(start, tmp_path, "--guarantee", "at-least-once", "--checkpoint-interval", "600") as run:
+        run.job.until_warm(checkpoints=0)
+        asked = ("savepoint", "--to", str(tmp_path / "copy"), "--state-dir", str(run.job.state))
+        assert causal(tmp_path, *asked) == (0, "")  # one checkpoint, and no other
+        run.until_seen(300)  # rows that it does not cover
         run.kill("merge/1")  # and everybody goes back
         run.until_seen(100)
         recorded = run.finish()

@@ -9,7 +9,7 @@ from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
 
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "chained.py"
-COUNT = 4000
+COUNT = 8000
 RATE = 40.0
 """So slow that there is something to write for minutes: outages and their ends are seen by what goes on."""
 

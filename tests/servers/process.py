@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-READY_S = 30.0
+READY_S = 120.0
 """Longer than any start takes; what it bounds is a hang."""
 
 

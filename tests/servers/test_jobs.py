@@ -141,7 +141,7 @@ def test_a_redis_that_forgot_rows_ends_the_job_which_can_go_on(start: Start, tmp
         pytest.skip(str(problem))
     with redis_server(appendonly="no") as server, server.client() as client:
         told = {"url": server.url, "durability": "server"}
-        chained = Chained(start, tmp_path, config={"checkpoint_interval_s": 60.0}, **told)
+        chained = Chained(start, tmp_path, config={"checkpoint_interval_s": 600.0}, **told)
         chained.job.until_written(50)
         client.save()
         chained.until_more(100)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.torture_processes import children
+
 ROOT = Path(__file__).parents[2]
-WAIT_S = 120.0
+WAIT_S = 240.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,8 +73,7 @@ class Driver:
     def python_workers(self) -> list[int]:
         """Processes in which Spark runs Python: the daemon's children, not the daemon."""
         daemons = [pid for pid, told in self.members().items() if "pyspark.daemon" in told]
-        parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in daemons}
-        return [pid for pid in daemons if parents[pid] in daemons]
+        return [pid for daemon in daemons for pid in children(daemon) if pid in daemons]
 
     def ended(self) -> bool:
         return self.process.poll() is not None

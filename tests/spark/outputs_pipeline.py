@@ -1,4 +1,4 @@
-"""Two partitions counted per key, to a sink of each kind that Spark can read back, two tasks each."""
+"""Two partitions counted per key, to a sink of each kind that Spark reads back; ends when a file `gate` is there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, ParquetSink, SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import held
 
 KEYS = 23
 
@@ -26,7 +27,11 @@ source = GeneratedSource(
     partitions=2,
     rate=float(settings.get("rate", "1000")),
 )
-numbered = pipeline.source("numbers", source).key_by(lambda record: record["k"]).process("number", Number())
+numbered = (
+    pipeline.source("numbers", held(source, settings["gate"]))
+    .key_by(lambda record: record["k"])
+    .process("number", Number())
+)
 numbered.sink("table", SqliteSink("rows.db"), parallelism=1)
 numbered.sink("lines", JsonLinesSink("lines"), parallelism=2)
 numbered.sink("files", ParquetSink("files", publish_s=0.5), parallelism=2)

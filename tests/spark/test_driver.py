@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.torture_processes import kill
 from causal.config import JobConfig
 from operators.sources.base import SourceContext
 from operators.sources.ingest_log import IngestLog
@@ -25,6 +25,8 @@ from tests.spark.conftest import StartDriver, eventually
 pytestmark = pytest.mark.spark
 
 FILES, LINES, FILES_PER_BATCH = 60, 20, 2
+LAST = f"{FILES - 1:03}.txt"
+LAST_BATCH = FILES // FILES_PER_BATCH - 1
 PIPELINE = """
 from operators import Pipeline
 from operators.sinks import JsonLinesSink
@@ -32,8 +34,11 @@ from operators.sources import SparkSource
 
 pipeline = Pipeline("lines")
 
-def same(line):
-    return line
+def same(name):
+    import os, time
+    while name == "{last}" and not os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return name
 
 def read(spark):
     from pyspark.sql import functions as F
@@ -50,12 +55,17 @@ pipeline.source("lines", source).sink("out", JsonLinesSink("out"))
 REST = {"raw": b"\x00\xff", "price": Decimal("1.50"), "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "tags": {"a": 1}}
 
 
+def gate_of(directory: Path) -> Path:
+    """The last batch waits for this file."""
+    return directory / "gate"
+
+
 def written_job(directory: Path, files_per_batch: int, source: Path) -> Path:
     """A job's directory, as a driver finds it."""
     job = directory / "job"
     job.mkdir()
     pipeline = directory / "lines.py"
-    pipeline.write_text(PIPELINE.format(files_per_batch=files_per_batch))
+    pipeline.write_text(PIPELINE.format(files_per_batch=files_per_batch, last=LAST, gate=str(gate_of(directory))))
     JobConfig("run", "lines", str(pipeline), {"input": str(source)}).save(job)
     return job
 
@@ -100,7 +110,7 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
     chance = random.Random(20261121)
 
     def published_beyond(batches: int) -> bool:
-        return max(log.batches(), default=-1) >= batches
+        return max(log.batches(), default=-1) >= min(batches, LAST_BATCH - 1)
 
     def first_segment() -> bool:
         return log.segments.exists() and any(log.segments.iterdir())
@@ -124,7 +134,8 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
     driver = start_driver(job, "lines")
     eventually(lambda: published_beyond(seen + 1) and driver.python_workers(), "a Python worker of Spark")
     for worker in driver.python_workers():
-        os.kill(worker, signal.SIGKILL)
+        kill(worker)
+    gate_of(tmp_path).touch()
     eventually(driver.ended, "the end of the query")
     assert driver.process.returncode == 0, driver.said()
     assert driver.members() == {}
@@ -133,7 +144,14 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
     assert Counter((row["file"], row["line"]) for row in rows) == expected
     assert all(row["rest"] == REST for row in rows)
     assert log.batches() == list(range(len(log.batches())))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver.log", "elsewhere", "input", "job", "lines.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "driver.log",
+        "elsewhere",
+        "gate",
+        "input",
+        "job",
+        "lines.py",
+    ]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
     again = start_driver(job, "lines")

@@ -55,9 +55,18 @@ class Reading:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The pipeline, started and held back by nobody; its sinks are killed while it runs."""
+    """The pipeline, which ends when there is a `gate`; its sinks are killed while it runs."""
     argv = [sys.executable, "-m", "deploy", "run", str(PIPELINE), "--state-dir", str(tmp_path / "job")]
-    argv += ["--set", f"count={COUNT}", "--set", "rate=400", "--checkpoint-interval", "0.5"]
+    argv += [
+        "--set",
+        f"count={COUNT}",
+        "--set",
+        "rate=400",
+        "--set",
+        f"gate={tmp_path / 'gate'}",
+        "--checkpoint-interval",
+        "0.5",
+    ]
     for moment in ("table/0@0.8", "lines/1@1.2", "files/0@1.2", "number/0@2", "files/1@2"):
         argv += ["--kill", moment]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -98,6 +107,7 @@ def test_every_row_is_read_once_whatever_dies(
     os.kill(first.process.pid, signal.SIGKILL)
     first.process.wait()
     before = first.batches("batches")
+    (tmp_path / "gate").touch()  # so there is something left for the second one to read
     second = Reading(work, outputs)
     reading.append(second)
     said = job.communicate(timeout=WAIT_S)[1]

@@ -26,6 +26,9 @@ pipeline = Pipeline("asking")
 told = pipeline.settings
 WORLD = Path(told["world"])
 FAIL, NEVER, SLOW = (int(told.get(name, 0)) for name in ("fail", "never", "slow"))
+SLOW_S = 1.0
+"""What a call may take.  A process that was not run for a while finds that all its calls took longer: they are tried
+again, often enough for that to happen several times."""
 
 
 def noted(key: str, number: int) -> int:
@@ -45,7 +48,7 @@ def ask(record: Any, key: str) -> Any:
     if FAIL and asked == 1 and record["i"] % FAIL == 0:
         raise OSError("not today")
     if SLOW and record["i"] % SLOW == 0:
-        time.sleep(2)
+        time.sleep(2 * SLOW_S)
     return {"key": key, "by": os.getpid(), "at": time.time()}
 
 
@@ -69,8 +72,8 @@ made = GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2
         ask,
         combine=lambda record, answer: {**record, **answer},
         order=told.get("order", "input"),
-        timeout_s=1.0 if SLOW else None,
-        retries=1 if FAIL else 0,
+        timeout_s=SLOW_S if SLOW else None,
+        retries=4 if FAIL else 0,
         backoff_s=0.01,
     )
     .map("after", lambda record: {**record, "after": time.time()})

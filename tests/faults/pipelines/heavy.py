@@ -1,6 +1,6 @@
 """Records of 2 kB through a task that takes its time, so that what is kept for replay outgrows a small memory.
 
-The source does not end before the file `gate` is there.
+The source does not end before the file `gate` is there; from then on the task takes no time any more.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from tests.faults.pipelines.held_source import held
 
+pipeline = Pipeline("heavy")
+settings = pipeline.settings
+
 
 class Slow(Operator):
+    hurries = False
+
     def process(self, record: Any, ctx: Any) -> Any:
-        time.sleep(0.0004)
+        self.hurries = self.hurries or Path(settings["gate"]).exists()
+        if not self.hurries:
+            time.sleep(0.002)
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
         yield {"i": record["i"], "n": n, "bytes": len(record["load"]), "dice": ctx.random.random()}
 
 
-pipeline = Pipeline("heavy")
-settings = pipeline.settings
 made = GeneratedSource(
     lambda p, i: {"i": i, "k": i % 7, "load": f"{i:08d}" * 256}, count=int(settings.get("count", "6000"))
 )
 (
-    pipeline.source("numbers", held(made, settings.get("gate")))
+    pipeline.source("numbers", held(made, settings["gate"]))
     .key_by(lambda record: record["k"])
     .process("slow", Slow())
     .sink("out", SqliteSink(settings.get("out", "heavy.db")))

@@ -21,6 +21,11 @@ def held(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
     return source if gate is None else Held(source, Path(gate))
 
 
+def held_generated(gate: str, *told: Any, **settings: Any) -> Source[Any]:
+    """A `GeneratedSource` of these arguments with its end held back."""
+    return held(GeneratedSource(*told, **settings), gate)
+
+
 class Held(Source[Any]):
     """Elements and pace of another source; the last element of each partition waits for the gate, a file."""
 

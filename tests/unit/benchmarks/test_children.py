@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import children
+from benchmarks.torture_processes import kill
 
 
 def of_this(directory: Path) -> list[int]:
@@ -52,7 +53,7 @@ def benchmark(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str
             process.kill()
             process.communicate()
         for pid in of_this(directory):
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
 
 
 @pytest.mark.parametrize(

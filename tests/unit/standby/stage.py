@@ -19,7 +19,9 @@ from standby.blueprint import Blueprint, CompanionCall
 from standby.processes import marked
 from tests.unit.standby.scene import chain_of
 
-WAIT_S = 30.0
+WAIT_S = 120.0
+"""What it bounds is a hang: a busy machine may take long for anything."""
+
 TASKS = ("read/0", "count/0", "out/0")
 ROOT = Path(__file__).resolve().parents[3]
 

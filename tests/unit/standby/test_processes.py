@@ -101,7 +101,7 @@ def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> Non
 
 
 def test_a_stopped_worker_is_suspected_killed_and_replaced(start: Start) -> None:
-    stage = start(suspect_after_ms=1500)
+    stage = start(suspect_after_ms=4000)
     stage.up()
     stage.kill(pids(stage)["count/0"], signal.SIGSTOP)
     stage.recovered("count/0", 2)
@@ -178,7 +178,8 @@ def replace_agent(stage: Stage) -> None:
     """Kill the agent, and wait until the next one has adopted what lives."""
     agent, table = stage.agent_pid(), stage.job / "processes.json"
     assert agent is not None
+    stage.kill(agent, signal.SIGSTOP)  # it writes no more
+    left_ns = table.stat().st_mtime_ns
     stage.kill(agent)
     wait_for("it is gone", lambda: stage.agent_pid() != agent)
-    left_ns = table.stat().st_mtime_ns
     wait_for("its table is taken over", lambda: table.stat().st_mtime_ns != left_ns)
