@@ -25,8 +25,8 @@ from standby.processes import open_process, send_signal, start_time
 
 PIPELINE = Path(total_failure_job.__file__)
 INTERVAL_S = 1.0
-UP_S = 60.0
-END_S = 120.0
+UP_S = 120.0
+END_S = 200.0
 PROCESSES = 14
 """Of the job without its standbys: a strike before it is up comes when 2 to this many are there."""
 LOOK_S = 0.01
@@ -50,6 +50,10 @@ class Lines:
             whole = fresh[: fresh.rfind(b"\n") + 1]
             self.digests.setdefault(path, blake2b()).update(whole)
             self.seen[path] = at + len(whole)
+
+    def any_seen(self) -> bool:
+        """Whether any line has come yet."""
+        return any(self.seen.values())
 
     def changed(self) -> int:
         """How many files do not begin with what was seen of them."""
@@ -90,7 +94,8 @@ class Struck:
             self._until("the job is up", lambda: self._up(resumed_ns), UP_S)
             live_ns = time.monotonic_ns()
             moment = time.monotonic() + rng.uniform(0.05, 0.9)
-            self._until("its time has come", lambda: time.monotonic() >= moment, 2.0)
+            self._until("its time has come", lambda: time.monotonic() >= moment, UP_S)
+            self._until("there are rows that a second execution could contradict", self.lines.any_seen, UP_S)
             replayed = self._replayed()
         else:
             several = rng.randint(2, PROCESSES)

@@ -15,8 +15,8 @@ from benchmarks.__main__ import main
 from benchmarks.runs import RunFailed
 from benchmarks.total_failure_run import Lines, begun
 
-PROCESSES_MIN = 15
-"""Root, supervisor, agent, fork server, the ten tasks, and a standby at least."""
+PROCESSES_MIN = 13
+"""Root, supervisor, agent and the ten tasks at least: on a busy machine what else there will be is not there yet."""
 
 
 def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:

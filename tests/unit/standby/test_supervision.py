@@ -8,8 +8,8 @@ from causal.errors import InvariantViolation
 from standby import effects as fx
 from standby import events
 from standby.blueprint import CompanionCall
-from standby.supervision import Supervision
-from tests.unit.standby.scene import SECOND, Scene, of, running, sent
+from standby.supervision import STOP_NS_MAX, Supervision
+from tests.unit.standby.scene import MS, SECOND, Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
 
@@ -226,7 +226,7 @@ def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_it
 def test_processes_that_do_not_end_when_told_to_do_not_hold_up_the_end() -> None:
     scene = running()
     scene.finish("out/0")
-    heard = scene.step(events.Tick(), 3001)
+    heard = scene.step(events.Tick(), STOP_NS_MAX / MS)
     assert of(heard, fx.EndJob) == [fx.EndJob(0, "")]
 
 
@@ -316,7 +316,7 @@ class TestRestart:
     def test_the_end_is_remembered(self) -> None:
         scene = running()
         scene.finish("out/0")
-        scene.step(events.Tick(), 3001)
+        scene.step(events.Tick(), STOP_NS_MAX / MS)
         scene.restart()
         assert of(scene.said, fx.EndJob) == [fx.EndJob(0, "")]
 
@@ -335,7 +335,7 @@ class TestRestart:
         scene.restart()
         heard = scene.beats(1)
         assert len(sent(heard, "stop")) >= 6 and not sent(heard, "promote")
-        assert of(scene.step(events.Tick(), 3001), fx.EndJob) == [fx.EndJob(0, "")]
+        assert of(scene.step(events.Tick(), STOP_NS_MAX / MS), fx.EndJob) == [fx.EndJob(0, "")]
 
 
 def test_a_job_that_is_resumed_goes_on_from_the_last_complete_checkpoint_with_higher_incarnations() -> None:
