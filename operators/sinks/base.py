@@ -49,6 +49,7 @@ __all__ = [
     "SinkStore",
     "Unavailable",
     "WithdrawingStore",
+    "check_directory",
     "check_writable",
     "encode_json",
     "fenced",
@@ -144,6 +145,13 @@ def check_writable(directory: Path, sink: str) -> None:
         raise PipelineError(
             f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
         ) from None
+
+
+def check_directory(directory: Path, sink: str) -> None:
+    """Raise `PipelineError` unless files can be made in `directory`, or it can be made in the one above it."""
+    if directory.exists() and not directory.is_dir():
+        raise PipelineError(f"{sink}: {directory} is not a directory; give another path")
+    check_writable(directory if directory.exists() else directory.parent, sink)
 
 
 def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.base import Sink
+from operators.sinks.options import check_durability, check_range
 from operators.sinks.outward import Delivery, OutwardStore
 
 DELIVERIES = "deliveries"
@@ -40,7 +41,8 @@ class CallbackSink(Sink):
     ) -> None:
         if not callable(fn):
             raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; give a function of one argument")
-        check_outward("CallbackSink", batch_rows, durability)
+        check_range("CallbackSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
+        check_durability("CallbackSink", durability)
         self._fn = fn
         self._retried = retried
         self.batch_rows = batch_rows
@@ -66,14 +68,6 @@ class CallbackSink(Sink):
                 f"{told}; mend it, or let it raise RowRefused for a row that is never taken, Unavailable to be called "
                 "again"
             ) from problem
-
-
-def check_outward(sink: str, batch_rows: int, durability: str | None) -> None:
-    """Raise `PipelineError` for settings that cannot be."""
-    if not 1 <= batch_rows <= BATCH_ROWS_MAX:
-        raise PipelineError(f"{sink}: batch_rows is {batch_rows!r}; give 1 to {BATCH_ROWS_MAX}")
-    if durability not in (None, "process", "os"):
-        raise PipelineError(f"{sink}: durability is {durability!r}; give process or os")
 
 
 def _nothing() -> None:

@@ -23,12 +23,12 @@ from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
-from operators.sinks.base import Sink, check_writable
+from operators.sinks.base import Sink, check_directory
 from operators.sinks.bundle_told import told, understood
 from operators.sinks.journal import bodies, pwrite_whole
 from operators.sinks.lock import held_once, is_at, outside
 from operators.sinks.locked_journal import LockedJournal
-from operators.sinks.sqlite import DURABILITY, EXISTING
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 
 
 class JsonLinesSink(Sink):
@@ -48,12 +48,9 @@ class JsonLinesSink(Sink):
         durability: str | None = None,
         busy_ms: int = 2000,
     ) -> None:
-        if existing not in EXISTING:
-            raise PipelineError(f"JsonLinesSink: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability is not None and durability not in DURABILITY:
-            raise PipelineError(f"JsonLinesSink: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
-        if not 0 < busy_ms <= 60_000:
-            raise PipelineError(f"JsonLinesSink: busy_ms is {busy_ms!r}; give 1 to 60000")
+        check_choice("JsonLinesSink", "existing", existing, EXISTING)
+        check_durability("JsonLinesSink", durability)
+        check_range("JsonLinesSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
         self.directory = Path(directory).absolute()
         self.existing = existing
         self.durability = durability
@@ -69,9 +66,7 @@ class JsonLinesSink(Sink):
 
     def check(self) -> None:
         """Raise `PipelineError` where the directory could not be made or written."""
-        if self.directory.exists() and not self.directory.is_dir():
-            raise PipelineError(f"JsonLinesSink: {self.directory} is not a directory; give another path")
-        check_writable(self.directory if self.directory.exists() else self.directory.parent, "JsonLinesSink")
+        check_directory(self.directory, "JsonLinesSink")
 
 
 class JsonLinesStore:

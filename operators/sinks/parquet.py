@@ -31,14 +31,14 @@ from causal.ports import SinkStore
 from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
-from operators.sinks.base import Sink, check_writable, encode_json
+from operators.sinks.base import Sink, check_directory, encode_json
 from operators.sinks.blocks import block, records_in
 from operators.sinks.journal import bodies
 from operators.sinks.ledger import Ledger
 from operators.sinks.manifest import OURS
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.parquet_reading import read
 from operators.sinks.parquet_store import ParquetStore
-from operators.sinks.sqlite import DURABILITY, EXISTING
 
 __all__ = ["ParquetSink", "publish", "read"]
 
@@ -78,17 +78,11 @@ class ParquetSink(Sink):
         durability: str | None = None,
         busy_ms: int = 2000,
     ) -> None:
-        for name, given, known in (
-            ("existing", existing, EXISTING),
-            ("durability", durability or "process", tuple(DURABILITY)),
-            ("compression", compression, COMPRESSIONS),
-        ):
-            if given not in known:
-                raise PipelineError(f"ParquetSink: {name} is {given!r}; give one of {', '.join(known)}")
-        if not 0 < busy_ms <= 60_000:
-            raise PipelineError(f"ParquetSink: busy_ms is {busy_ms!r}; give 1 to 60000")
-        if not 1 <= file_bytes <= FILE_BYTES_MAX:
-            raise PipelineError(f"ParquetSink: file_bytes is {file_bytes!r}; give 1 to {FILE_BYTES_MAX}")
+        check_choice("ParquetSink", "existing", existing, EXISTING)
+        check_durability("ParquetSink", durability)
+        check_choice("ParquetSink", "compression", compression, COMPRESSIONS)
+        check_range("ParquetSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
+        check_range("ParquetSink", "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
         if not publish_s > 0:
             raise PipelineError(f"ParquetSink: publish_s is {publish_s!r}; give a number of seconds above 0")
         self.directory = Path(directory).absolute()
@@ -133,9 +127,7 @@ class ParquetSink(Sink):
 
     def check(self) -> None:
         """Raise `PipelineError` where the directory could not be made or written."""
-        if self.directory.exists() and not self.directory.is_dir():
-            raise PipelineError(f"ParquetSink: {self.directory} is not a directory; give another path")
-        check_writable(self.directory if self.directory.exists() else self.directory.parent, "ParquetSink")
+        check_directory(self.directory, "ParquetSink")
 
 
 def _names_of(columns: Sequence[str]) -> list[str]:

@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.base import Sink
+from operators.sinks.options import WAIT_MS_MAX, check_choice, check_durability, check_range
 
 if TYPE_CHECKING:
     from operators.sinks.postgres_store import Target
 
 EXISTING = ("refuse", "replace", "append")
-DURABILITY = ("process", "os")
 _GENERIC_PLACE = ("task", "position")
 
 
@@ -70,7 +70,7 @@ class PostgresSink(Sink):
         durability: str | None = None,
         timeout_ms: int = 2000,
     ) -> None:
-        _check_said(table, columns, place_columns, existing, durability or "process", timeout_ms)
+        _check_said(table, columns, place_columns, existing, durability, timeout_ms)
         self.dsn = dsn
         schema, _, name = table.rpartition(".")
         self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
@@ -121,18 +121,15 @@ def _check_said(
     columns: Sequence[str],
     place_columns: Sequence[str],
     existing: str,
-    durability: str,
+    durability: str | None,
     timeout_ms: int,
 ) -> None:
     said = f"PostgresSink({table!r})"
     if not table or table.count(".") > 1 or not all(table.split(".")):
         raise PipelineError(f'{said}: table is no name; give "name" or "schema.name"')
-    if existing not in EXISTING:
-        raise PipelineError(f"{said}: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-    if durability not in DURABILITY:
-        raise PipelineError(f"{said}: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
-    if not 0 < timeout_ms <= 60_000:
-        raise PipelineError(f"{said}: timeout_ms is {timeout_ms!r}; give 1 to 60000")
+    check_choice(said, "existing", existing, EXISTING)
+    check_durability(said, durability)
+    check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
     if isinstance(columns, str) or isinstance(place_columns, str):
         raise PipelineError(f"{said}: columns and place_columns are lists of names, not one text")
     if len(place_columns) not in (0, 2) or (place_columns and not columns):

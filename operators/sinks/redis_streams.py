@@ -34,11 +34,11 @@ from urllib.parse import urlsplit
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.base import Sink
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 
 if TYPE_CHECKING:
     from operators.sinks.redis_store import Target
 
-EXISTING = ("refuse", "replace")
 DURABILITY = ("process", "os", "server")
 _SCHEMES = ("redis", "rediss", "unix")
 
@@ -69,14 +69,11 @@ class RedisSink(Sink):
             raise PipelineError(f"{said}: stream is empty; give what the keys begin with")
         if urlsplit(url).scheme not in _SCHEMES:
             raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
-        if existing not in EXISTING:
-            raise PipelineError(f"{said}: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability is not None and durability not in DURABILITY:
-            raise PipelineError(f"{said}: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
+        check_choice(said, "existing", existing, EXISTING)
+        check_durability(said, durability, DURABILITY)
         if rows_max is not None and rows_max < 1:
             raise PipelineError(f"{said}: rows_max is {rows_max!r}; give 1 or more, or None for all rows")
-        if not 0 < timeout_ms <= 60_000:
-            raise PipelineError(f"{said}: timeout_ms is {timeout_ms!r}; give 1 to 60000")
+        check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
         self.url = url
         self.stream = stream
         self.durability = durability

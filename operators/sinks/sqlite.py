@@ -37,13 +37,14 @@ from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink, check_writable
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.sqlite_errors import code_of, translated
 from operators.sinks.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite_rows import insert, note_refused, refused_below
 from operators.sinks.sqlite_schema import OURS, OUTPUT, SCHEMA, VERSION
 
-EXISTING = ("refuse", "replace")
-DURABILITY = {"process": "NORMAL", "os": "FULL"}
+_SYNCHRONOUS = {"process": "NORMAL", "os": "FULL"}
+"""By durability."""
 
 _MARK = "INSERT INTO causal_mark VALUES(?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = """UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ?
@@ -71,12 +72,9 @@ class SqliteSink(Sink):
         busy_ms: int = 2000,
     ) -> None:
         name = type(self).__name__
-        if existing not in EXISTING:
-            raise PipelineError(f"{name}: existing is {existing!r}; give one of {', '.join(EXISTING)}")
-        if durability is not None and durability not in DURABILITY:
-            raise PipelineError(f"{name}: durability is {durability!r}; give one of {', '.join(DURABILITY)}")
-        if not 0 < busy_ms <= 60_000:
-            raise PipelineError(f"{name}: busy_ms is {busy_ms!r}; give 1 to 60000")
+        check_choice(name, "existing", existing, EXISTING)
+        check_durability(name, durability)
+        check_range(name, "busy_ms", busy_ms, 1, WAIT_MS_MAX)
         self.path = Path(path).absolute()
         self.existing = existing
         self.durability = durability
@@ -234,7 +232,7 @@ class SqliteStore:
                     raise PipelineError(
                         f"{self._sink.path}: this file system cannot hold a SQLite log; give another path"
                     )
-                db.execute(f"PRAGMA synchronous = {DURABILITY[self._sink.durability or 'process']}")
+                db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._sink.durability or 'process']}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")
                 return db
             except sqlite3.Error as problem:

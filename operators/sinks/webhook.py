@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.base import Sink
-from operators.sinks.callback import DELIVERIES, check_outward
+from operators.sinks.callback import BATCH_ROWS_MAX, DELIVERIES
+from operators.sinks.options import check_durability, check_range
 from operators.sinks.outward import Delivery, DeliveryRefused, OutwardStore
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class WebhookSink(Sink):
         refused: Collection[int] = REFUSED,
         durability: str | None = None,
     ) -> None:
-        check_outward("WebhookSink", batch_rows, durability)
+        check_range("WebhookSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
+        check_durability("WebhookSink", durability)
         try:
             parts = urlsplit(url)
             port = parts.port
