@@ -64,7 +64,7 @@ def counted() -> dict[str, dict[str, int]]:
         RunFailed: the process failed.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.guard_count"],
+        [sys.executable, "-m", "benchmarks.guard_paths"],
         env={**os.environ, "PYTHONHASHSEED": "0"},
         cwd=KEPT.parents[1],
         capture_output=True,

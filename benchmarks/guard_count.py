@@ -7,15 +7,10 @@ the same minor version, needs nothing installed, and repeats exactly; nothing el
 
 What it cannot see is the work inside one call into C, say a slower codec.  The peak of memory shows part of it
 (another list or copy per record), and the ratios of `benchmarks throughput` show the rest.
-
-`python -m benchmarks.guard_count` prints the counts of all paths (`guard_paths`) as JSON.  Its process is started by
-`guard` with a fixed hash seed and the collector off.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -119,20 +114,3 @@ def _monitored(tally: list[int]) -> Iterator[None]:
         for event in (events.INSTRUCTION, events.PY_START, events.CALL):
             monitoring.register_callback(tool, event, None)
         monitoring.free_tool_id(tool)
-
-
-def main() -> int:
-    """Print the counts of all paths."""
-    from benchmarks.guard_paths import counted
-
-    gc.disable()
-    told: dict[str, dict[str, int]] = {}
-    for memory in (False, True):
-        for path, counts in counted(Counter(memory)).items():
-            told.setdefault(path, {}).update(counts)
-    print(json.dumps(told))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -90,7 +90,6 @@ class Tally:
     """By kind, in both directions."""
     bytes: Counter[str] = field(default_factory=Counter)
     journal_bytes: int = 0
-    decisions: int = 0
     manifest_bytes: int = 0
     steps: int = 0
     cpu_ns: int = 0
@@ -158,7 +157,6 @@ class ControlPlane:
         self._count(took_ns)
         if any(kind == "promote" for _, _, kind in sent):
             self.promotion_ns = took_ns
-        self.tally.decisions += len(decided)
         self.tally.journal_bytes += sum(len(encode(dict(record))) for record in decided)
         for slot, data, kind in sent:
             self._counted(kind, data)

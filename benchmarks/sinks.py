@@ -45,7 +45,6 @@ class Writer:
     """Writes bundles to one store, one behind the other."""
 
     def __init__(self, sink: Sink, directory: Path) -> None:
-        self._sink = sink
         self._store: SinkStore = sink.open_store(TASK, directory)
         self._next = self._store.open(TASK, "benchmark", 1).next
         self._logged = 0
