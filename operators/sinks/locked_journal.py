@@ -83,11 +83,6 @@ class LockedJournal:
         return self.path.exists()
 
     @property
-    def is_open(self) -> bool:
-        """Whether this object has read or made one."""
-        return self._file >= 0
-
-    @property
     def has_grown(self) -> bool:
         """Whether there is anything in it beside its first record."""
         return self._bytes > self._bytes_new

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CausalError, CorruptData, RowRefused, invariant
+from causal.errors import CausalError, CorruptData, PipelineError, RowRefused, invariant
 from causal.ports import Bundle, Held
 from causal.values import decode, encode, encode_loosely
-from operators.sinks.account import Account, fenced, fingerprint, foreign_rows
+from operators.sinks.account import Account, fenced, fingerprint
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import lines_of
 from operators.sinks.bundle_told import told, understood
@@ -118,11 +119,8 @@ class OutwardStore:
                 self._directory.mkdir(exist_ok=True)
             with self._journal.held(BUSY_MS):
                 self._account = account = self._claimed()
-            try:
+            with suppress(RowRefused):  # told when the bundle is written again, by `operators.sinks.refusals`
                 self._deliver()
-            except RowRefused:
-                # It is told when the bundle is written again, by `operators.sinks.refusals`.
-                return account.held()
             return account.held()
         except BaseException:
             self.close()
@@ -244,7 +242,10 @@ class OutwardStore:
             told_all = [decode(record) for record in records]
             account, pending, self._taken = _state(told_all[0], self._task)
             if account.run != self._run:
-                raise foreign_rows(place, "the sink")
+                raise PipelineError(
+                    f"{place} holds rows that another run has promised; go on with that run (causal run --resume), "
+                    "or give another --state-dir"
+                )
             if account.incarnation > self._incarnation:
                 raise fenced(self._task, self._incarnation)
             self._pending = pending

@@ -212,8 +212,7 @@ class ParquetStore:
         self._rolling.drop()
 
     def _let_go(self) -> None:
-        self._ledger = None
-        self._rolling.drop()
+        self._forget()
         self._journal.close()
 
 
