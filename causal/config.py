@@ -60,8 +60,12 @@ class JobConfig:
     pipeline: str
     """Absolute path of the pipeline file."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """What the pipeline file reads from `pipeline.settings`, as text."""
     guarantee: str = "causal"
+    """What a failure may do to the output: with "causal" nothing, nor with "epoch", whose rows wait for checkpoints;
+    with "at-least-once" rows may come again, with "none" be missing."""
     sharing_depth: int = FULL_DEPTH
+    """How many tasks downstream, one behind the other, hold a task's determinants (D3)."""
     determinant_flush: str = "off"
     """"background": determinants go to files, too, and are then neither shared further nor lost by failures."""
     durability: str = "process"
@@ -83,17 +87,20 @@ class JobConfig:
     state_directory: str = ""
     """Where state on disk goes; default `spill` in the job's directory."""
     key_groups: int = 128
+    """Into so many groups keys are divided; the most tasks that one keyed operator can ever have."""
     credit_bytes: int = 4 << 20
     """What may be outstanding on one channel before its sender waits."""
     batch_elements_max: int = 16384
     """Elements per read of a source's partition."""
     record_bytes_max: int = 16 << 20
+    """Of one record, encoded; a longer one counts as a failure of the operator that made it."""
     inflight_memory_bytes_max: int = 64 << 20
     """Per task; beyond it, in-flight elements go to disk."""
     inflight_disk_bytes_max: int = 8 << 30
     staged_bytes_max: int = 8 << 30
     """Rows of one sink task that wait for a checkpoint (guarantee epoch), on disk; more of them end the job."""
     heartbeat_ms: int = 100
+    """Between two beats of a process."""
     suspect_after_ms: int = 5000
     """Silence after which a process that still exists counts as hung: it is killed and replaced."""
     sink_patience_s: float = 60.0

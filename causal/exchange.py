@@ -55,7 +55,7 @@ class Exchange:
         self.inputs = inputs
         self.outputs = outputs
         self.keeping = config.guarantee != "none"
-        self.recording = config.guarantee == "causal"
+        self.logging = config.guarantee == "causal"
         self.adapting = config.guarantee in ("at-least-once", "none")
         """Ends of a channel may stand at different places after a failure, and meet where they can."""
         self.faults: Counter[str] = Counter()
@@ -232,7 +232,7 @@ class Exchange:
     def _welcome_frames(self, link: bytes, channel: InputChannel, attempt: int, collect: bool) -> list[Effect]:
         welcome = channel.welcome(attempt)
         ahead: list[list[LogDelta]] = []
-        if self.recording:
+        if self.logging:
             behind = self._behind[channel.id]
             welcome.extents = self.holdings.extents_for(behind)
             if collect:
@@ -250,7 +250,7 @@ class Exchange:
         self, output: OutputChannel, welcome: wire.Welcome, incarnation: int, replaying: bool, now_ns: int
     ) -> None:
         staged = output.unstage(incarnation)
-        if self.collect and self.recording:
+        if self.collect and self.logging:
             self.holdings.merge([*staged, *welcome.logs], welcome.extents)
             self.holdings.depend(welcome.depends)
         if self.collect and self.adapting and not output.welcomed:
@@ -289,7 +289,7 @@ class Exchange:
     def _data_frames(self, output: OutputChannel, entry: Entry) -> list[Effect]:
         effects: list[Effect] = []
         deltas = b""
-        if self.recording:
+        if self.logging:
             lacking, depends = self.holdings.lacking(output.seen)
             *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
             for group in ahead:  # no elements of its own: only what those of the last frame depend on

@@ -69,7 +69,7 @@ class Execution:
         bytes_max = config.credit_bytes // 2
         self.pace = Pace(config.batch_elements_max, bytes_max, config.suspect_after_ms)
         self._turn_elements = self._turn_bytes = 0
-        self._recording = config.guarantee == "causal"
+        self._logging = config.guarantee == "causal"
         self._live = live
         self._channels = channels
         self._inputs = channels.inputs
@@ -97,7 +97,7 @@ class Execution:
         """The job has ended: tell every store that its rows stay."""
         if not self.reported_finished:
             return []
-        partial = self._recording and self._holdings.partial
+        partial = self._logging and self._holdings.partial
         sinks = self._channels.sinks.values()
         return [WriteBundle(sink.id, sink.last(partial, self._incarnation, self.rollback), []) for sink in sinks]
 
@@ -353,7 +353,7 @@ class Execution:
             rows = sink.waiting
             if rows and (force or sink.full or (self.pace.held and rows >= self.pace.elements)):
                 self._turn_elements = max(self._turn_elements, rows)
-                holdings = self._holdings if self._recording else None
+                holdings = self._holdings if self._logging else None
                 bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
                 effects.append(WriteBundle(sink.id, bundle, origins))
                 self.wrote = True

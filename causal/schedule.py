@@ -19,19 +19,19 @@ Kind = TypeVar("Kind")
 class Schedule:
     """Reads and extends one task's determinant log.
 
-    `recording` false (guarantees without determinants) makes it remember nothing.
+    `logging` false (guarantees without determinants) makes it remember nothing.
     """
 
     __slots__ = (
-        "log", "epoch", "task_name", "recording", "bytes_by_kind", "last_ns", "run_left", "_codec", "_place", "_ahead",
+        "log", "epoch", "task_name", "logging", "bytes_by_kind", "last_ns", "run_left", "_codec", "_place", "_ahead",
         "_ruled",
     )  # fmt: skip
 
-    def __init__(self, log: DeterminantLog, epoch: int, task_name: str, recording: bool = True) -> None:
+    def __init__(self, log: DeterminantLog, epoch: int, task_name: str, logging: bool = True) -> None:
         self.log = log
         self.epoch = epoch
         self.task_name = task_name
-        self.recording = recording
+        self.logging = logging
         self.bytes_by_kind: Counter[str] = Counter()
         self.last_ns = 0
         """Last clock reading of the task, over all epochs: readings never go back."""
@@ -61,7 +61,7 @@ class Schedule:
         """
         if self.run_left:
             self.run_left -= 1
-        elif self.recording:
+        elif self.logging:
             self._ruled += 1
             if choice:
                 self._tell_run()
@@ -115,7 +115,7 @@ class Schedule:
 
     def record(self, told: Determinant) -> None:
         """Append what just happened; only when not `replaying`."""
-        if not self.recording:
+        if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
         self._tell_run()
@@ -125,7 +125,7 @@ class Schedule:
 
     def record_order(self, input: int, count: int) -> None:
         """The same for the commonest kind."""
-        if self.recording:
+        if self.logging:
             self._tell_run()
             self._append(Order.kind, encode_order(input, count))
 

@@ -88,21 +88,21 @@ class TaskProtocol:
     ) -> None:
         self.name = topology.tasks[task].name
         self.incarnation = incarnation
-        self._recording = config.guarantee == "causal"
+        self._logging = config.guarantee == "causal"
         self._restored = cut.epoch if config.guarantee == "epoch" else None
         self._live = live
         self.recovery = Recovery(self.name)
         flushing = config.determinant_flush != "off"
-        depth = config.sharing_depth if self._recording else 0
+        depth = config.sharing_depth if self._logging else 0
         self.holdings = Holdings(topology, task, depth, cut.epoch, flushing)
         self.flushing = Flushing(self.name, self.holdings)
         self.holdings.merge(retained.logs)
         self.holdings.depend(retained.depends)
-        self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._recording)
+        self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._logging)
         self.schedule.last_ns = cut.last_ns
         self.channels = channels = Channels(topology, task, config, cut)
         for channel in channels.network:
-            channel.marking = self._recording and self.holdings.partial
+            channel.marking = self._logging and self.holdings.partial
         self.inputs = channels.inputs
         self.execution = Execution(
             self.recovery, config, chain, live, channels, self.holdings, self.schedule, cut, files, incarnation
@@ -193,7 +193,7 @@ class TaskProtocol:
 
     def _sink_opened(self, event: SinkOpened, now_ns: int) -> list[Effect]:
         sink, held = self.channels.sinks[event.channel], event.held
-        if self._recording:
+        if self._logging:
             visible = self._rows_visible.setdefault(event.channel, held.next)
             if sink.untruncated(held):
                 return [TruncateSink(sink.id, sink.epoch), OpenSink(sink.id)]
@@ -202,9 +202,9 @@ class TaskProtocol:
                 return [WithdrawRows(event.channel, mark)]
             self.holdings.merge([d for d in held.logs if d.task in self.holdings.logs])
             self.holdings.depend((*log, extent) for log, extent in depended(held.marks).items())
-        sink.open(held, self._recording or sink.staging)
+        sink.open(held, self._logging or sink.staging)
         effects: list[Effect] = []
-        if self._recording and held.next < visible:
+        if self._logging and held.next < visible:
             effects.append(Phase("withdrawn", visible - held.next))
         return effects + self._answered_inquiry() + self._collected(now_ns)
 

@@ -81,7 +81,7 @@ class Observer:
         if task.incarnation <= self._incarnations[index]:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
         self._incarnations[index] = task.incarnation
-        task.schedule.recording = task.schedule.recording or self._staged  # for the twin alone: nobody is sent anything
+        task.schedule.logging = task.schedule.logging or self._staged  # for the twin alone: nobody is sent anything
         self._lives[index].append(task)
         self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}

@@ -108,7 +108,7 @@ def test_peeking_changes_nothing() -> None:
 
 
 def test_without_recording_nothing_is_remembered() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0", recording=False)
+    schedule = Schedule(DeterminantLog(0), 0, "count/0", logging=False)
     schedule.record(Call(b"x"))
     schedule.record_order(0, 1)
     assert schedule.log.size == 0 and not schedule.bytes_by_kind
