@@ -6,7 +6,6 @@ the fingerprint that every frame carries, so a process of another job or version
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.sealed import seal, unseal
 from causal.topology import FULL_DEPTH
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -166,21 +166,20 @@ class JobConfig:
     def save(self, directory: Path) -> None:
         """Replace the file atomically: a job whose settings are gone could not be resumed."""
         fresh = directory / "job.json.new"
-        fresh.write_text(json.dumps(asdict(self), indent=1, sort_keys=True))
+        fresh.write_text(seal(asdict(self)))
         fresh.replace(directory / "job.json")
 
     @classmethod
     def load(cls, directory: Path) -> JobConfig:
         try:
-            told = json.loads((directory / "job.json").read_text())
+            told = unseal((directory / "job.json").read_text())
         except FileNotFoundError:
             raise PipelineError(
                 f"{directory} holds no job (job.json is missing); start one with `causal run`"
             ) from None
         except (ValueError, RecursionError) as problem:
-            raise PipelineError(f"{directory / 'job.json'} is not JSON: {problem}") from None
-        if type(told) is not dict:
-            raise PipelineError(f"{directory / 'job.json'} holds no settings; start the job afresh with `causal run`")
+            where = directory / "job.json"
+            raise PipelineError(f"{where} is damaged ({problem}); start the job afresh, without --resume") from None
         return cls.from_mapping(told, str(directory / "job.json"))
 
     @classmethod

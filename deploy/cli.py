@@ -22,7 +22,7 @@ from causal.errors import CausalError, PipelineError, Unavailable
 from causal.topology import Topology
 from deploy import settings
 from deploy.console import Console
-from deploy.jobdirectory import ROOT, JobDirectory, find_job, running
+from deploy.jobdirectory import ROOT, JobDirectory, find_job, running, settings_before
 from deploy.local import LocalDeployment, Outcome
 from deploy.querying import state
 from deploy.report import progress, report, summary, write_report
@@ -196,7 +196,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.from_ is not None and arguments.resume:
         raise PipelineError("--from begins a new job, --resume goes on with one; give one of them")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
-    pipeline = load(path, given.get("settings", {}))
+    loaded_with = given.get("settings", {})
+    if arguments.resume:
+        loaded_with = {**settings_before(path, arguments.state_dir), **loaded_with}
+    pipeline = load(path, loaded_with)
     job = Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name
     if arguments.resume and not os.path.isdir(job):
         raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
@@ -204,7 +207,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.resume:
             config = settings.resumed(directory.take_over(), path, given)
-            if config.settings != given.get("settings", {}):
+            if config.settings != loaded_with:
                 pipeline = load(path, config.settings)
         else:
             config = settings.config_of(pipeline.name, path, given)

@@ -9,11 +9,11 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from causal.config import JobConfig
-from causal.errors import PipelineError
+from causal.errors import CorruptData, PipelineError
 from causal.shell.files import sync_directory
 from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.sinks.staged import DIRECTORY as STAGED
@@ -23,10 +23,14 @@ from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
 from standby.journal import Journal
 from standby.manifests import DIRECTORY as MANIFESTS
+from standby.manifests import newest_manifest
 from standby.processes import kill_marked
 
 ROOT = Path(".causal")
 """Where jobs are kept unless `--state-dir` says otherwise."""
+
+BEGAN = "began"
+"""When the first source began to read: by that clock sources know which of their records are due."""
 
 CHANGE = "change"
 """A change of the job's graph that is being prepared, and from the moment that `ready` is in it, is decided."""
@@ -42,7 +46,7 @@ OWNED = (
     AGENT_LOCK,
     "processes.json",
     "status.json",
-    "began",
+    BEGAN,
     "checkpoints",
     DETERMINANTS,
     "spill",
@@ -108,13 +112,43 @@ class JobDirectory:
 
         Raises:
             PipelineError: there is no job to go on with.
+            CorruptData: it cannot be gone on with.
         """
         self._carry_out_change()
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} holds no job to go on with; start one without --resume")
         config = JobConfig.load(self.path)
         self._end_leftovers()
+        self._check_journal()
+        self._check_began()
         return config
+
+    def _check_journal(self) -> None:
+        """SQLite takes an empty file for a store that is new, and a damaged one beside it for nothing at all: compare
+        with what else there is.
+        """
+        journal = Journal(self.path)
+        try:
+            records = journal.records()
+        finally:
+            journal.close()
+        journaled = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
+        newest = newest_manifest(self.path)
+        complete = newest[0] if newest is not None else 0  # is written, then journaled, and then there is a next one
+        if complete > journaled + 1 or (not records and (self.path / BEGAN).exists()):
+            raise CorruptData(
+                f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start afresh, "
+                "without --resume"
+            )
+
+    def _check_began(self) -> None:
+        path = self.path / BEGAN
+        try:
+            told = path.read_bytes() if path.exists() else b""
+        except OSError as problem:
+            raise CorruptData(f"{path} cannot be read: {problem.strerror}; remove it: rates begin anew then") from None
+        if told and not told.isdigit():
+            raise CorruptData(f"{path} is damaged; remove it: the rates of sources begin anew then")
 
     def _carry_out_change(self) -> None:
         """Put in place what `deploy.savepoints.change` has prepared; may be interrupted and done again."""
@@ -224,7 +258,7 @@ class JobDirectory:
         """Remove the socket directory of a job that could not clean up."""
         note = self.path / "runtime"
         if note.exists():
-            old = Path(note.read_text().strip())
+            old = Path(note.read_text(errors="replace").strip())
             if old.name.startswith("causal-") and old.parent == Path(tempfile.gettempdir()):
                 shutil.rmtree(old, ignore_errors=True)
 
@@ -267,6 +301,23 @@ def holds_job(directory: Path) -> bool:
     except OSError as problem:
         raise PipelineError(f"{directory} cannot be used: {problem.strerror}") from None
     return True
+
+
+def settings_before(pipeline: Path, state_dir: str | None) -> dict[str, str]:
+    """With what the pipeline was loaded that is to go on: it may need them to be loaded at all, and only then its name
+    is known.  Nothing where that is not clear; the job itself is looked for, and at, later.
+
+    Raises:
+        PipelineError: the job in `state_dir` cannot be read.
+    """
+    if state_dir is not None:
+        return dict(JobConfig.load(Path(state_dir)).settings) if holds_job(Path(state_dir)) else {}
+    for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
+        with suppress(PipelineError, OSError):  # another job's, perhaps
+            config = JobConfig.load(job)
+            if config.pipeline == str(pipeline):
+                return dict(config.settings)
+    return {}
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:

@@ -23,7 +23,7 @@ from causal.ports import StagingStore
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task, Topology
-from deploy.jobdirectory import CHANGE, JobDirectory, find_job, running
+from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory, find_job, running
 from operators.plan import Plan
 from operators.rescaling import Rescaling, Saved
 from standby.blueprint import Blueprint
@@ -37,7 +37,6 @@ from standby.savepoints import STOPPED
 
 ANSWER_S = 5.0
 LOOK_S = 0.1
-BEGAN = "began"
 
 
 def change(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from causal.errors import InvariantViolation, PipelineError
 from causal.ids import ChannelId, TaskIndex, TaskName
+from causal.sealed import seal, unseal
 from causal.topology import Channel, Task, Topology
 
 FILE = "topology.json"
@@ -48,7 +48,7 @@ class Blueprint:
             "worker": self.worker,
         }
         fresh = directory / (FILE + ".new")
-        fresh.write_text(json.dumps(told, indent=1))
+        fresh.write_text(seal(told))
         os.replace(fresh, directory / FILE)
 
     @classmethod
@@ -60,7 +60,7 @@ class Blueprint:
         """
         path = directory / FILE
         try:
-            told = json.loads(path.read_text())
+            told = unseal(path.read_text())
             tasks = tuple(
                 Task(TaskIndex(place), TaskName(name), tuple(operators), bool(ordered))
                 for place, (name, operators, ordered) in enumerate(told["tasks"])
@@ -79,5 +79,5 @@ class Blueprint:
         except FileNotFoundError:
             raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
         except (ArithmeticError, InvariantViolation, KeyError, RecursionError, TypeError, ValueError) as problem:
-            raise PipelineError(f"{path} is damaged: {problem}; start the job afresh with `causal run`") from None
+            raise PipelineError(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
         return cls(topology, companions, kills, worker)

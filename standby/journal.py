@@ -12,6 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
@@ -21,6 +22,11 @@ from standby.effects import Record
 FILE = "journal.sqlite"
 LOCK = "supervisor.lock"
 """Beside the journal and not the journal itself, because SQLite has locks of its own on that file."""
+
+FORMAT = 1
+"""`user_version` of the file: what is written in another format is not read."""
+DIGEST_BYTES = 8
+"""Each decision begins with the digest of its place and all the rest of it: SQLite itself has none."""
 
 BUSY_S = 5.0
 RETRY_S = 0.1
@@ -42,7 +48,8 @@ class Journal:
             sync: what is appended also survives a loss of power.
 
         Raises:
-            PipelineError: another supervisor has it open.
+            PipelineError: another supervisor has it open, or another version has written it.
+            CorruptData: it is damaged.
             Unavailable: it cannot be opened or written.
         """
         self._path = directory / FILE
@@ -59,11 +66,18 @@ class Journal:
             raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
         try:
             self._store = _opened(self._path, sync)
+            (version,) = self._store.execute("PRAGMA user_version").fetchone()
         except sqlite3.Error as problem:
             os.close(self._lock)
-            raise Unavailable(
-                f"{self._path}: {problem}; make room, mend the disk or give another --state-dir"
-            ) from None
+            if isinstance(problem, sqlite3.OperationalError):
+                mend = "make room, mend the disk or give another --state-dir"
+                raise Unavailable(f"{self._path}: {problem}; {mend}") from None
+            raise CorruptData(_damaged(self._path, problem)) from None
+        if version != FORMAT:
+            self.close()
+            raise PipelineError(
+                f"{self._path} was written by another version; resume with that one, or start afresh, without --resume"
+            )
 
     def append(self, records: Iterable[Record]) -> None:
         """Write decisions, all or nothing.
@@ -77,9 +91,12 @@ class Journal:
         checkpoints = list(self._checkpoints)
         try:
             self._store.execute("BEGIN IMMEDIATE")
+            (place,) = self._store.execute("SELECT ifnull(max(id), 0) FROM decisions").fetchone()
             for kind, body in bodies:
-                place = self._store.execute("INSERT INTO decisions (body) VALUES (?)", (body,)).lastrowid
-                if kind == "checkpoint" and place is not None:
+                place += 1
+                row = (place, _digest(place, body) + body)
+                self._store.execute("INSERT INTO decisions (id, body) VALUES (?, ?)", row)
+                if kind == "checkpoint":
                     checkpoints.append(place)
             self._store.executemany(
                 "DELETE FROM decisions WHERE id = ?", [(p,) for p in checkpoints[:-CHECKPOINTS_KEPT]]
@@ -99,15 +116,30 @@ class Journal:
         """
         try:
             rows = self._store.execute("SELECT id, body FROM decisions ORDER BY id").fetchall()
-            told = [(place, decode(body)) for place, body in rows]
+            told = [(place, decode(_intact(place, body))) for place, body in rows]
             self._checkpoints = [place for place, record in told if record["kind"] == "checkpoint"]
             return tuple(record for _, record in told)
         except (sqlite3.Error, PeerViolation, TypeError, KeyError) as problem:
-            raise CorruptData(f"{self._path} is damaged ({problem}); start the job afresh, without --resume") from None
+            raise CorruptData(_damaged(self._path, problem)) from None
 
     def close(self) -> None:
         self._store.close()
         os.close(self._lock)
+
+
+def _digest(place: int, body: bytes) -> bytes:
+    return blake2b(b"%d " % place + body, digest_size=DIGEST_BYTES).digest()
+
+
+def _intact(place: int, row: bytes) -> bytes:
+    body = row[DIGEST_BYTES:]
+    if row[:DIGEST_BYTES] != _digest(place, body):
+        raise PeerViolation(f"the digest of decision {place} does not match")
+    return body
+
+
+def _damaged(path: Path, problem: Exception) -> str:
+    return f"{path} is damaged ({problem}); start the job afresh, without --resume"
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:
@@ -120,9 +152,13 @@ def _opened(path: Path, sync: bool) -> sqlite3.Connection:
         try:
             store.execute("PRAGMA journal_mode=WAL")
             store.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
-            store.execute("CREATE TABLE IF NOT EXISTS decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+            store.execute("BEGIN IMMEDIATE")
+            if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'decisions'").fetchone():
+                store.execute("CREATE TABLE decisions (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+                store.execute(f"PRAGMA user_version={FORMAT}")
+            store.execute("COMMIT")
             return store
-        except sqlite3.OperationalError as problem:
+        except sqlite3.DatabaseError as problem:
             store.close()
             passing = problem.sqlite_errorcode & 0xFF in (
                 sqlite3.SQLITE_IOERR,

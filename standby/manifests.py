@@ -7,11 +7,11 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, Unavailable
+from causal.sealed import digest_of
 from causal.shell.files import make_directory, sync_directory
 from standby.checkpoints import as_files
 from standby.effects import Files, RemoveFiles
@@ -26,10 +26,6 @@ _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
 _log = logging.getLogger("standby.manifests")
 
 
-def _digest(told: Mapping[str, Any]) -> str:
-    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
 def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool) -> None:
     """Write the manifest in one step: after this returns the checkpoint is complete.
 
@@ -40,7 +36,7 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool
         Unavailable: it is not written, and nothing that could be taken for it is left.
     """
     told: dict[str, Any] = {"epoch": epoch, "files": {task: [list(file) for file in fs] for task, fs in files.items()}}
-    told["digest"] = _digest(told)
+    told["digest"] = digest_of(told)
     folder = job / DIRECTORY
     path, fresh = folder / f"manifest-{epoch}.json", folder / f"manifest-{epoch}.json.new"
     try:
@@ -71,7 +67,7 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
     try:
         told = json.loads(path.read_text())
         digest = told.pop("digest")
-        if digest != _digest(told) or told["epoch"] != max(epochs):
+        if digest != digest_of(told) or told["epoch"] != max(epochs):
             raise ValueError("its digest does not match")
         return told["epoch"], as_files(told["files"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:

@@ -36,6 +36,7 @@ from causal.determinants import (
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.log import LogDelta
 from causal.rollback import Retreat, Rollback
+from causal.sealed import unseal
 from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
 from causal.values import encode
@@ -214,7 +215,9 @@ def _blueprints() -> list[bytes]:
     with tempfile.TemporaryDirectory() as directory:
         for each in (some, Blueprint(Topology((), ()))):
             each.save(Path(directory))
-            found.append((Path(directory) / "topology.json").read_bytes())
+            told = unseal((Path(directory) / "topology.json").read_text())  # with a digest nothing behind it is reached
+            order = ("tasks", "channels", "companions", "kills", "worker")
+            found.append(json.dumps({name: told[name] for name in order}, indent=1).encode())
     return found
 
 

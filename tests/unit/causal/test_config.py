@@ -26,7 +26,7 @@ def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{")
-    with pytest.raises(PipelineError, match=r"job\.json is not JSON"):
+    with pytest.raises(PipelineError, match=r"job\.json is damaged"):
         JobConfig.load(tmp_path)
 
 

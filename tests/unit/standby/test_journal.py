@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.errors import CorruptData, PipelineError
 from standby.effects import RemoveFiles
 from standby.journal import FILE, Journal
 from standby.manifests import newest_manifest, sweep, write_manifest
@@ -49,6 +49,31 @@ def test_a_record_that_is_none_is_damage(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_a_decision_with_another_bit_is_damage(bit: int, tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append([{"kind": "process", "slot": "w1", "incarnation": 2}])
+    (body,) = journal._store.execute("SELECT body FROM decisions").fetchone()
+    for place in range(len(body)):
+        other = body[:place] + bytes([body[place] ^ 1 << bit]) + body[place + 1 :]
+        journal._store.execute("UPDATE decisions SET body = ?", (other,))
+        with pytest.raises(CorruptData, match="is damaged"):
+            journal.records()
+    journal._store.execute("UPDATE decisions SET body = ?, id = 2", (body,))
+    with pytest.raises(CorruptData, match="decision 2"):  # whole, but in the place of another
+        journal.records()
+    journal.close()
+
+
+def test_a_journal_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal._store.execute("PRAGMA user_version=0")
+    journal.close()
+    for _ in range(2):  # and the lock is not kept
+        with pytest.raises(PipelineError, match=r"journal\.sqlite was written by another version; .*without --resume"):
+            Journal(tmp_path)
+
+
 def test_a_second_supervisor_is_refused_in_one_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     with pytest.raises(PipelineError, match="another supervisor") as refused:
@@ -60,8 +85,9 @@ def test_a_second_supervisor_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database, but long enough to look like a header of one" * 20)
-    with pytest.raises(Unavailable, match="journal.sqlite"):
-        Journal(tmp_path)
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=r"journal\.sqlite is damaged"):
+            Journal(tmp_path)
 
 
 def test_the_newest_manifest_is_found(tmp_path: Path) -> None:
