@@ -205,7 +205,7 @@ def test_an_operator_with_timers_is_refused_when_it_is_built() -> None:
         chain(Ringing())
 
 
-# Table II of the seed, see test_order.
+# Table II of the FlameStream paper, see test_order.
 
 
 class Two(Operator):
