@@ -1,4 +1,4 @@
-"""`delivery="ordered"`: one total order by event time, whatever arrives when and whoever dies; FlameStream's Table II."""
+"""`delivery="ordered"`: one total order by event time, whatever arrives when, whoever dies; FlameStream's Table II."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_inputs_may_have_their_times_in_different_places(delivery: str) -> None:
     assert delivery == "arrival" or told["out"] == sorted(told["out"])
 
 
-# Table II of the FlameStream paper (docs/guarantees.md): strings a, c | b, d | e on two inputs, windows of two, concatenated.
+# FlameStream's Table II (see docs/guarantees.md): strings a, c | b, d | e on two inputs, windows of two, concatenated.
 
 
 class Concatenate(Operator):

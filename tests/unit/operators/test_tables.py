@@ -1,4 +1,4 @@
-"""Tables: Figure 6 of the Kafka Streams paper step by step, and revisions that add up to what a batch gives, whatever came when."""
+"""Tables: Figure 6 of Kafka Streams step by step; revisions add up to what a batch gives, whatever came when."""
 
 from __future__ import annotations
 
