@@ -56,11 +56,13 @@ class State:
     Attributes:
         ttl_ns: how long something lives after it was last written; 0 for ever.
         clock: what that time is counted by.
-        name: of the attribute, once bound.
+        name: of the attribute.
     """
 
     word: ClassVar[str] = ""
     """What kind of state it is, in snapshots and messages."""
+    use: ClassVar[str] = ""
+    """How it is changed, in the words of an operator."""
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
@@ -74,6 +76,15 @@ class State:
         self._ctx: Any = _UNBOUND
         self._table: Any = _UNBOUND
         self._codec = Codec()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __set__(self, operator: Any, value: State) -> None:
+        # Without __get__, so that reading it is reading an attribute.
+        if not isinstance(value, State):
+            raise TypeError(f"state {self.name!r} was assigned to; change what it holds: self.{self.name}{self.use}")
+        vars(operator)[value.name or self.name] = value
 
     def codec(self) -> Codec:
         """How its values are written: by the type it was given, or that in square brackets.
@@ -162,6 +173,7 @@ class ValueState(_One[T]):
     """
 
     word = "a value"
+    use = ".value = …"
 
     def __init__(
         self,
@@ -202,6 +214,7 @@ class ReducingState(_One[T]):
     """One value per key into which others are folded: `add(value)`, `value` (None before the first), `clear()`."""
 
     word = "a fold"
+    use = ".add(…)"
 
     def __init__(
         self,
@@ -240,6 +253,7 @@ class ListState(State, Sequence[T], Generic[T]):
     """
 
     word = "a list"
+    use = ".append(…)"
 
     def __init__(self, kind: type[T] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
@@ -302,6 +316,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
     """
 
     word = "a map"
+    use = "[…] = …"
 
     def __init__(self, kind: type[V] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """

@@ -93,7 +93,7 @@ class Pipeline:
         return Stream(self, _side(where, edges, tag), where, "side")
 
     def _named(self, name: str) -> Node:
-        if name not in self._nodes:
+        if not isinstance(name, str) or name not in self._nodes:
             known = ", ".join(self._nodes) or "none yet"
             raise PipelineError(f"{graph.caller()}: there is no operator {name!r}; there are {known}")
         return self._nodes[name]

@@ -206,6 +206,8 @@ class ProcessStage(Stage):
         return self._mark_ns
 
     def put_aside(self, tag: str, record: Any) -> None:
+        if type(tag) is not str:
+            raise TypeError(f"the tag of a side output is a str, not {type(tag).__name__}")
         if tag in self._tags:
             self.aside.setdefault(tag, []).append(own(record))
 

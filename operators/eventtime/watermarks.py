@@ -15,7 +15,8 @@ from itertools import accumulate
 from operator import sub
 from typing import Any
 
-from causal.errors import CausalError, PipelineError
+from causal.errors import CausalError, OperatorFailed, PipelineError
+from causal.values import NotCarried, encode
 from operators.arrival import Arrival
 from operators.eventtime.generators import WatermarkGenerator
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
@@ -58,6 +59,9 @@ class WatermarkStage(Stage):
         self._bound_ns = bound_ns
         self._idle_ns = idle_ns
         self._generators = [generator() for _ in range(inputs)] if generator else []
+        for made in self._generators:
+            if not isinstance(made, WatermarkGenerator):
+                raise PipelineError(f"generator of watermarks {name!r} made {made!r:.60}; give a WatermarkGenerator")
         self._inputs = inputs
         self._arrival = arrival
         self._merge = Merge(inputs)
@@ -171,9 +175,18 @@ class WatermarkStage(Stage):
             "came": list(self._came),
             "idle": list(self._idle),
             "next_ns": self._next_ns,
-            "generators": [generator.state for generator in self._generators],
+            "generators": [self._carried(generator.state) for generator in self._generators],
         }
         return header, []
+
+    def _carried(self, state: dict[str, Any]) -> dict[str, Any]:
+        try:
+            encode(state)
+        except NotCarried as problem:
+            raise OperatorFailed(
+                f"watermarks {self.name!r}: the state of its generator cannot be checkpointed: {problem}"
+            ) from problem
+        return state
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])

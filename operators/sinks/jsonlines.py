@@ -28,7 +28,7 @@ from operators.sinks.bundle_told import told, understood
 from operators.sinks.journal import bodies, pwrite_whole
 from operators.sinks.lock import held_once, is_at, outside
 from operators.sinks.locked_journal import LockedJournal
-from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
 
 
 class JsonLinesSink(Sink):
@@ -51,7 +51,7 @@ class JsonLinesSink(Sink):
         check_choice("JsonLinesSink", "existing", existing, EXISTING)
         check_durability("JsonLinesSink", durability)
         check_range("JsonLinesSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
-        self.directory = Path(directory).absolute()
+        self.directory = absolute("JsonLinesSink", "directory", directory)
         self.existing = existing
         self.durability = durability
         self.busy_ms = busy_ms

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from causal.errors import PipelineError
 
@@ -18,6 +20,13 @@ def check_choice(sink: str, name: str, given: object, choices: Sequence[str]) ->
     """Raise `PipelineError` unless `given` is one of the choices."""
     if given not in choices:
         raise PipelineError(f"{sink}: {name} is {given!r}; give {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+def absolute(sink: str, name: str, given: str | os.PathLike[str]) -> Path:
+    """The path, from the directory that it was said in; raises `PipelineError` where it is none."""
+    if not given or not isinstance(given, (str, os.PathLike)):
+        raise PipelineError(f"{sink}: {name} is {given!r}; give a path, as a str or a Path")
+    return Path(given).absolute()
 
 
 def check_durability(sink: str, given: object, choices: Sequence[str] = DURABILITY) -> None:

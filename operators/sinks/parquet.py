@@ -36,7 +36,7 @@ from operators.sinks.blocks import block, records_in
 from operators.sinks.journal import bodies
 from operators.sinks.ledger import Ledger
 from operators.sinks.manifest import OURS
-from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
 from operators.sinks.parquet_reading import read
 from operators.sinks.parquet_store import ParquetStore
 
@@ -85,7 +85,7 @@ class ParquetSink(Sink):
         check_range("ParquetSink", "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
         if not publish_s > 0:
             raise PipelineError(f"ParquetSink: publish_s is {publish_s!r}; give a number of seconds above 0")
-        self.directory = Path(directory).absolute()
+        self.directory = absolute("ParquetSink", "directory", directory)
         self.schema = None if schema is None else _schema_of(schema)
         self.columns = None if columns is None else _names_of(columns)
         self.file_bytes = file_bytes

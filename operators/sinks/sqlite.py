@@ -37,7 +37,7 @@ from causal.ports import Bundle, Held, Mark, SinkStore
 from causal.values import decode, encode, encode_loosely
 from operators.sinks.account import Account, fenced, foreign_rows
 from operators.sinks.base import Sink, check_writable
-from operators.sinks.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
+from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
 from operators.sinks.sqlite_errors import code_of, translated
 from operators.sinks.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite_rows import insert, note_refused, refused_below
@@ -75,7 +75,7 @@ class SqliteSink(Sink):
         check_choice(name, "existing", existing, EXISTING)
         check_durability(name, durability)
         check_range(name, "busy_ms", busy_ms, 1, WAIT_MS_MAX)
-        self.path = Path(path).absolute()
+        self.path = absolute(name, "path", path)
         self.existing = existing
         self.durability = durability
         self.busy_ms = busy_ms

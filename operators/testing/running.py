@@ -22,6 +22,9 @@ from operators.testing.world import World
 
 _FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "check", "transport", "standbys")
 
+CLOCK_S_MAX = 9e9
+"""In 2255, where the 64 bits of a time in ns end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -129,6 +132,7 @@ def world_of(
     for name in _FIXED:
         if name in config:
             raise PipelineError(f"the kit runs every pipeline with its own {name}; leave it out")
+    _check(pipeline, {"inputs": inputs, "crash": crash, "settings": settings}, clock_s, checkpoint_every)
     built = pipeline if isinstance(pipeline, Pipeline) else load(Path(pipeline), settings)
     told = JobConfig.from_mapping(
         {**config, "run": "trial", "name": built.name, "pipeline": "trial", "batch_elements_max": batch}, "run()"
@@ -139,6 +143,18 @@ def world_of(
         planned, told, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
         checkpoint_every,
     )  # fmt: skip
+
+
+def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, checkpoint_every: object) -> None:
+    if not isinstance(pipeline, (Pipeline, str, Path)):
+        raise PipelineError(f"the pipeline is a {type(pipeline).__name__}; give a Pipeline, or the path of its file")
+    for name, told in by_name.items():
+        if not isinstance(told, Mapping):
+            raise PipelineError(f"{name} is {told!r:.60}; give a dict")
+    if isinstance(clock_s, bool) or not isinstance(clock_s, (int, float)) or not 0 <= clock_s < CLOCK_S_MAX:
+        raise PipelineError(f"clock_s is {clock_s!r:.60}; give seconds since 1970, before 2255")
+    if checkpoint_every is not None and (type(checkpoint_every) is not int or checkpoint_every < 0):
+        raise PipelineError(f"checkpoint_every is {checkpoint_every!r:.60}; give a number of records, or 0 for none")
 
 
 def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
