@@ -175,7 +175,7 @@ def _asked_at_last(store: SinkStore) -> Held:
 
 
 def test_what_was_asked_of_a_stopped_server_happens_once(own_redis: Redis) -> None:
-    sink = fresh(own_redis, timeout_ms=100)
+    sink = fresh(own_redis, timeout_ms=1000)
     with opened(sink) as store:
         for place in range(5):
             with own_redis.away(), pytest.raises(Unavailable, match="does not answer"):
