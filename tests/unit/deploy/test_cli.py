@@ -67,7 +67,7 @@ WRONG = {
     "File name too long; give another path": ["run", "p.py", "--report", "x" * 300],
     f"{'x' * 300} cannot be used: File name too long": ["status", "--state-dir", "x" * 300],
     f"{'y' * 300} cannot be used: File name too long": ["state", "y" * 300, "count", "1"],
-    f"{'z' * 300} holds no job": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
+    f"{'z' * 300} cannot be used": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
     "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
     "is a directory; give a file": ["run", "p.py", "--report", "."],
     "is not TOML": ["run", "p.py", "--config", "p.py"],
