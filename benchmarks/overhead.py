@@ -7,20 +7,17 @@ Latency is taken at half the speed that `none` reached in the same round; both g
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import deep_count, runs
 from benchmarks.measured import figure, result
-from benchmarks.throughput import tallied
+from benchmarks.throughput import GUARANTEES, tallied
 
 PIPELINE = Path(deep_count.__file__)
-NONE: Sequence[str] = ("--guarantee=none",)
-CAUSAL: Mapping[str, Sequence[str]] = {
-    "causal_f1": ("--guarantee=causal", "--sharing-depth=1"),
-    "causal_full": ("--guarantee=causal", "--sharing-depth=full"),
-}
+NONE = GUARANTEES["none"]
+CAUSAL = {name: arguments for name, arguments in GUARANTEES.items() if name != "none"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
