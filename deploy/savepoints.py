@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.ids import OUTSIDE
 from causal.ports import StagingStore
 from causal.shell.disk import SNAPSHOT_SUFFIX
-from causal.shell.files import read_parts, write_parts
+from causal.shell.files import make_directory, read_parts, sync_directory, write_parts
 from causal.topology import Task, Topology
 from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory, find_job, running
 from operators.plan import Plan
@@ -266,19 +267,27 @@ def _copied(job: Path, to: Path, epoch: int) -> int:
 
 
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
-    """False if the checkpoint is too old by now: its files are gone."""
+    """Copy it so that it survives a loss of power, the manifest last; False if it is too old by now, its files gone."""
     try:
         for path, _, _ in (file for each in files.values() for file in each):
-            (to / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(job / path, to / path)
+            make_directory((to / path).parent, durable=True)
+            _copy_durably(job / path, to / path)
     except FileNotFoundError:
         shutil.rmtree(to / DIRECTORY)
         return False
     for name in ("job.json", "topology.json", BEGAN):
         if (job / name).exists():
-            shutil.copy(job / name, to / name)
+            _copy_durably(job / name, to / name)
+    sync_directory(to.parent)
     write_manifest(to, epoch, files, sync=True)
     return True
+
+
+def _copy_durably(source: Path, target: Path) -> None:
+    shutil.copy(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(target.parent)
 
 
 def _sockets(job: Path) -> Path:
