@@ -10,7 +10,7 @@ from operators.accumulating import CountStage, ReduceStage
 from operators.asking import AskStage
 from operators.disk import disk_of
 from operators.eventtime import kinds as eventtime
-from operators.graph import SPECULATIVE, Node
+from operators.graph import ORDERED, SPECULATIVE, Node
 from operators.joins import kinds as joins
 from operators.ordering.speculative import SpeculativeStage, check_speculative
 from operators.processing import ProcessStage
@@ -79,6 +79,7 @@ def _process(node: Node, scope: Scope) -> Stage:
         scope.time_of(node),
         scope.tags,
         disk_of(node, scope.config),
+        in_order=node.options.get("delivery") == ORDERED,
     )
 
 

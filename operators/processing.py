@@ -56,6 +56,7 @@ class ProcessStage(Stage):
         time_of: Callable[[Any], Any] | None = None,
         tags: frozenset[str] = frozenset(),
         disk: Disk | None = None,
+        in_order: bool = False,
     ) -> None:
         """
         Args:
@@ -64,6 +65,7 @@ class ProcessStage(Stage):
             time_of: where the event time is in the records; None where it is not known.
             tags: side outputs that somebody reads.
             disk: where state that is not in memory is; None to have all in memory.
+            in_order: records come in the order of their event times, so that each tells how far event time is.
         """
         super().__init__(name, ordinal, failures)
         self._operator = operator
@@ -88,6 +90,8 @@ class ProcessStage(Stage):
         self._mark_ns: int | None = None
         self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns, self.event_time_ns, disk)
         self._cold = [table for table in (self._table, *self._declared.tables) if table.cold is not None]
+        ages = any(state.ttl_ns and state.clock == "event" for state in declared(operator).values())
+        self._in_order = time_of if in_order and (not refusal or ages) else None
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)
         self._batches: Callable[..., Any] | None = getattr(operator, "process_batch", None)
@@ -104,7 +108,9 @@ class ProcessStage(Stage):
         out: list[Any] = []
         marks: list[int] | None = [] if self.traced else None
         self._records, self._rows = records, rows = records, iter(records)
-        pairs = zip(repeat(None) if keys is None else keys, rows)
+        pairs: Iterator[tuple[Any, Any]] = zip(repeat(None) if keys is None else keys, rows)
+        if self._in_order:
+            pairs = self._with_time(pairs, self._in_order, out)
         loop = self._generator_loop if self._generates else self._loop
         while True:
             try:
@@ -120,6 +126,14 @@ class ProcessStage(Stage):
         self._marks = marks or []
         self._records = ()
         return out
+
+    def _with_time(
+        self, pairs: Iterable[tuple[Any, Any]], time_of: Callable[[Any], Any], out: list[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Before each record what is due by its time, so that this does not depend on where watermarks stand."""
+        for key, record in pairs:
+            out += self.advance(ns_of(time_of(record)))
+            yield key, record
 
     def _warm(self, keys: Sequence[Any] | None) -> None:
         """One look into each store for all that a batch may need."""
