@@ -83,10 +83,11 @@ class LocalDeployment:
         self._signal = 0
         self._failure = ""
         self._shown_ns = 0
+        self._news_s = 0.0
 
     def run(self) -> Outcome:
         """Run the job to its end, or until a signal comes."""
-        began = time.monotonic()
+        began = self._news_s = time.monotonic()
         adopt_orphans()
         wake, waker = socket.socketpair()
         for end in (wake, waker):
@@ -137,7 +138,7 @@ class LocalDeployment:
             if view is not None and view["ended"] is not None:
                 return
             if view is not None and view["at_ns"] != self._shown_ns:
-                self._shown_ns = view["at_ns"]
+                self._shown_ns, self._news_s = view["at_ns"], time.monotonic()
                 self._progress(view, time.monotonic() - began)
             self._note_deaths()
 
@@ -176,7 +177,9 @@ class LocalDeployment:
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
             # The first restart is at once; one that dies again and again gets some time for its cause to go away.
             server.due = now + 0.05 * (len(server.deaths) - 1)
-            if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX:
+            # One that tries for seconds before it gives up does not die often: on a full disk, for example.
+            fruitless = len(server.deaths) > 1 and now - self._news_s > DEATHS_WITHIN_S
+            if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX or fruitless:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:

@@ -1,0 +1,33 @@
+"""`causal run` as the root: servers that never come up end the job with what they said, however slowly they die."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from deploy import local
+
+local.DEATHS_WITHIN_S = 2.0  # a server that lives for 0.2 s does not die twenty times in that
+deployment = local.LocalDeployment(Path(sys.argv[1]), lambda view, elapsed_s: None)
+deployment._servers = [local.Server("tests.unit.deploy.short_lived", name) for name in ("supervisor", "agent")]
+outcome = deployment.run()
+print(outcome.status, outcome.reason)
+"""
+
+
+def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    home = Path(__file__).resolve().parents[3]
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert told.stdout.strip() == "1 no luck today"
