@@ -233,6 +233,8 @@ def savepoint(arguments: argparse.Namespace) -> int:
     if bool(arguments.stop) == bool(arguments.to):
         raise PipelineError("a savepoint ends the job or is copied: give --stop or --to DIR")
     answer = ask(str(_sockets(job)), "savepoint", {"final": arguments.stop}, ANSWER_S)
+    if answer is None and _over(job, ANSWER_S):
+        raise Unavailable(f"the job in {job} ended before its savepoint: {_ended(job) or 'it has finished'}")
     if answer is None:
         raise Unavailable(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log")
     if not answer.get("ok"):
@@ -296,10 +298,20 @@ def _sockets(job: Path) -> Path:
     return Path((job / "runtime").read_text().strip())
 
 
+def _over(job: Path, within_s: float) -> bool:
+    """Whether the job is over before so much time has passed: its supervisor ends before `causal run` does."""
+    deadline = time.monotonic() + within_s
+    while running(job):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
 def _ended(job: Path) -> str:
     """The reason for which the job ended, once every process of it is gone."""
-    while running(job):
-        time.sleep(LOOK_S)
+    while not _over(job, ANSWER_S):
+        continue
     view: dict[str, Any] = json.loads((job / "status.json").read_text())
     if view["ended"] is None:
         return "it was interrupted"

@@ -47,7 +47,9 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
         raise
     except (SyntaxError, ValueError) as problem:
         raise PipelineError(_syntax(file, problem)) from problem
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         raise PipelineError(_raised(file, problem)) from problem
     finally:
         SETTINGS.reset(token)
@@ -63,7 +65,7 @@ def _pipeline_of(module: ModuleType, file: Path) -> Pipeline:
         mend = f"rename {others[0]!r} to `pipeline`" if others else 'write pipeline = Pipeline("name")'
         raise PipelineError(f"{file}: defines no `pipeline`; {mend}")
     if not isinstance(found, Pipeline):
-        raise PipelineError(f"{file}: `pipeline` is a {type(found).__name__}; it must be a Pipeline")
+        raise PipelineError(f"{file}: `pipeline` is of type {type(found).__name__}; it must be a Pipeline")
     found.check()
     return found
 

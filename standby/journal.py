@@ -30,8 +30,6 @@ DIGEST_BYTES = 8
 
 BUSY_S = 5.0
 RETRY_S = 0.1
-PASSING = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
-"""What may have passed a moment later."""
 
 CHECKPOINTS_KEPT = 2
 """A completed checkpoint makes those before the last one needless: they name files that are gone, and would grow with

@@ -154,8 +154,6 @@ class Seat:
     slot: str = ""
     failures: int = 0
     """In a row, none of them followed by a complete checkpoint; kills on request do not count."""
-    last_slot: str = ""
-    """The slot of the last process that failed under it."""
     finished: bool = False
 
     def step(self, trigger: str) -> None:
@@ -251,7 +249,6 @@ class Roster:
         seat = self.seats.get(record["task"] or slot.purpose)
         if seat is not None and record["failure"]:
             seat.failures += 1
-            seat.last_slot = slot.name
         if record["task"] and seat is not None:
             self.step(seat, "lose")
             seat.slot = ""

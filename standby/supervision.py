@@ -50,7 +50,6 @@ class Supervision:
 
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
         self._config = config
-        self._blueprint = blueprint
         self.roster = Roster(blueprint.topology)
         self.timeline = Timeline()
         self.figures = Figures()

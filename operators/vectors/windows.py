@@ -77,7 +77,6 @@ class VectorWindowStage(WindowStage):
         pieces, self._pieces = self._pieces, []
         self._generation += 1
         self._oldest = self._generation
-        self._since = self._arrivals
         try:
             given = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
             return [] if given is None else Vectors.of(given)

@@ -45,8 +45,7 @@ def remembered(supervision: Supervision) -> dict[str, Any]:
     roster, coordinator = supervision.roster, supervision.coordinator
     return {
         "seats": {
-            seat.name: (seat.slot, seat.incarnation, seat.failures, seat.last_slot, seat.finished)
-            for seat in roster.seats.values()
+            seat.name: (seat.slot, seat.incarnation, seat.failures, seat.finished) for seat in roster.seats.values()
         },
         "waiting": [seat.name for seat in roster.waiting()],
         "slots": {s.name: (s.purpose, s.task, s.incarnation) for s in roster.slots.values()},
