@@ -128,7 +128,7 @@ class ListTable(Table):
             self.values.pop(key, None)
             self.written.pop(key, None)
             if self.expiry is not None:
-                self.expiry.removed(key)
+                self.expiry.unload(key)
         plain, read = self.codec.plain, self.read
         for key, (start, items, tick) in zip(keys, told, strict=True):
             if not plain:

@@ -158,7 +158,7 @@ class MapTable(Table):
     def _forget(self, key: Any, entries: Iterable[Any]) -> None:
         if self.expiry is not None:
             for entry in entries:
-                self.expiry.removed((key, entry))
+                self.expiry.unload((key, entry))
 
 
 class MapJob(TableJob):

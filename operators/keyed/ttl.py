@@ -64,6 +64,10 @@ class Expiry:
         """The place was last written in that tick, as the snapshot counts them."""
         self._put(place, self._converted(tick))
 
+    def unload(self, place: Any) -> None:
+        """The place was gone, as the snapshot says; whose header says what time is known, so that stays."""
+        self.ticks.pop(place, None)
+
     def _put(self, place: Any, tick: Tick) -> None:
         self.ticks[place] = tick
         self._written.setdefault(tick, {})[place] = None

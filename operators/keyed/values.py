@@ -62,7 +62,7 @@ class ValueTable(Table):
         for key in gone:
             self.values.pop(key, None)
             if expiry is not None:
-                expiry.removed(key)
+                expiry.unload(key)
         for key, (value, tick) in zip(keys, told, strict=True):
             self.values[key] = value if plain else read(value)
             if expiry is not None:

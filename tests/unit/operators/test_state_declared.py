@@ -196,6 +196,34 @@ def test_processing_time_to_live_fires_once_per_tick_and_reads_no_clock_besides(
     assert services.log == [("clock", 1_001_000_000)]
 
 
+@pytest.mark.parametrize("kind", [ValueState, ListState, MapState])
+def test_an_increment_in_which_all_expired_and_others_came_leaves_the_tick_as_it_was(kind: Any) -> None:
+    """A restored task that asked the clock once more than the one before would contradict its log."""
+
+    class Short(Operator):
+        lately = kind(ttl_s=0.8, clock="processing")
+
+        def process(self, record: Any, ctx: Any) -> None:
+            if kind is ValueState:
+                self.lately.value = record[1]
+            elif kind is ListState:
+                self.lately.append(record[1])
+            else:
+                self.lately[record[1]] = record[1]
+
+    live, restored, services = chain(Short()), chain(Short()), Services(start_ns=1_000_000_000)
+    give(live, [("a", 1)], services)
+    restored.restore(parts_of(live, full=True))
+    live.fire(1_900_000_000, services)
+    give(live, [("b", 2)], services)
+    restored.restore(parts_of(live))
+    assert restored.next_timer_ns() == live.next_timer_ns() is not None
+    asked = len(services.log)
+    for each in (live, restored):
+        give(each, [("c", 3)], services)
+    assert len(services.log) == asked == 2
+
+
 def declaring(**states: Any) -> Operator:
     return type("Declaring", (Operator,), {"process": lambda self, record, ctx: None, **states})()
 
