@@ -17,7 +17,7 @@ from causal.input_channel import InputChannel
 from causal.ports import Chain, SnapshotJob
 from causal.values import decode, encode
 
-KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 250
+KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
 """Encoded between two turns while events wait; and while none does, as whatever arrives waits for the step."""
 FILES_MIN, FILES_MAX = 24, 240
 BYTES_PER_FILE = 4 << 20

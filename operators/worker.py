@@ -44,6 +44,7 @@ from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.driver import Reader, TaskDriver
 from causal.shell.lifeline import hold
+from causal.shell.memory import give_large_blocks_back
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
@@ -344,6 +345,7 @@ def main() -> int:
 def _serve() -> int:
     directory, slot = Path(sys.argv[1]), sys.argv[2]
     gc.set_threshold(GC_THRESHOLD, 20, 100)
+    give_large_blocks_back()
     worker = Worker(directory, slot)
     signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
