@@ -11,7 +11,8 @@ from typing import Any
 
 from operators import Pipeline
 from operators.sinks import TallySink
-from operators.sources import SequenceSource
+from operators.sources import Read, SequenceSource
+from operators.sources.base import PartitionReader
 
 KEYS = 10_000
 TABLE_ROWS = 1 << 18
@@ -46,11 +47,33 @@ def key_of(row: Row) -> int:
 
 
 class TableSource(SequenceSource):
-    """The rows of the table; it is made when a partition is opened, before its first record enters."""
+    """The rows of the table; it is made when a partition is opened, before its first record enters.
+
+    Args:
+        unmeasured: so many rows of each partition have no part in the figures of latency: while a job comes up, its
+            first rows wait for the last of its processes.
+    """
+
+    def __init__(self, count: int, partitions: int, rate: float | None = None, unmeasured: int = 0) -> None:
+        super().__init__(slices, count, partitions, rate)
+        self.unmeasured = unmeasured
 
     def open(self, partition: int, context: Any) -> Any:
         prepare()
-        return super().open(partition, context)
+        return _Reader(super().open(partition, context), self.unmeasured)
+
+
+class _Reader:
+    def __init__(self, reader: PartitionReader, unmeasured: int) -> None:
+        self._reader = reader
+        self._unmeasured = unmeasured
+        self.ready_in_s, self.completed, self.close = reader.ready_in_s, reader.completed, reader.close
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        found = self._reader.read(position, count_max)
+        if found is None or position >= self._unmeasured:
+            return found
+        return Read(found.records, 0, found.ended)
 
 
 _table: list[Row] = []
@@ -62,7 +85,7 @@ width = int(pipeline.settings.get("parallelism", "2"))
 rate = float(pipeline.settings["rate"]) if pipeline.settings.get("rate") else None
 
 (
-    pipeline.source("rows", TableSource(slices, count // partitions, partitions, rate), partitions)
+    pipeline.source("rows", TableSource(count // partitions, partitions, rate), partitions)
     .key_by(key_of)
     .count("count", parallelism=width)
     .sink("out", TallySink(pipeline.settings.get("out", "tally.db")))

@@ -29,8 +29,8 @@ from operators.delivery import unite
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
 from operators.failures import Failures
 from operators.ownership import own
+from operators.parts import ChainSnapshot
 from operators.stages import Ended, Stage
-from operators.state import ChainSnapshot
 from operators.tracing import Tracing
 
 _ORDINAL = itemgetter(0)

@@ -8,8 +8,9 @@ from typing import Any
 from causal.errors import PipelineError
 from operators.branch import Branch, Numbers
 from operators.eventtime.merge import Merge
+from operators.parts import ChainSnapshot, read_part
 from operators.routing import TurnRoute
-from operators.state import ChainSnapshot, FragmentJob, read_part
+from operators.state import FragmentJob
 
 
 class ChainState:

@@ -18,9 +18,9 @@ from causal.shell.files import read_parts
 from causal.topology import Task
 from operators.graph import Node
 from operators.keys import Unroutable, key_group, task_of_group
+from operators.parts import group_of_part
 from operators.pipeline import Pipeline
 from operators.plan import Plan
-from operators.state import group_of_part
 
 
 def key_of(text: str) -> Any:

@@ -21,8 +21,8 @@ from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
 from causal.values import decode, encode
 from operators.image import Image
+from operators.parts import read_part
 from operators.plan import Plan
-from operators.state import read_part
 
 KEYS_PER_STEP = 10_000
 

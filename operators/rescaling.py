@@ -19,9 +19,9 @@ from causal.topology import Task, Topology
 from causal.values import decode
 from operators.chain import FusedChain
 from operators.keys import key_group, task_of_group
+from operators.parts import header_part, read_part, table_part
 from operators.plan import Plan
 from operators.stages import Stage
-from operators.state import header_part, read_part, table_part
 
 KEYS_PER_STEP = 10_000
 ALLOW = "--allow-dropped-state"

@@ -13,8 +13,8 @@ from causal.vectors import Vectors
 from operators.branch import Input
 from operators.delivery import unite
 from operators.failures import NO_KEY, Failures
+from operators.parts import ChainSnapshot, read_part
 from operators.sinks.base import Sink
-from operators.state import ChainSnapshot, read_part
 
 
 class SinkChain(PlainChain):

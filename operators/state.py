@@ -3,9 +3,6 @@
 A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier
 that set becomes *pending*; a job encodes it little by little, and a batch that is about to touch a
 pending key has it encoded first.  So what the job holds is the state at the barrier.
-
-A complete snapshot is divided by key group, so that another task can take over some of them.  What an increment holds
-is not, where it can be loaded without what it goes on from: a query loads one key group, and all of the increments.
 """
 
 from __future__ import annotations
@@ -14,20 +11,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
-from causal.errors import CorruptData, OperatorFailed, PeerViolation, invariant
-from causal.values import NotCarried, decode, encode, encode_loosely
+from causal.errors import OperatorFailed, invariant
+from causal.values import NotCarried, decode, encode
 from operators.keys import key_groups_of
 from operators.ownership import SCALARS
 
-_FORMAT = 2
-_HEADER, UNDIVIDED = -1, -2
-"""Stand where a part has its key group: the header, and what is of any of them."""
+UNDIVIDED = -2
+"""Stands where a fragment has its key group: what is of any of them."""
 _ABSENT = object()
 _LASTING = SCALARS | {type(_ABSENT)}
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """Values that are encoded together, where they can wait: of one key group, and of any."""
 MOST = 0.75
 """Of a table's keys: behind so many changed ones, which they are is remembered no more where keys stay."""
+COPIED_MAX = 1 << 15
+"""Up to so many values that never change are copied at the barrier."""
+COPIED_PER_KEY = 8
+"""So many of them are encoded while another key is found and encoded."""
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -147,10 +147,21 @@ class Table:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
         if self._job is not None:
             self._job.step(self._job.left)
-        pending = set(self.values) if full or self._all_dirty else self.dirty
+        all_dirty, dirty = self._all_dirty, self.dirty
         self._all_dirty, self.dirty = False, set()
-        self._job = TableJob(self, pending, full)
+        if all_dirty and not full:
+            values = self._plain()
+            if values is not None:
+                return CopyJob(self, values)
+        self._job = TableJob(self, set(self.values) if full or all_dirty else dirty, full)
         return self._job
+
+    def _plain(self) -> list[Any] | None:
+        """All values, if they are few enough to be copied and none can ever change."""
+        if self.cold is not None or self.drop_empty or len(self.values) > COPIED_MAX:
+            return None
+        values = list(self.values.values())
+        return values if SCALARS.issuperset(map(type, values)) else None
 
     def done(self, job: TableJob) -> None:
         if self._job is job:
@@ -316,76 +327,29 @@ class TableJob:
         )
 
 
+class CopyJob(TableJob):
+    """An increment that has every key of a table: what was copied at the barrier needs no look at later batches."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, table: Table, values: list[Any]) -> None:
+        super().__init__(table, set(), False)
+        self._keys, self._values = list(table.values), values
+
+    @property
+    def left(self) -> int:
+        """How many keys are not encoded yet."""
+        return len(self._keys)
+
+    def step(self, keys_max: int) -> int:
+        """Encode more; `keys_max` counts keys of which each has to be found."""
+        start = max(0, len(self._keys) - keys_max * COPIED_PER_KEY)
+        keys, values = self._keys[start:], self._values[start:]
+        del self._keys[start:], self._values[start:]
+        if keys:
+            self._write(UNDIVIDED, (keys, values, []))
+        return keys_max if start else -(-len(keys) // COPIED_PER_KEY)
+
+
 def _shown(value: object) -> str:
     return " ".join(repr(value)[:200].split())
-
-
-class ChainSnapshot:
-    """All tables of a chain at one barrier (causal.ports.SnapshotJob)."""
-
-    __slots__ = ("full", "_header", "_jobs", "_left")
-
-    def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob]) -> None:
-        self.full = full
-        self._header = header_part({**header, "full": full})
-        self._jobs = list(jobs)
-        self._left = list(jobs)
-
-    def step(self, keys_max: int) -> bool:
-        """Encode up to `keys_max` more keys; true when all is encoded."""
-        invariant(keys_max > 0, "a step encodes something", keys_max=keys_max)
-        while self._left:
-            keys_max -= self._left[0].step(keys_max)
-            if keys_max <= 0:
-                return False
-            del self._left[0]
-        return True
-
-    def parts(self) -> list[bytes]:
-        """A header, then a part of what is undivided, then one per key group, of those that have anything to say."""
-        invariant(not self._left, "parts are there when every step is done")
-        groups: dict[int, dict[str, list[bytes]]] = {}
-        for job in self._jobs:
-            for group, fragments in job.fragments.items():
-                groups.setdefault(group, {})[job.name] = fragments
-        return [self._header, *(table_part(group, groups[group]) for group in sorted(groups))]
-
-
-def header_part(header: dict[str, Any]) -> bytes:
-    """The part of a snapshot that `read_part` gives as that header."""
-    return encode([_FORMAT, _HEADER, header])
-
-
-def table_part(group: int, fragments: dict[str, list[bytes]]) -> bytes:
-    """The part of a snapshot that holds these fragments, by table, of one key group."""
-    return encode_loosely([_FORMAT, group, fragments])  # fragments are bytes
-
-
-def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
-    """(header, {}) or (None, fragments by table) of one part of `ChainSnapshot`.
-
-    Raises:
-        CorruptData: it is not such a part.
-    """
-    group, told = _opened(part)
-    return (told, {}) if group == _HEADER else (None, told)
-
-
-def group_of_part(part: bytes) -> int | None:
-    """The key group that a part is of; None for what no key can do without: the header, and what is undivided.
-
-    Raises:
-        CorruptData: it is not such a part.
-    """
-    group, _ = _opened(part)
-    return None if group in (_HEADER, UNDIVIDED) else group
-
-
-def _opened(part: bytes) -> tuple[int, dict[str, Any]]:
-    try:
-        told = decode(part)
-    except PeerViolation as problem:
-        raise CorruptData(f"a part of a snapshot cannot be read: {problem}") from None
-    if type(told) is not list or len(told) != 3 or told[0] != _FORMAT or type(told[2]) is not dict:
-        raise CorruptData("a part of a snapshot has an unknown form; it was written by another version")
-    return told[1], told[2]

@@ -29,7 +29,7 @@ class Read:
 
     records: Records
     origin_ns: int
-    """`time.monotonic_ns()` when the first of them entered the job; for latency figures."""
+    """`time.monotonic_ns()` when the first of them entered the job; for latency figures, of which 0 leaves them out."""
     ended: bool = False
 
 

@@ -15,6 +15,12 @@ from operators.sources.base import PartitionReader, R_co, Read, Source, SourceCo
 Slice = Callable[[int, int, int], Any]
 """(partition, start, stop) -> the elements start to stop - 1."""
 
+SMOOTH_RPS = 50_000
+"""Up to here a partition gives each element when it is due; above, in steps: a task that looks for the next few
+elements as soon as it has sent the last ones has batches of them, and spends all of a core on what each batch costs."""
+STEP_NS, STEP_NS_MAX = 1_000_000, 10_000_000
+"""A step of a partition just above `SMOOTH_RPS`, in proportion of one that is faster, and the longest."""
+
 
 class SequenceSource(Source[R_co]):
     """Elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, which must be pure.
@@ -147,7 +153,10 @@ def _failed(name: str, partition: int, elements: str, function: str, problem: Ex
 
 
 class _Reader:
-    """One partition.  With a rate, element i is due `i * interval_ns` after the job began to read."""
+    """One partition.  With a rate, element i is due `i * interval_ns` after the job began to read.
+
+    A fast one gives what is due at the end of a step of time: an element enters when it is due, and waits for it.
+    """
 
     def __init__(self, read: Slice, partition: int, count: int | None, interval_ns: float, began_ns: int) -> None:
         self._slice = read
@@ -155,6 +164,8 @@ class _Reader:
         self._count = count
         self._interval_ns = interval_ns
         self._began_ns = began_ns
+        faster = 1e9 / SMOOTH_RPS / interval_ns if interval_ns else 0.0
+        self._step_ns = min(STEP_NS_MAX, int(STEP_NS * faster)) if faster > 1 else 1
 
     def read(self, position: int, count_max: int) -> Read | None:
         now_ns = time.monotonic_ns()
@@ -165,9 +176,10 @@ class _Reader:
         origin_ns = now_ns
         if self._interval_ns:
             origin_ns = self._due_ns(position)
-            if origin_ns > now_ns:
+            if self._given_ns(position) > now_ns:
                 return None
-            due = int((now_ns - self._began_ns) / self._interval_ns) + 1
+            elapsed_ns = now_ns - self._began_ns
+            due = int((elapsed_ns - elapsed_ns % self._step_ns) / self._interval_ns) + 1
             if due < stop:
                 stop, ended = max(due, position + 1), False
         return Read(self._slice(self._partition, position, stop), origin_ns, ended)
@@ -175,10 +187,15 @@ class _Reader:
     def ready_in_s(self, position: int) -> float:
         if not self._interval_ns or (self._count is not None and position >= self._count):
             return 0.0
-        return max(0.0, (self._due_ns(position) - time.monotonic_ns()) / 1e9)
+        return max(0.0, (self._given_ns(position) - time.monotonic_ns()) / 1e9)
 
     def _due_ns(self, position: int) -> int:
         return self._began_ns + int(position * self._interval_ns)
+
+    def _given_ns(self, position: int) -> int:
+        """When the step ends in which it is due."""
+        after_ns = self._due_ns(position) - self._began_ns
+        return self._began_ns + -(-after_ns // self._step_ns) * self._step_ns
 
     def completed(self, position: int) -> None:
         """Nothing is held, so nothing is let go."""

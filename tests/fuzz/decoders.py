@@ -26,9 +26,9 @@ from causal.log import LogDelta
 from causal.rollback import Rollback, read_rollback
 from causal.shell.files import read_parts
 from causal.values import NotCarried, decode, encode
+from operators.parts import read_part
 from operators.sinks.journal import bodies, framed
 from operators.sources.ingest_log import IngestLog, Segment, digest_of
-from operators.state import read_part
 from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox
 from standby.manifests import newest_manifest

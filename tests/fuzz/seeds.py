@@ -40,9 +40,10 @@ from causal.sealed import unseal
 from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
 from causal.values import encode
+from operators.parts import ChainSnapshot
 from operators.sinks.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
-from operators.state import ChainSnapshot, Table
+from operators.state import Table
 from standby.blueprint import Blueprint, CompanionCall
 from standby.control import pack
 from standby.manifests import write_manifest

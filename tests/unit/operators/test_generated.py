@@ -61,6 +61,22 @@ def test_with_a_rate_each_element_has_its_time() -> None:
     assert reader.ready_in_s(10**9) > 0
 
 
+@pytest.mark.parametrize(("rate", "step_ns"), [(100_000, 2_000_000), (2_000_000, 10_000_000)])
+def test_a_fast_partition_gives_whole_steps(monkeypatch: pytest.MonkeyPatch, rate: int, step_ns: int) -> None:
+    clock_ns = 7_000_000_000
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clock_ns)
+    began_ns = clock_ns - 1_000_000_000 - step_ns // 2  # half a step behind the end of one
+    reader = opened(GeneratedSource(lambda p, i: i, count=None, rate=rate), 0, began_ns)
+    read = reader.read(0, 10**7)
+    assert read.records == list(range(rate + 1)) and read.origin_ns == began_ns
+    assert reader.read(rate + 1, 10**7) is None
+    assert reader.ready_in_s(rate + 1) == step_ns / 2e9
+    clock_ns += step_ns // 2
+    read = reader.read(rate + 1, 10**7)
+    assert len(read.records) == rate * step_ns // 10**9
+    assert read.origin_ns == began_ns + (rate + 1) * 10**9 // rate
+
+
 def test_a_rate_does_not_end_a_partition_early() -> None:
     began_ns = time.monotonic_ns()
     reader = opened(GeneratedSource(lambda p, i: i, count=10**6, rate=0.001), 0, began_ns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from operators.parts import ChainSnapshot
 from operators.rehearsals import _ordered, _whole
-from operators.state import ChainSnapshot, Table
+from operators.state import Table
 
 
 class OneTable:

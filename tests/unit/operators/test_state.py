@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
-from causal.values import encode
+from causal.values import decode, encode
 from operators import Operator
+from operators.parts import ChainSnapshot, group_of_part, read_part
 from operators.state import (
+    COPIED_MAX,
+    COPIED_PER_KEY,
     UNDIVIDED,
     UNDIVIDED_MAX,
     WAITING_MAX,
-    ChainSnapshot,
+    CopyJob,
     States,
     Table,
-    group_of_part,
-    read_part,
+    TableJob,
 )
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
 
@@ -144,10 +146,9 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
 
     def saved() -> set[str]:
         job = live.snapshot(full=False)
-        pending = set(job.pending)
         job.step(100)
         load(restored, job)
-        return pending
+        return {key for fragments in job.fragments.values() for told in fragments for key in decode(told)[0]}
 
     count(*"abcd")
     assert saved() == set("abcd")
@@ -163,6 +164,59 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
     count("a", "b", "c", "d")
     live.clear()
     assert saved() == set()
+
+
+def staying(values: dict[Any, Any]) -> Table:
+    """A table from which no key is removed, and of which every key has changed."""
+    made = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    made.touch(list(values))
+    made.values.update(values)
+    made.touch(list(values))
+    return made
+
+
+def test_plain_values_that_have_all_changed_are_copied_at_the_barrier() -> None:
+    values = {f"k{n}": n for n in range(100)}
+    live, restored = staying(values), staying({})
+    job = live.snapshot(full=False)
+    assert type(job) is CopyJob and job.left == 100
+    live.touch(["k7", "new"])
+    live.values.update(k7=-1, new=-1)
+    assert live.dirty == {"k7", "new"}, "what comes behind the barrier is in the next one"
+    steps = 1
+    while job.step(2) == 2:
+        steps += 1
+    assert steps == -(-100 // (2 * COPIED_PER_KEY)) and job.left == 0
+    load(restored, job)
+    assert restored.values == values
+    following = live.snapshot(full=False)
+    following.step(100)
+    load(restored, following)
+    assert restored.values == live.values
+
+
+@pytest.mark.parametrize(
+    ("values", "full"),
+    [({"a": 1, "b": [2]}, False), ({n: n for n in range(COPIED_MAX + 1)}, False), ({"a": 1}, True)],
+    ids=["values that may change", "many", "a complete snapshot"],
+)
+def test_what_is_no_copy_holds_the_state_at_the_barrier_as_well(values: dict[Any, Any], full: bool) -> None:
+    live, restored = staying(values), staying({})
+    job = live.snapshot(full)
+    assert type(job) is TableJob and job.left == len(values)
+    first = next(iter(values))
+    live.touch([first])
+    live.values[first] = -1
+    job.step(job.left)
+    load(restored, job)
+    assert restored.values == values
+
+
+def test_a_copied_key_that_cannot_be_carried_is_named() -> None:
+    job = staying({"good": 1, object: 2}).snapshot(full=False)
+    assert type(job) is CopyJob
+    with pytest.raises(OperatorFailed, match="operator 'op', key <class 'object'>: its state cannot be checkpointed"):
+        job.step(100)
 
 
 def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:

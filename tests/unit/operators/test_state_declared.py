@@ -12,7 +12,7 @@ from causal.batch import watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
 from operators import ListState, MapState, Operator, ReducingState, ValueState
-from operators.state import read_part
+from operators.parts import read_part
 from tests.unit.operators.scene import Services, give, keyed, made, parts_of
 
 SECOND = 1_000_000_000

@@ -16,7 +16,7 @@ from causal.ports import Chain
 from causal.values import decode
 from operators.keyed.cold import ColdStore
 from operators.keyed.cold_values import ColdValues, cold_key
-from operators.state import read_part
+from operators.parts import read_part
 from tests.properties.test_chain_machine import Keeper
 from tests.unit.operators.scene import Services, give, keyed, made, parts_of
 

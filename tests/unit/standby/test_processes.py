@@ -156,8 +156,17 @@ def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(s
     assert (tmp_path / "tried").exists() and failing.nothing_left()
 
 
+def lifelines(pid: int) -> set[str]:
+    """The lifelines that a process has in its memory, its own or watched ones, by inode."""
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line.split()[4] for line in maps if "memfd:causal-lifeline" in line}
+
+
 def end_main_thread(stage: Stage, task: str) -> None:
-    """Have the task's process die without its pidfd saying so."""
+    """Have the task's process die without its pidfd saying so, as soon as the agent watches its lifeline."""
+    agent, own = stage.agent_pid(), lifelines(stage.task(task)["pid"])
+    assert agent is not None and len(own) == 1
+    wait_for("it is watched", lambda: own <= lifelines(agent))
     (stage.job / f"die-{stage.task(task)['slot']}").touch()
 
 
