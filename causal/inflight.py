@@ -27,7 +27,7 @@ class Entry:
     first: int
     count: int
     epoch: int
-    payload: bytes | None
+    payload: bytes | memoryview | None
     size: int
     digest_before: int
     digest: int

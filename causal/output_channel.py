@@ -18,6 +18,7 @@ from causal.errors import Lost, OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
 from causal.input_channel import ALLOWANCE_BYTES_MIN
 from causal.log import LogDelta
+from causal.regions import Regions
 from causal.rolling import RollingDigest
 from causal.wire import Hello, Welcome
 
@@ -57,6 +58,7 @@ class OutputChannel:
         self.allowance_bytes = min(credit_bytes, ALLOWANCE_BYTES_MIN)
         """What may be under way now; the peer says how much it is done with in a moment."""
         self.keeping = keeping
+        self._regions = Regions()
         self.seen = Seen()
         self.deltas = DeltaWriter()
         self.log = InflightLog(position, digest)
@@ -119,7 +121,8 @@ class OutputChannel:
         before = self._digest.value
         after = self._digest.feed(payload)
         first = self.position - count
-        self.log.append(Entry(first, count, self.epoch, payload, len(payload), before, after, min(origins, default=0)))
+        kept = self._regions.keep(payload) if self.keeping else payload
+        self.log.append(Entry(first, count, self.epoch, kept, len(payload), before, after, min(origins, default=0)))
         if self._gathered[-1].kind == BARRIER:
             self._digest.close()
             self.epoch += 1

@@ -121,7 +121,6 @@ class TaskProtocol:
         """Events that a replay performs before it sends: small ones cost more to send than to perform."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
-        self._encodes_next = False
         self._first_output_told = False
         self._rows_visible: dict[int, int] = {}
 
@@ -323,13 +322,15 @@ class TaskProtocol:
         self.idle = True
         if self.recovery.state in PERFORMS:
             # What an event has made leaves with its turn; the state is encoded in turns between, never before it.
-            performed = not self._encodes_next and not self._full()
+            checkpointing = execution.checkpointing
+            performed = not checkpointing.next and not self._full()
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
-            more = self._encodes_next or (performed and execution.may_go_on)
-            if not performed and self.encoding:
-                effects += execution.checkpointing.step(execution.may_go_on)
-            self._encodes_next = performed and self.encoding
-            self.idle = not more and not self.encoding
+            more = checkpointing.next or (performed and execution.may_go_on)
+            if performed:
+                checkpointing.next = checkpointing.encoding
+            elif checkpointing.encoding:
+                effects += checkpointing.step(execution.may_go_on)
+            self.idle = not more and not checkpointing.encoding
             execution.flush_sinks(effects, force=not more)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)

@@ -107,7 +107,7 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
 
 
-def pack_payload(header: Header, payload: bytes, compress: bool) -> list[bytes]:
+def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
     """[header, payload], compressed where that was asked for and pays; sets the header's length and flags."""
     header.plain_bytes = len(payload)
     if compress and len(payload) >= _COMPRESS_FROM_BYTES:
@@ -115,7 +115,7 @@ def pack_payload(header: Header, payload: bytes, compress: bool) -> list[bytes]:
         if len(packed) < len(payload) * 7 // 8:
             header.flags |= _LZ4
             return [header.pack(), packed]
-    return [header.pack(), payload]
+    return [header.pack(), bytes(payload)]
 
 
 def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memoryview:

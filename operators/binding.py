@@ -46,6 +46,10 @@ def check(operator: Operator, name: str) -> None:
             raise PipelineError(
                 f"state {attribute!r} of operator {name!r} is declared with a type that cannot be carried: {problem}"
             ) from problem
+        except ValueError as problem:
+            raise PipelineError(
+                f"state {attribute!r} of operator {name!r} is declared with {problem}; give one of that type"
+            ) from problem
 
 
 def check_node(node: Node) -> None:

@@ -92,11 +92,13 @@ class State:
         Raises:
             TypeError: they cannot be carried.
         """
-        kind = self._kind
-        if kind is None:
-            kind = get_args(getattr(self, "__orig_class__", None))[-1:]
-            kind = kind[0] if kind else Any
-        return codec_of(kind)
+        return codec_of(self._type())
+
+    def _type(self) -> Any:
+        if self._kind is not None:
+            return self._kind
+        told = get_args(getattr(self, "__orig_class__", None))[-1:]
+        return told[0] if told else Any
 
     def bound(
         self,
@@ -192,6 +194,18 @@ class ValueState(_One[T]):
         """
         super().__init__(kind, ttl_s, clock)
         self._default = default
+
+    def codec(self) -> Codec:
+        """As for every state.
+
+        Raises:
+            ValueError: its default has another type than its values.
+        """
+        kind, default = self._type(), self._default
+        fits = (int, float) if kind is float else kind
+        if isinstance(kind, type) and default is not None and not callable(default) and not isinstance(default, fits):
+            raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
+        return super().codec()
 
     @property
     def value(self) -> T:

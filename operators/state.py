@@ -24,10 +24,10 @@ WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """Values that are encoded together, where they can wait: of one key group, and of any."""
 MOST = 0.75
 """Of a table's keys: behind so many changed ones, which they are is remembered no more where keys stay."""
-COPIED_MAX = 1 << 15
-"""Up to so many values that never change are copied at the barrier."""
-COPIED_PER_KEY = 8
-"""So many of them are encoded while another key is found and encoded."""
+AT_ONCE_MAX = 1 << 14
+"""Up to so many values that never change are encoded at the barrier, all in one: that takes about a millisecond."""
+MANY = 4
+"""A batch of at least this part of so small a table counts as all of it: to remember its keys would cost as much."""
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -139,11 +139,15 @@ class Table:
             job.before(keys)
         if self._all_dirty:
             return
+        held = len(self.values)
+        if self._keys_stay and len(keys) * MANY >= held and 0 < held <= AT_ONCE_MAX:
+            self._all_dirty, self.dirty = True, set()
+            return
         self.dirty.update(keys)
-        if self._keys_stay and len(self.dirty) > len(self.values) * MOST:
+        if self._keys_stay and len(self.dirty) > held * MOST:
             self._all_dirty, self.dirty = True, set()
 
-    def snapshot(self, full: bool) -> TableJob:
+    def snapshot(self, full: bool) -> FragmentJob:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
         if self._job is not None:
             self._job.step(self._job.left)
@@ -152,13 +156,13 @@ class Table:
         if all_dirty and not full:
             values = self._plain()
             if values is not None:
-                return CopyJob(self, values)
+                return Encoded(self, values)
         self._job = TableJob(self, set(self.values) if full or all_dirty else dirty, full)
         return self._job
 
     def _plain(self) -> list[Any] | None:
-        """All values, if they are few enough to be copied and none can ever change."""
-        if self.cold is not None or self.drop_empty or len(self.values) > COPIED_MAX:
+        """All values, if they are few and none can ever change."""
+        if self.cold is not None or self.drop_empty or len(self.values) > AT_ONCE_MAX:
             return None
         values = list(self.values.values())
         return values if SCALARS.issuperset(map(type, values)) else None
@@ -255,12 +259,7 @@ class TableJob:
             self._write(group, groups.pop(group))
 
     def _write(self, group: int, entry: Entry) -> None:
-        try:
-            fragment = encode(list(entry))
-        except NotCarried:
-            self._blame(*entry)
-            raise
-        self._fragments.setdefault(group, []).append(fragment)
+        self._fragments.setdefault(group, []).append(_encoded(self._table, entry))
 
     def _found(self, keys: Collection[Any]) -> list[Any]:
         """What is to be written of each key; `_ABSENT` where there is nothing."""
@@ -269,7 +268,7 @@ class TableJob:
         try:
             found.extend(map(find, keys, repeat(_ABSENT)))
         except NotCarried as problem:
-            raise self._blamed(list(keys)[len(found)], problem) from problem
+            raise _blamed(self._table, list(keys)[len(found)], problem) from problem
         return found
 
     def _gather(self, keys: list[Any], values: list[Any], groups: dict[int, Entry], present: bool) -> None:
@@ -311,44 +310,50 @@ class TableJob:
         """(key, absent) -> what is written of the value of one of `keys`; `absent` where there is none."""
         return self._table.held(keys).get
 
-    def _blame(self, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
-        for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
-            try:
-                encode([key, value])
-            except NotCarried as problem:
-                raise self._blamed(key, problem) from problem
 
-    def _blamed(self, key: Any, problem: NotCarried) -> OperatorFailed:
-        table = self._table
-        _, _, part = table.name.partition(":")
-        what = f"its state {part!r}" if part else "its state"
-        return OperatorFailed(
-            f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {problem}"
-        )
+class Encoded:
+    """An increment that has every key of a table, encoded at the barrier: nothing is left to do, or kept in memory.
 
+    What is kept while batches go on leaves holes where it was, and whatever is made there later is slower to come by.
+    """
 
-class CopyJob(TableJob):
-    """An increment that has every key of a table: what was copied at the barrier needs no look at later batches."""
-
-    __slots__ = ("_keys", "_values")
+    __slots__ = ("name", "fragments")
 
     def __init__(self, table: Table, values: list[Any]) -> None:
-        super().__init__(table, set(), False)
-        self._keys, self._values = list(table.values), values
-
-    @property
-    def left(self) -> int:
-        """How many keys are not encoded yet."""
-        return len(self._keys)
+        self.name = table.name
+        entry: Entry = (list(table.values), values, [])
+        self.fragments = {UNDIVIDED: [_encoded(table, entry)]} if values else {}
 
     def step(self, keys_max: int) -> int:
-        """Encode more; `keys_max` counts keys of which each has to be found."""
-        start = max(0, len(self._keys) - keys_max * COPIED_PER_KEY)
-        keys, values = self._keys[start:], self._values[start:]
-        del self._keys[start:], self._values[start:]
-        if keys:
-            self._write(UNDIVIDED, (keys, values, []))
-        return keys_max if start else -(-len(keys) // COPIED_PER_KEY)
+        """As of every job."""
+        return 0
+
+
+def _encoded(table: Table, entry: Entry) -> bytes:
+    """A fragment.
+
+    Raises:
+        OperatorFailed: something in it cannot be carried.
+    """
+    try:
+        return encode(list(entry))
+    except NotCarried:
+        _blame(table, *entry)
+        raise
+
+
+def _blame(table: Table, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
+    for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
+        try:
+            encode([key, value])
+        except NotCarried as problem:
+            raise _blamed(table, key, problem) from problem
+
+
+def _blamed(table: Table, key: Any, problem: NotCarried) -> OperatorFailed:
+    _, _, part = table.name.partition(":")
+    what = f"its state {part!r}" if part else "its state"
+    return OperatorFailed(f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {problem}")
 
 
 def _shown(value: object) -> str:

@@ -79,7 +79,7 @@ def _snapshot_ready(world: World, process: Process, effect: SnapshotReady) -> No
 
 def _spill(world: World, process: Process, effect: SpillSegment) -> None:
     entries = effect.entries
-    process.segments[effect.segment] = {entry.first: entry.payload or b"" for entry in entries}
+    process.segments[effect.segment] = {entry.first: bytes(entry.payload or b"") for entry in entries}
     count = entries[-1].next - entries[0].first
     written = SegmentWritten(effect.channel, effect.segment, entries[0].first, count)
     world.later.append(lambda: world.handle(process, written))

@@ -13,12 +13,11 @@ from causal.values import decode, encode
 from operators import Operator
 from operators.parts import ChainSnapshot, group_of_part, read_part
 from operators.state import (
-    COPIED_MAX,
-    COPIED_PER_KEY,
+    AT_ONCE_MAX,
     UNDIVIDED,
     UNDIVIDED_MAX,
     WAITING_MAX,
-    CopyJob,
+    Encoded,
     States,
     Table,
     TableJob,
@@ -150,18 +149,20 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
         load(restored, job)
         return {key for fragments in job.fragments.values() for told in fragments for key in decode(told)[0]}
 
-    count(*"abcd")
-    assert saved() == set("abcd")
+    count(*"abcdefgh")
+    assert saved() == set("abcdefgh")
     count("a")
     count("b")
     assert live.dirty == {"a", "b"}
-    count("c", "d")
+    for key in "cdefg":
+        count(key)
     assert not live.dirty
-    count("e")
-    assert saved() == set("abcde") and restored.values == live.values
-    count("e")
-    assert live.dirty == {"e"} and saved() == {"e"} and restored.values == live.values
-    count("a", "b", "c", "d")
+    count("i")
+    assert saved() == set("abcdefghi") and restored.values == live.values
+    count("i")
+    assert live.dirty == {"i"} and saved() == {"i"} and restored.values == live.values
+    for key in "abcdefg":
+        count(key)
     live.clear()
     assert saved() == set()
 
@@ -175,18 +176,14 @@ def staying(values: dict[Any, Any]) -> Table:
     return made
 
 
-def test_plain_values_that_have_all_changed_are_copied_at_the_barrier() -> None:
+def test_few_plain_values_that_have_all_changed_are_encoded_at_the_barrier() -> None:
     values = {f"k{n}": n for n in range(100)}
     live, restored = staying(values), staying({})
     job = live.snapshot(full=False)
-    assert type(job) is CopyJob and job.left == 100
+    assert type(job) is Encoded and job.step(1) == 0
     live.touch(["k7", "new"])
     live.values.update(k7=-1, new=-1)
     assert live.dirty == {"k7", "new"}, "what comes behind the barrier is in the next one"
-    steps = 1
-    while job.step(2) == 2:
-        steps += 1
-    assert steps == -(-100 // (2 * COPIED_PER_KEY)) and job.left == 0
     load(restored, job)
     assert restored.values == values
     following = live.snapshot(full=False)
@@ -195,12 +192,31 @@ def test_plain_values_that_have_all_changed_are_copied_at_the_barrier() -> None:
     assert restored.values == live.values
 
 
+def test_a_batch_that_is_large_beside_a_small_table_counts_as_all_of_it() -> None:
+    live = staying({n: n for n in range(8)})
+    live.snapshot(full=False)
+    live.touch([1])
+    assert live.dirty == {1}
+    live.touch([1, 1])
+    job = live.snapshot(full=False)
+    assert type(job) is Encoded and decode(job.fragments[UNDIVIDED][0]) == [list(range(8)), list(range(8)), []]
+    live.touch([2])
+    assert live.dirty == {2}
+
+
+def test_an_empty_table_has_nothing_to_write() -> None:
+    live = staying({"a": 1})
+    live.values.clear()
+    job = live.snapshot(full=False)
+    assert job.step(1) == 0 and job.fragments == {}
+
+
 @pytest.mark.parametrize(
     ("values", "full"),
-    [({"a": 1, "b": [2]}, False), ({n: n for n in range(COPIED_MAX + 1)}, False), ({"a": 1}, True)],
+    [({"a": 1, "b": [2]}, False), ({n: n for n in range(AT_ONCE_MAX + 1)}, False), ({"a": 1}, True)],
     ids=["values that may change", "many", "a complete snapshot"],
 )
-def test_what_is_no_copy_holds_the_state_at_the_barrier_as_well(values: dict[Any, Any], full: bool) -> None:
+def test_what_is_encoded_later_holds_the_state_at_the_barrier_as_well(values: dict[Any, Any], full: bool) -> None:
     live, restored = staying(values), staying({})
     job = live.snapshot(full)
     assert type(job) is TableJob and job.left == len(values)
@@ -212,11 +228,10 @@ def test_what_is_no_copy_holds_the_state_at_the_barrier_as_well(values: dict[Any
     assert restored.values == values
 
 
-def test_a_copied_key_that_cannot_be_carried_is_named() -> None:
-    job = staying({"good": 1, object: 2}).snapshot(full=False)
-    assert type(job) is CopyJob
+def test_a_key_that_cannot_be_carried_is_named_at_the_barrier() -> None:
+    live = staying({"good": 1, object: 2})
     with pytest.raises(OperatorFailed, match="operator 'op', key <class 'object'>: its state cannot be checkpointed"):
-        job.step(100)
+        live.snapshot(full=False)
 
 
 def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:

@@ -232,6 +232,10 @@ def declaring(**states: Any) -> Operator:
     ("operator", "line"),
     [
         (
+            declaring(total=ValueState(int, default="a")),  # type: ignore[arg-type]
+            "declared with values of type int and the default .a.; give one of that type",
+        ),
+        (
             declaring(total=ValueState(set)),
             "state 'total' of operator 'op' is declared with a type that cannot be carried: set; use a dict with None",
         ),
