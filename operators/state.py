@@ -25,9 +25,10 @@ WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 MOST = 0.75
 """Of a table's keys: behind so many changed ones, which they are is remembered no more where keys stay."""
 AT_ONCE_MAX = 1 << 14
-"""Up to so many values that never change are encoded at the barrier, all in one: that takes about a millisecond."""
+"""Up to so many numbers are encoded at the barrier, all in one: that takes about a millisecond."""
 MANY = 4
 """A batch of at least this part of so small a table counts as all of it: to remember its keys would cost as much."""
+_NUMBERS = frozenset((int, float, bool, type(None)))
 
 Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, what is written for each, and keys that are gone."""
@@ -139,13 +140,19 @@ class Table:
             job.before(keys)
         if self._all_dirty:
             return
-        held = len(self.values)
-        if self._keys_stay and len(keys) * MANY >= held and 0 < held <= AT_ONCE_MAX:
-            self._all_dirty, self.dirty = True, set()
+        if not self._keys_stay:
+            self.dirty.update(keys)
             return
-        self.dirty.update(keys)
-        if self._keys_stay and len(self.dirty) > held * MOST:
-            self._all_dirty, self.dirty = True, set()
+        held = len(self.values)
+        if not (held <= AT_ONCE_MAX and len(keys) * MANY >= held and self._begins_with_a_number()):
+            self.dirty.update(keys)
+            if len(self.dirty) <= held * MOST:
+                return
+        self._all_dirty, self.dirty = True, set()
+
+    def _begins_with_a_number(self) -> bool:
+        """What is cheap to find out: whether the values are small, if they are of one kind."""
+        return self.cold is None and type(next(iter(self.values.values()), "")) in _NUMBERS
 
     def snapshot(self, full: bool) -> FragmentJob:
         """Freeze the values now: all of them, or those touched since the last snapshot."""
@@ -154,18 +161,18 @@ class Table:
         all_dirty, dirty = self._all_dirty, self.dirty
         self._all_dirty, self.dirty = False, set()
         if all_dirty and not full:
-            values = self._plain()
+            values = self._numbers()
             if values is not None:
                 return Encoded(self, values)
         self._job = TableJob(self, set(self.values) if full or all_dirty else dirty, full)
         return self._job
 
-    def _plain(self) -> list[Any] | None:
-        """All values, if they are few and none can ever change."""
+    def _numbers(self) -> list[Any] | None:
+        """All values, if they are few and small."""
         if self.cold is not None or self.drop_empty or len(self.values) > AT_ONCE_MAX:
             return None
         values = list(self.values.values())
-        return values if SCALARS.issuperset(map(type, values)) else None
+        return values if _NUMBERS.issuperset(map(type, values)) else None
 
     def done(self, job: TableJob) -> None:
         if self._job is job:

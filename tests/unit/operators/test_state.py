@@ -176,7 +176,7 @@ def staying(values: dict[Any, Any]) -> Table:
     return made
 
 
-def test_few_plain_values_that_have_all_changed_are_encoded_at_the_barrier() -> None:
+def test_few_numbers_that_have_all_changed_are_encoded_at_the_barrier() -> None:
     values = {f"k{n}": n for n in range(100)}
     live, restored = staying(values), staying({})
     job = live.snapshot(full=False)
@@ -204,6 +204,13 @@ def test_a_batch_that_is_large_beside_a_small_table_counts_as_all_of_it() -> Non
     assert live.dirty == {2}
 
 
+def test_of_values_of_any_length_only_those_that_changed_are_written() -> None:
+    live = staying(dict.fromkeys(range(8), "x" * 99))
+    live.snapshot(full=False).step(8)
+    live.touch([1, 2])
+    assert live.dirty == {1, 2}
+
+
 def test_an_empty_table_has_nothing_to_write() -> None:
     live = staying({"a": 1})
     live.values.clear()
@@ -213,8 +220,13 @@ def test_an_empty_table_has_nothing_to_write() -> None:
 
 @pytest.mark.parametrize(
     ("values", "full"),
-    [({"a": 1, "b": [2]}, False), ({n: n for n in range(AT_ONCE_MAX + 1)}, False), ({"a": 1}, True)],
-    ids=["values that may change", "many", "a complete snapshot"],
+    [
+        ({"a": 1, "b": [2]}, False),
+        ({"a": 1, "b": "x" * 99}, False),
+        ({n: n for n in range(AT_ONCE_MAX + 1)}, False),
+        ({"a": 1}, True),
+    ],
+    ids=["values that may change", "values of any length", "many", "a complete snapshot"],
 )
 def test_what_is_encoded_later_holds_the_state_at_the_barrier_as_well(values: dict[Any, Any], full: bool) -> None:
     live, restored = staying(values), staying({})
