@@ -21,7 +21,7 @@ class Regions:
     __slots__ = ("_region", "_used")
 
     def __init__(self) -> None:
-        self._region = memoryview(b"")
+        self._region: memoryview | None = None
         self._used = 0
 
     def keep(self, payload: bytes) -> bytes | memoryview:
@@ -29,7 +29,7 @@ class Regions:
         size = len(payload)
         if not APART_BYTES_MIN <= size <= APART_BYTES_MAX:
             return payload
-        if size > len(self._region) - self._used:
+        if self._region is None or size > REGION_BYTES - self._used:
             self._region, self._used = memoryview(mmap.mmap(-1, REGION_BYTES)), 0
         kept = self._region[self._used : self._used + size]
         kept[:] = payload

@@ -9,6 +9,7 @@ standard error says why.  Anything else: start it again; it goes on where Spark'
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import signal
@@ -145,15 +146,20 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
     """A JVM to start, ended with the block or by a signal, wherever the main thread is then."""
     jvm = SparkJvm(work, lock)
 
+    def end() -> None:
+        # A thread of py4j may wait for an answer to "forget this object": a traceback is all it has to say of the end.
+        logging.disable(logging.CRITICAL)
+        jvm.end()
+
     def stop(signum: int, frame: FrameType | None) -> None:
-        jvm.end()  # Not by an exception: one raised inside a finaliser would be lost.
+        end()  # Not by an exception: one raised inside a finaliser would be lost.
         os._exit(128 + signum)
 
     earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield jvm
     finally:
-        jvm.end()
+        end()
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
 
