@@ -97,7 +97,7 @@ class Checkpointing:
     def __init__(self, chain: Chain, cut: Cut, files: list[SnapshotFile]) -> None:
         self.cuts: dict[int, Cut] = {cut.epoch: cut}
         self.files = list(files)
-        self.next = False
+        self.encodes_next = False
         """The next turn encodes, as the one before performed an event: neither waits for more than one of the other."""
         self._chain = chain
         self._job: SnapshotJob | None = None
@@ -135,7 +135,7 @@ class Checkpointing:
 
     def step(self, busy: bool = True) -> list[Effect]:
         """Encode some more of the frozen state; `busy` if events wait meanwhile."""
-        self.next = False
+        self.encodes_next = False
         if self._job is None or not self._job.step(KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE):
             return []
         parts = [self._cut.pack(), *self._job.parts()]

@@ -323,11 +323,11 @@ class TaskProtocol:
         if self.recovery.state in PERFORMS:
             # What an event has made leaves with its turn; the state is encoded in turns between, never before it.
             checkpointing = execution.checkpointing
-            performed = not checkpointing.next and not self._full()
+            performed = not checkpointing.encodes_next and not self._full()
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
-            more = checkpointing.next or (performed and execution.may_go_on)
+            more = checkpointing.encodes_next or (performed and execution.may_go_on)
             if performed:
-                checkpointing.next = checkpointing.encoding
+                checkpointing.encodes_next = checkpointing.encoding
             elif checkpointing.encoding:
                 effects += checkpointing.step(execution.may_go_on)
             self.idle = not more and not checkpointing.encoding

@@ -26,6 +26,7 @@ V = TypeVar("V")
 
 Clock = Literal["event", "processing"]
 _ABSENT: Any = object()
+_BUILT_IN = (int, float, bool, str, bytes, list, tuple, dict)
 
 
 class NoKey:
@@ -202,9 +203,10 @@ class ValueState(_One[T]):
             ValueError: its default has another type than its values.
         """
         kind, default = self._type(), self._default
-        fits = (int, float) if kind is float else kind
-        if isinstance(kind, type) and default is not None and not callable(default) and not isinstance(default, fits):
-            raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
+        # Any and TypedDict are classes as well, and can be asked for no instance.
+        if kind in _BUILT_IN and default is not None and not callable(default):
+            if not isinstance(default, (int, float) if kind is float else kind):
+                raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
         return super().codec()
 
     @property

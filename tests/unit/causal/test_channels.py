@@ -295,6 +295,26 @@ def test_of_what_is_framed_anew_the_known_part_is_dropped(known: int) -> None:
     assert accept(receiver, frame) and receiver.queued == 0
 
 
+def test_frames_that_lie_in_a_region_are_sent_and_sent_again_as_they_are() -> None:
+    sender, first, second = a_sender(), a_receiver(), a_receiver()
+    introduce(sender, first)
+    given = ["x" * 5_000, "y" * 6_000, "z"]
+    frames = []
+    for record in given:
+        sender.put(chunk_of(record))
+        frames += sent(sender)
+    assert [type(entry.payload) for entry in frames] == [memoryview, memoryview, bytes]
+    for entry in frames:
+        _, payload = wire.pack_payload(header_of(entry), entry.payload or b"", compress=False)
+        assert type(payload) is bytes and payload == entry.payload and accept(first, entry)
+    assert everything(first) == given
+    sender.redial(2, 0)
+    introduce(sender, second)
+    for entry in sent(sender):
+        assert accept(second, entry)
+    assert everything(second) == given
+
+
 def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
     sender = a_sender_whose_frames_were_small(a_receiver(), 3)
     sender.put(batch.barrier(1))

@@ -60,6 +60,12 @@ def test_latency_ends_where_rows_become_visible() -> None:
     assert sum(told.buckets_ms.values()) == 4 and told.max_ms == 200
 
 
+def test_rows_without_an_origin_have_no_part_in_the_latency() -> None:
+    told = Latencies()
+    told.seen([(0, 7), (1 * MS, 2)], 4 * MS)
+    assert sum(told.buckets_ms.values()) == 2 and told.max_ms == 3
+
+
 def test_what_is_remembered_of_rows_that_wait_is_bounded() -> None:
     told = Latencies()
     told.staged(0, 0, [(1, 1)] * (STAGED_MAX + 5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -254,6 +254,33 @@ def test_what_is_wrong_with_a_declaration_is_said_before_the_job_starts(operator
     with pytest.raises(PipelineError, match=line) as told:
         chain(operator)
     assert "test_state_declared.py:" in str(told.value) and "\n" not in str(told.value)
+
+
+class Named(TypedDict):
+    n: int
+
+
+@pytest.mark.parametrize(
+    ("state", "default"),
+    [
+        (ValueState(default=3), 3),
+        (ValueState[Any](default="a"), "a"),
+        (ValueState[int | None](default=3), 3),
+        (ValueState(float, default=0), 0),
+        (ValueState(dict, default=dict), {}),
+        (ValueState(Named, default={"n": 1}), {"n": 1}),
+        (ValueState[list[int]](default=[0]), [0]),
+    ],
+    ids=["untyped", "anything", "or none", "a whole number for a float", "what makes one", "a typed dict", "of ints"],
+)
+def test_a_default_that_fits_is_the_value_of_a_key_without_one(state: ValueState[Any], default: Any) -> None:
+    class Gives(Operator):
+        kept = state
+
+        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+            yield self.kept.value
+
+    assert give(chain(Gives()), [("k", 1)]) == [default]
 
 
 def test_impossible_declarations_are_refused_where_they_are_written() -> None:
