@@ -3,7 +3,7 @@
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make test    every check and every test
 #   make check   format, lint, types, imports, architecture; seconds
-#   make soak    the simulator until Ctrl-C, on all cores; every seed is a job under other failures
+#   make soak    the simulator on all cores, oracles of the operators, other batches with the same rows, until Ctrl-C
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
 #   make bench   every row of the goals table, into docs/benchmarks and its page; by estimate 45 minutes
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
@@ -65,7 +65,9 @@ $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 	@touch $@
 
 soak: $(VENV)/dev
-	$(RUN) -m tests.simulation --soak
+	@$(RUN) -m tests.oracles --soak & oracles=$$!; $(RUN) -m tests.properties.batching --soak & batching=$$!; \
+	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching 2>/dev/null; \
+	  wait $$oracles || status=1; wait $$batching || status=1; exit $$status
 
 FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/fuzz

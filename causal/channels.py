@@ -21,7 +21,8 @@ class Channels:
 
     Attributes:
         partitions: inputs whose far end is a source's reader; `network`: the others.
-        downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel.
+        downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel, those that carry
+            requests among them.
         ordered: inputs are delivered by the rule of `causal.picking.ByContent`.
     """
 
@@ -47,7 +48,8 @@ class Channels:
         for channel in topology.outputs(task):
             position, digest = cut.outputs.get(channel.id, (0, 0))
             if channel.target == OUTSIDE:
-                sink = SinkChannel(channel.id, here, position, digest, cut.epoch, config.guarantee == "epoch")
+                staging, requests = config.guarantee == "epoch", channel.carries_requests
+                sink = SinkChannel(channel.id, here, position, digest, cut.epoch, staging, requests)
                 self.sinks[channel.id] = sink
                 self.outputs.append(sink)
                 continue
@@ -75,8 +77,8 @@ class Channels:
         memory, disk = self.inflight_bytes()
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
-            "records_out": sum(s.visible for s in self.sinks.values()),
-            "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values()),
+            "records_out": sum(s.visible for s in self.sinks.values() if not s.requests),
+            "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values() if not s.requests),
             "bundle_delta_bytes": sum(s.bundle_delta_bytes for s in self.sinks.values()),
             "inflight_bytes": memory,
             "inflight_disk_bytes": disk,

@@ -18,7 +18,14 @@ from causal.ports import Chain, SnapshotJob
 from causal.values import decode, encode
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
-"""Encoded between two turns while events wait; and while none does, as whatever arrives waits for the step."""
+"""Encoded in one step while events wait, and while none does, where nothing tells how long a step takes."""
+FIRST_KEYS, KEYS_MAX = 64, 1 << 17
+"""Encoded in the first step that is timed, and at most in any; each step has at most `GROWTH` times as many."""
+GROWTH = 4
+STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
+"""A step takes as long as the event before it, within these bounds: encoding gets its share of the time."""
+FREE_NS = 500_000
+"""What a step takes while no event waits: whatever arrives waits for it."""
 FILES_MIN, FILES_MAX = 24, 240
 BYTES_PER_FILE = 4 << 20
 """For so many bytes of state one file more may be kept: a large state is not rewritten for its small changes."""
@@ -104,6 +111,27 @@ class Checkpointing:
         self._cut = cut
         self._writing = 0
         self._full = False
+        self._stepped = 0
+        """Keys that the turn before encoded; 0 if it did something else."""
+        self._keys_before = FIRST_KEYS // GROWTH
+        self._ns_per_key = 0.0
+        self._event_ns = 0
+
+    def took(self, took_ns: int) -> None:
+        """The turn before took that long; 0 where nobody looked at a clock."""
+        keys, self._stepped = self._stepped, 0
+        if keys and took_ns:
+            self._ns_per_key = took_ns / keys
+        elif took_ns:
+            self._event_ns = took_ns
+
+    def _keys(self, busy: bool) -> int:
+        """How many keys the next step encodes: as many as fit into its time."""
+        if not self._event_ns and not self._ns_per_key:
+            return KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE
+        budget_ns = min(max(self._event_ns, STEP_NS_MIN), STEP_NS_MAX) if busy else FREE_NS
+        fitting = int(budget_ns / self._ns_per_key) if self._ns_per_key else FIRST_KEYS
+        return max(1, min(fitting, GROWTH * self._keys_before, KEYS_MAX))
 
     def deliver(self, channel: InputChannel, epoch: int, inputs: list[InputChannel], at: int) -> bool:
         """A barrier has been delivered on `channel`; true when it now has been on all inputs.
@@ -136,8 +164,12 @@ class Checkpointing:
     def step(self, busy: bool = True) -> list[Effect]:
         """Encode some more of the frozen state; `busy` if events wait meanwhile."""
         self.encodes_next = False
-        if self._job is None or not self._job.step(KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE):
+        if self._job is None:
             return []
+        self._keys_before = self._stepped = keys = self._keys(busy)
+        if not self._job.step(keys):
+            return []
+        self._stepped = 0  # the last step has fewer keys, and puts together what all have encoded
         parts = [self._cut.pack(), *self._job.parts()]
         self._full = self._job.full
         self._job = None
@@ -149,6 +181,7 @@ class Checkpointing:
         effects: list[Effect] = []
         while self._job is not None:
             effects += self.step()
+        self._stepped = 0
         return effects
 
     def written(self, epoch: int, file: SnapshotFile) -> list[Effect]:

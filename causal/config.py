@@ -39,9 +39,11 @@ _CHOICES = {
     "state": STATE,
     "transport": ("ipc", "tcp"),
 }
+STATE_FORMAT = 2
+"""Of everything in a job's directory and in a savepoint; raised when a version writes what others cannot go on with."""
 STANDBYS_MAX = 1000
 """Processes that wait in a pool."""
-LIMITS = {"sharing_depth": FULL_DEPTH, "crash_loop_max": 10**6, "suspect_after_ms": 10**9}
+LIMITS = {"sharing_depth": FULL_DEPTH, "crash_loop_max": 10**6, "suspect_after_ms": 10**9, "stuck_after_ms": 10**9}
 INT_MAX = 1 << 53
 """What a whole number may be where nothing else is said: every format that a setting travels in carries it exactly."""
 
@@ -58,7 +60,11 @@ class JobConfig:
     name: str
     """The pipeline's name."""
     pipeline: str
-    """Absolute path of the pipeline file."""
+    """Absolute path of the pipeline file, as it was when its code was archived."""
+    code: str = ""
+    """Digest of the archive of the code, in `code/` of the job's directory: what every process of the job loads."""
+    format: int = STATE_FORMAT
+    """Of the state on disk."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the pipeline file reads from `pipeline.settings`, as text."""
     guarantee: str = "causal"
@@ -97,12 +103,22 @@ class JobConfig:
     inflight_memory_bytes_max: int = 64 << 20
     """Per task; beyond it, in-flight elements go to disk."""
     inflight_disk_bytes_max: int = 8 << 30
+    """Per task; at half of it a checkpoint begins at once, and sources wait until it is complete."""
+    log_bytes_max: int = 256 << 20
+    """Determinants that one task holds in memory, its own and those of others; half of it has the same effect."""
     staged_bytes_max: int = 8 << 30
-    """Rows of one sink task that wait for a checkpoint (guarantee epoch), on disk; more of them end the job."""
+    """Rows of one sink task that wait for a checkpoint (guarantee epoch), on disk; half of it has the same effect."""
+    ingest_bytes_max: int = 1 << 30
+    """What a source's own process (Spark) may have published that no checkpoint covers; then it waits."""
     heartbeat_ms: int = 100
     """Between two beats of a process."""
     suspect_after_ms: int = 5000
-    """Silence after which a process that still exists counts as hung: it is killed and replaced."""
+    """Silence after which a process that still exists counts as hung: it is killed and replaced.  A busy process is not
+    silent, unless C code holds the interpreter's lock for so long."""
+    stuck_after_ms: int = 60_000
+    """The same for a process that uses the processor meanwhile: C code may hold the interpreter's lock for so long."""
+    event_timeout_s: float = 0.0
+    """How long user code may work on one record, timer or window before the job ends; 0 for as long as it takes."""
     sink_patience_s: float = 60.0
     """How long the store of a sink may be away before the job ends."""
     crash_loop_max: int = 5
@@ -146,8 +162,12 @@ class JobConfig:
         )
         self._check(not self.check or self.standbys == "per-task", "standbys", "per-task: they do the checking")
         self._check(0 < self.sink_patience_s <= 1e6, "sink_patience_s", "a number of seconds above 0")
+        self._check(0 <= self.event_timeout_s <= 1e6, "event_timeout_s", "a number of seconds, or 0 for no limit")
         self._check(self.staged_bytes_max >= 1 << 16, "staged_bytes_max", "at least 65536")
-        for name in ("record_bytes_max", "inflight_memory_bytes_max", "inflight_disk_bytes_max", "crash_loop_max"):
+        for name in (
+            "record_bytes_max", "inflight_memory_bytes_max", "inflight_disk_bytes_max", "log_bytes_max",
+            "ingest_bytes_max", "crash_loop_max",
+        ):  # fmt: skip
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(0 <= self.metrics_port <= 65535, "metrics_port", "a port up to 65535, or 0 for none")
         self._check(1 <= self.heartbeat_ms <= 60_000, "heartbeat_ms", "1 to 60000")
@@ -180,6 +200,12 @@ class JobConfig:
         except (ValueError, RecursionError) as problem:
             where = directory / "job.json"
             raise PipelineError(f"{where} is damaged ({problem}); start the job afresh, without --resume") from None
+        written = told.get("format", 1)
+        if written != STATE_FORMAT:
+            raise PipelineError(
+                f"{directory} was written by another version of causal-streams (format {written!r:.20}, this one has "
+                f"{STATE_FORMAT}); go on with it in that version, or begin anew"
+            )
         return cls.from_mapping(told, str(directory / "job.json"))
 
     @classmethod

@@ -191,7 +191,8 @@ class RemoveSegments:
 class Ask:
     """Put these requests to the outside world, in this order as far as it takes them; each answered by `Answered`.
 
-    A request may be put again, by a later incarnation, as long as no answer of it is in a log.
+    A request may be put again, by a later incarnation, as long as no answer of it is in a log.  It stands behind the
+    `WriteBundle` that stores what it depends on (D4).
     """
 
     requests: list[Request]

@@ -30,6 +30,10 @@ class Fenced(CausalError):
     """A younger incarnation of this task exists: this process is a zombie and must exit (D6)."""
 
 
+class Superseded(Fenced):
+    """A newer run has begun to write the same output: this run must not touch it again, and its job ends (D15)."""
+
+
 class Unavailable(CausalError):
     """Something outside did not answer (store, disk, source); nothing was half done, trying again is safe."""
 

@@ -73,10 +73,14 @@ class RowsCommitted:
 
 @dataclass(slots=True)
 class CheckpointAsked:
-    """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs."""
+    """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs.
+
+    With `hold` the source delivers no more records until checkpoint `epoch` is complete.
+    """
 
     epoch: int
     final: bool = False
+    hold: bool = False
 
 
 @dataclass(slots=True)

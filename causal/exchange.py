@@ -15,12 +15,12 @@ from causal.config import JobConfig
 from causal.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.dissemination import Following, Holdings
 from causal.effects import Effect, ReadSegment, Reply, Send
-from causal.errors import Fenced, PeerViolation, ReplayDivergence
+from causal.errors import Fenced, Lost, PeerViolation, ReplayDivergence
 from causal.ids import OUTSIDE, TaskIndex
 from causal.inflight import Entry
-from causal.input_channel import InputChannel
+from causal.input_channel import EarlyHello, InputChannel
 from causal.log import LogDelta
-from causal.output_channel import OutputChannel
+from causal.output_channel import CONTRADICTED_NS_MAX, OutputChannel
 from causal.topology import Topology
 
 HELLO_AGAIN_NS = 100_000_000
@@ -88,6 +88,8 @@ class Exchange:
         """
         try:
             header = wire.read_header(parts, self.job)
+            if bool(link) != (header.kind in wire.FROM_UPSTREAM):
+                raise PeerViolation("a frame that came by the wrong way")
             if header.kind == wire.DATA:
                 return self._data(link, header, parts, answers, now_ns)
             if header.kind == wire.HELLO:
@@ -99,6 +101,8 @@ class Exchange:
                 return self._fenced(header)
             if header.incarnation < output.peer_incarnation:
                 raise PeerViolation("an answer of an old incarnation")
+            if header.incarnation > output.peer_incarnation:
+                raise PeerViolation("an answer of an incarnation that the supervisor has not announced")
             if header.kind == wire.LOGS:
                 output.stage(unpack_deltas(bytes(parts[1]))[0], header.incarnation)
                 return []
@@ -203,12 +207,36 @@ class Exchange:
             raise PeerViolation(f"a HELLO on channel {header.channel}, which does not end here")
         if header.incarnation < channel.peer_incarnation:
             return self._fence(link, channel)
-        channel.introduce(header.incarnation)
+        if header.incarnation > channel.peer_incarnation:
+            channel.keep_early(EarlyHello(header.incarnation, link, hello))
+            return []
+        return self._greeted(link, channel, hello, answers)
+
+    def _greeted(self, link: bytes, channel: InputChannel, hello: wire.Hello, answers: bool) -> list[Effect]:
         channel.link = link
         if not answers:
             channel.held_hello = hello
             return []
         return self._answer(channel, hello)
+
+    def announce(self, source: int, incarnation: int) -> None:
+        """The supervisor says which incarnation of a task upstream lives.
+
+        Only the supervisor raises what is believed here: a frame that did would let anybody who can reach the socket
+        fence the real sender.
+        """
+        for channel in self.inputs.values():
+            if channel.source == source:
+                channel.introduce(max(channel.peer_incarnation, incarnation))
+
+    def answer_early(self, answers: bool) -> list[Effect]:
+        """Take the HELLOs that came before their incarnations were announced, and have been by now."""
+        effects: list[Effect] = []
+        for channel in self.inputs.values():
+            early = channel.take_early()
+            if early is not None and early.incarnation == channel.peer_incarnation:
+                effects += self._greeted(early.link, channel, early.hello, answers)
+        return effects
 
     def answer_held(self) -> list[Effect]:
         """This task has collected: answer those upstream that were waiting for it."""
@@ -251,7 +279,15 @@ class Exchange:
     ) -> None:
         staged = output.unstage(incarnation)
         if self.collect and self.logging:
-            self.holdings.merge([*staged, *welcome.logs], welcome.extents)
+            try:
+                self.holdings.merge([*staged, *welcome.logs], welcome.extents)
+            except PeerViolation as problem:
+                if output.contradicted(now_ns):
+                    raise Lost(
+                        f"{output.name}: what the peer holds of determinants has not fitted to what others hold for "
+                        f"{CONTRADICTED_NS_MAX / 1e9:g} s ({problem}); start the job anew without --resume"
+                    ) from None
+                raise
             self.holdings.depend(welcome.depends)
         if self.collect and self.adapting and not output.welcomed:
             output.renumber(welcome)

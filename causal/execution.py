@@ -58,6 +58,9 @@ class Execution:
         self.asked_epoch = 0
         self.final_epoch = 0
         """Its barrier is to be the last one; 0 for none."""
+        self.holding = False
+        """A source delivers no records until checkpoint `_held_epoch` is complete."""
+        self._held_epoch = self._completed_epoch = cut.epoch
         self.standing = False
         """The final barrier has been performed: nothing more is."""
         self._epoch_recording = Recording() if config.check else None
@@ -80,6 +83,8 @@ class Execution:
         self._by_arrival = ByArrival(channels.inputs, self.pace, bytes_max)
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
+        self._unasked: list[Request] = []
+        """Requests whose determinants are not stored yet."""
         self._answers: deque[Answered] = deque()
 
     def answered(self, event: Answered) -> None:
@@ -87,11 +92,23 @@ class Execution:
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
-    def ask_for(self, epoch: int, final: bool) -> None:
-        """A checkpoint is wanted; its barrier is the last one if it is `final`."""
+    def ask_for(self, epoch: int, final: bool, hold: bool) -> None:
+        """A checkpoint is wanted; its barrier is the last one if it is `final`.
+
+        Args:
+            hold: deliver no records of a source until it is complete.
+        """
         self.asked_epoch = max(self.asked_epoch, epoch)
         if final:
             self.final_epoch = epoch
+        if hold:
+            self._held_epoch = max(self._held_epoch, epoch)
+            self.holding = self._held_epoch > self._completed_epoch
+
+    def completed(self, epoch: int) -> None:
+        """Checkpoint `epoch` is complete: a source that waited for it goes on."""
+        self._completed_epoch = max(self._completed_epoch, epoch)
+        self.holding = self._held_epoch > self._completed_epoch
 
     def last_bundles(self) -> list[Effect]:
         """The job has ended: tell every store that its rows stay."""
@@ -104,6 +121,7 @@ class Execution:
     def begin_turn(self, took_ns: int) -> None:
         """The turn before took that long: how many elements an event may have follows from it."""
         self.pace.took(self._turn_elements, self._turn_bytes, took_ns)
+        self.checkpointing.took(took_ns)
         self._turn_elements = self._turn_bytes = 0
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
@@ -236,17 +254,18 @@ class Execution:
         effects.append(Phase("replayed", self.replayed_elements))
         effects.append(Phase("running"))
         self.chain.asked()  # a part of what is outstanding
-        self._ask(self.chain.outstanding(), effects)
+        self._ask(self.chain.outstanding())
 
-    def _ask(self, requests: Sequence[Request], effects: list[Effect]) -> None:
+    def _ask(self, requests: Sequence[Request]) -> None:
+        """Have these leave with the next bundles: never before what they depend on is stored (D4)."""
         if requests and not self.standing:
             self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
-            effects.append(Ask(list(requests)))
+            self._unasked += requests
 
     def _perform_live(self, effects: list[Effect]) -> bool:
         performed = self._perform_one(effects)
         if performed:
-            self._ask(self.chain.asked(), effects)
+            self._ask(self.chain.asked())
         return performed
 
     def _perform_one(self, effects: list[Effect]) -> bool:
@@ -273,6 +292,8 @@ class Execution:
         return self._perform_next_input(effects)
 
     def _perform_next_input(self, effects: list[Effect]) -> bool:
+        if self.holding:
+            return False
         rule, full = self._by_content, self.chain.full()
         if rule is not None and self._perform_ruled(rule, effects):
             return True
@@ -348,15 +369,21 @@ class Execution:
             self._outputs[ordinal].put(chunk)
 
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        """Write what rows wait, if they are many, or if `force`; then say so if that was the last of the task."""
+        """Write what rows wait, if they are many, or if `force`; behind them, what was to be asked leaves.
+
+        Says so if that was the last of the task.
+        """
         for sink in self._channels.sinks.values():
             rows = sink.waiting
             if rows and (force or sink.full or (self.pace.held and rows >= self.pace.elements)):
                 self._turn_elements = max(self._turn_elements, rows)
                 holdings = self._holdings if self._logging else None
                 bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
-                effects.append(WriteBundle(sink.id, bundle, origins))
-                self.wrote = True
+                effects.append(WriteBundle(sink.id, bundle, [] if sink.requests else origins))
+                self.wrote = self.wrote or not sink.requests
+        if self._unasked and not any(sink.waiting for sink in self._channels.sinks.values() if sink.requests):
+            effects.append(Ask(self._unasked))
+            self._unasked = []
         if self.finished and not self.reported_finished and self._recovery.state is State.RUNNING:
             if not any(sink.waiting for sink in self._channels.sinks.values()):
                 self._report_end(effects)

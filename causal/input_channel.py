@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from causal.batch import (
     BARRIER,
@@ -38,6 +39,19 @@ ALLOWANCE_NS = 1_000_000_000
 _MEASURED_NS = 200_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyHello:
+    """A HELLO of an incarnation that the supervisor has not announced yet.
+
+    Attributes:
+        link: where its sender is answered.
+    """
+
+    incarnation: int
+    link: bytes
+    hello: Hello
+
+
 class InputChannel:
     """One input of a task.
 
@@ -66,6 +80,7 @@ class InputChannel:
         self.staged: list[LogDelta] = []
         """Deltas that travelled ahead of the frame whose elements depend on them."""
         self.held_hello: Hello | None = None
+        self._early_hello: EarlyHello | None = None
         self.marking = False
         """On below full sharing depth: frames can be given back that nothing of has been delivered (D9)."""
         self.verifying = True
@@ -109,6 +124,19 @@ class InputChannel:
         if incarnation != self.peer_incarnation:
             self.peer_incarnation = incarnation
             self._session = self._sequence = 0
+
+    def keep_early(self, early: EarlyHello) -> None:
+        """Keep a HELLO until its incarnation is announced; of several the lowest, which is the next to be announced."""
+        if self._early_hello is None or early.incarnation <= self._early_hello.incarnation:
+            self._early_hello = early
+
+    def take_early(self) -> EarlyHello | None:
+        """The HELLO that was kept, unless its incarnation is still higher than the one that was announced."""
+        early = self._early_hello
+        if early is None or early.incarnation > self.peer_incarnation:
+            return None
+        self._early_hello = None
+        return early
 
     def follows(self, session: int, sequence: int) -> bool | None:
         """Whether a frame is the next one: true, false if frames before it are missing, None if it is an old one.

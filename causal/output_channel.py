@@ -26,6 +26,10 @@ FRAME_BYTES_TARGET = 256 << 10
 """Chunks gather up to here while the peer does not keep up."""
 FRAMES_PER_CREDIT = 8
 """What is sent again is not gathered into so few frames that the sender waits for the last of them to be delivered."""
+CONTRADICTIONS_MAX = 5
+CONTRADICTED_NS_MAX = 10_000_000_000
+"""After so many answers in a row, over so long, that contradict what is held, asking again is in vain: a frame that was
+lost, or a neighbour that has not heard yet of a rollback, is made up for sooner."""
 CHUNK_BYTES_MAX = 40 << 20
 """A frame has room for it, for what was gathered before it, and for the determinants that do not travel ahead."""
 
@@ -82,6 +86,8 @@ class OutputChannel:
         self._expected: _Expected | None = None
         self._staged: dict[tuple[int, int, int], LogDelta] = {}
         self._staged_by = 0
+        self._contradictions = 0
+        self._contradicted_from_ns = 0
         self.sent_bytes = 0
         self.sent_frames = 0
 
@@ -169,6 +175,7 @@ class OutputChannel:
         """The peer is a new process, or new to us: nothing is sent before its WELCOME."""
         self.peer_incarnation = incarnation
         self.allowance_bytes = min(self.credit_bytes, ALLOWANCE_BYTES_MIN)
+        self._contradictions = 0
         self.welcomed = False
         self.needs_hello = True
         self.hello_at_ns = now_ns
@@ -199,6 +206,14 @@ class OutputChannel:
         """What this incarnation of the peer has staged, for its WELCOME that is here now."""
         staged, self._staged = self._staged, {}
         return list(staged.values()) if incarnation == self._staged_by else []
+
+    def contradicted(self, now_ns: int) -> bool:
+        """Count an answer whose logs contradict what is held; whether to give up."""
+        if not self._contradictions:
+            self._contradicted_from_ns = now_ns
+        self._contradictions += 1
+        lasted_ns = now_ns - self._contradicted_from_ns
+        return self._contradictions >= CONTRADICTIONS_MAX and lasted_ns >= CONTRADICTED_NS_MAX
 
     def welcome(self, told: Welcome, replaying: bool, now_ns: int) -> bool:
         """The peer says what it wants next; returns whether that was news.
@@ -231,6 +246,7 @@ class OutputChannel:
             invariant(place is not None, "the in-flight log has no gaps", position=told.next)
             self._check_known(place, expected)  # type: ignore[arg-type]
             self._cursor = place  # type: ignore[assignment]
+        self._contradictions = 0
         self.accepted_attempt = max(self.accepted_attempt, told.attempt)
         self.seen.reset(told.extents)
         self.deltas.begin()

@@ -6,7 +6,7 @@ they are seeded.  The core never sees a record: chains take chunks and give chun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -147,9 +147,20 @@ class Chain(Protocol):
         """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
         ...
 
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        """Do what `restore` does, in small steps: one each time that the next item is asked for."""
+        ...
+
 
 class PlainChain:
     """The answers of a chain that asks nobody, counts nothing and can be asked for nothing; to inherit from."""
+
+    def restore(self, parts: Iterable[bytes]) -> None:
+        """Keep nothing."""
+
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        self.restore(parts)
+        yield
 
     def ended(self, input: int, services: Services) -> list[Output]:
         return []

@@ -13,6 +13,7 @@ REGION_BYTES = 1 << 20
 """Small beside what a task may keep: as long as anything in a region is kept, all of it is."""
 APART_BYTES_MIN, APART_BYTES_MAX = 4 << 10, REGION_BYTES // 4
 """What is smaller does not matter; what is larger leaves too much of a region empty."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Regions:
@@ -30,7 +31,8 @@ class Regions:
         if not APART_BYTES_MIN <= size <= APART_BYTES_MAX:
             return payload
         if self._region is None or size > REGION_BYTES - self._used:
-            self._region, self._used = memoryview(mmap.mmap(-1, REGION_BYTES)), 0
+            # Private: a process that user code forks must not write into what this one sends again.
+            self._region, self._used = memoryview(mmap.mmap(-1, REGION_BYTES, flags=_PRIVATE)), 0
         kept = self._region[self._used : self._used + size]
         kept[:] = payload
         self._used += size

@@ -41,21 +41,27 @@ def depended(marks: Sequence[Mark]) -> dict[tuple[int, int], int]:
 
 
 class SinkChannel:
-    """The one output of a sink task.
+    """One output of a task to the outside world.
 
     Args:
         staging: rows are staged.
+        requests: its rows are the keys of requests, which leave once their bundle is written.
     """
 
-    def __init__(self, id: int, name: str, position: int, digest: int, epoch: int, staging: bool = False) -> None:
+    def __init__(
+        self, id: int, name: str, position: int, digest: int, epoch: int, staging: bool = False, requests: bool = False
+    ) -> None:
         self.id = id
         self.name = name
         self.position = position
         self.epoch = epoch
         self.opened = False
         self.staging = staging
+        self.requests = requests
         self.committed = epoch
         """Staged rows of epochs below it are visible."""
+        self._staged_bytes: dict[int, int] = {}
+        """Bytes of rows per epoch that are staged and not visible yet."""
         self._visible = position
         self._barriers: dict[int, int] = {}
         """Position at each barrier that no complete checkpoint covers, where rows are staged."""
@@ -192,11 +198,17 @@ class SinkChannel:
         if epoch > self.committed:
             self.committed, self._visible = epoch, self._barriers[epoch]
             self._barriers = {e: at for e, at in self._barriers.items() if e > epoch}
+            self._staged_bytes = {e: size for e, size in self._staged_bytes.items() if e >= epoch}
 
     @property
     def visible(self) -> int:
         """The position up to which rows are visible, but for those that wait for their bundle."""
         return self._visible if self.staging else self.position
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of rows that wait for a checkpoint; 0 where rows are not staged."""
+        return sum(self._staged_bytes.values())
 
     @property
     def digest(self) -> int:
@@ -235,6 +247,8 @@ class SinkChannel:
             if not self._marks:
                 self._marks.append(Mark(first, self._held_digest, self.epoch, rollback, ()))
             self._marks.append(Mark(self.position, bundle.digest, self.epoch, rollback, depends))
+        if self.staging:
+            self._staged_bytes[self.epoch] = self._staged_bytes.get(self.epoch, 0) + len(bundle.rows)
         origins, self._origins = self._origins, []
         self._rows = []
         self._row_bytes = 0

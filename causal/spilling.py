@@ -27,7 +27,7 @@ class Spilling:
 
         A task waits for the disk while a segment is being written, and for a neighbour that is away.  When everybody
         is there it goes on over its bounds: only the next checkpoint shortens the logs, and its barrier comes
-        behind what waits.
+        behind what waits.  `causal.retention` asks for that checkpoint before, and sources wait for it.
         """
         memory, disk = self._channels.inflight_bytes()
         if memory > 2 * self._memory_max and self._under_way:

@@ -47,6 +47,7 @@ from causal.inquiry import Inquiry
 from causal.ports import Chain, Live
 from causal.reading import Reading
 from causal.recovery import ANSWERS_UPSTREAM, PERFORMS, Recovery, State, Step
+from causal.retention import Retention
 from causal.rollback import NO_ROLLBACK, Extent, Rollback
 from causal.schedule import Schedule
 from causal.sink_channel import depended
@@ -109,6 +110,7 @@ class TaskProtocol:
         )
         self.execution.rollback = rollback.number
         self._spilling = Spilling(channels, config)
+        self.retention = Retention(channels, self.holdings, config, cut.epoch)
         self._reading = Reading(channels, self.schedule, self.execution.pace)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
@@ -176,10 +178,14 @@ class TaskProtocol:
         for output in self.channels.downstream.values():
             if output.target == event.task and event.incarnation >= output.peer_incarnation:
                 output.redial(event.incarnation, now_ns)
-        for channel in self.channels.network:
-            if channel.source == event.task:
-                channel.introduce(max(channel.peer_incarnation, event.incarnation))
-        return self._pump(now_ns) if self.recovery.state is not State.RESTORED else []
+        self.exchange.announce(event.task, event.incarnation)
+        effects = self._answer_early()
+        return effects + self._pump(now_ns) if self.recovery.state is not State.RESTORED else effects
+
+    def _answer_early(self) -> list[Effect]:
+        if self.inquiry.asked is not None:
+            return []
+        return self.exchange.answer_early(self.recovery.state in ANSWERS_UPSTREAM)
 
     def _pump(self, now_ns: int) -> list[Effect]:
         return self.exchange.pump(now_ns) if self.inquiry.asked is None else []
@@ -251,12 +257,13 @@ class TaskProtocol:
         for channel in self.channels.network:
             if channel.source in retreats:
                 channel.give_back()
-                channel.introduce(max(channel.peer_incarnation, retreats[channel.source].incarnation))
+        for source, retreat in retreats.items():
+            self.exchange.announce(source, retreat.incarnation)
         queued = [extent for channel in self.channels.network for extent in channel.queued_depends()]
         self.holdings.forget_beyond([*self.holdings.dependencies(), *queued])
         for output in self.channels.downstream.values():
             output.seen.cut(retreats)
-        return self._pump(now_ns)
+        return self._answer_early() + self._pump(now_ns)
 
     def retained(self, rollback: Rollback) -> Knowledge:
         """What the incarnation that follows this one in its process keeps of what it knows."""
@@ -266,13 +273,15 @@ class TaskProtocol:
     # -- checkpoints and the disk --------------------------------------------------------------------
 
     def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
-        self.execution.ask_for(event.epoch, event.final)
+        self.execution.ask_for(event.epoch, event.final, event.hold)
         return []
 
     def _job_ended(self, event: JobEnded, now_ns: int) -> list[Effect]:
         return self.execution.last_bundles()
 
     def _checkpoint_completed(self, event: CheckpointCompleted, now_ns: int) -> list[Effect]:
+        self.execution.completed(event.epoch)
+        self.retention.completed(event.epoch)
         cut = self.execution.checkpointing.completed(event.epoch)
         return truncate(event.epoch, cut, self.holdings, self.channels)
 

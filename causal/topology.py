@@ -15,19 +15,27 @@ from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 
 FULL_DEPTH = 1_000_000
 """Sharing depth that covers any graph: every determinant is held by every task downstream."""
+REQUESTS = 1
+"""The `partition` of a channel to the outside that carries requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """One FIFO stream of elements from `source` to `target`; either may be `OUTSIDE`.
 
-    `partition` is the number of the source's partition where `source` is OUTSIDE, otherwise 0.
+    `partition` is the number of the source's partition where `source` is OUTSIDE, `REQUESTS` where `target` is OUTSIDE
+    and the elements are requests to the outside world instead of rows, otherwise 0.
     """
 
     id: ChannelId
     source: TaskIndex
     target: TaskIndex
     partition: int = 0
+
+    @property
+    def carries_requests(self) -> bool:
+        """Whether its store holds the determinants of requests; no row leaves through it."""
+        return self.target == OUTSIDE and self.partition == REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,7 @@ class Topology:
         return any(channel.source == OUTSIDE for channel in self.inputs(task))
 
     def is_sink(self, task: TaskIndex) -> bool:
-        return any(channel.target == OUTSIDE for channel in self.outputs(task))
+        return any(c.target == OUTSIDE and not c.carries_requests for c in self.outputs(task))
 
     def named(self, name: str) -> Task | None:
         return self._names.get(name)

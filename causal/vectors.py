@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = ("pyarrow", "numpy")
-MEND = "run `pip install 'causal-streams[arrow]'`"
+MEND = "run `pip install -e '.[arrow]'` in the checkout"
 
 
 class Vectors:

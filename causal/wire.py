@@ -33,6 +33,9 @@ DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS = 1, 2, 3, 4, 5, 6
 KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2}
 """Kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
 
+FROM_UPSTREAM = frozenset((DATA, HELLO))
+"""Kinds that arrive at the socket that a task has bound; all others are answers on a connection that it has made."""
+
 _LZ4 = 1
 _HEADER = struct.Struct("<2sBBQIIIIIBQQQI")
 HEADER_BYTES = _HEADER.size

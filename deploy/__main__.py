@@ -2,6 +2,16 @@
 
 import sys
 
+if not sys.flags.safe_path:
+    # `-m` puts the working directory first: a `queue.py` there would be taken for Python's own.  It goes to the end.
+    import os  # which the interpreter has loaded already
+
+    home, here = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0], sys.path.pop(0)
+    if os.path.realpath(here or ".") == os.path.realpath(home):
+        sys.path.insert(0, here)
+    else:
+        sys.path.append(here)
+
 from deploy.command import main
 
 sys.exit(main())

@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, status, kill, savepoint.
+"""The `causal` command: plan, run, status, logs, kill, savepoint, state.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -19,22 +20,29 @@ from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError, Unavailable
+from causal.runs import after
+from causal.shell.modes import private
 from causal.topology import Topology
-from deploy import settings
+from deploy import settings, versions
 from deploy.console import Console
-from deploy.jobdirectory import ROOT, JobDirectory, find_job, running, settings_before
+from deploy.hints import not_running, resume_command
+from deploy.jobdirectory import ROOT, JobDirectory, find_job, holds_job, running
 from deploy.local import LocalDeployment, Outcome
+from deploy.logs import logs
+from deploy.progress import Progress
 from deploy.querying import state
-from deploy.report import progress, report, summary, write_report
-from deploy.savepoints import begin_from, beginning, change, savepoint
+from deploy.report import kills_missed, report, summary, write_report
+from deploy.savepoints import savepoint
 from deploy.status import latest, status
+from deploy.upgrading import begin_from, beginning, change, present, roll_back, to_roll_back
+from operators.advice import advice
 from operators.loading import load
+from operators.pipeline import Pipeline
 from operators.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
 from standby.control import ask
 
 ANSWER_S = 5.0
-LINE_WIDTH = 118
 
 DONE, FAILED, WRONG = 0, 1, 2
 
@@ -44,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         act: Callable[[argparse.Namespace], int] = arguments.act
-        return act(arguments)
+        with private():
+            return act(arguments)
     except PipelineError as problem:
         return _say(str(problem), WRONG)
     except CausalError as problem:
@@ -78,6 +87,47 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(planning)
     planning.set_defaults(act=_plan)
 
+    _add_run(commands)
+
+    showing = commands.add_parser("status", help="show a job")
+    showing.add_argument("--json", action="store_true", help="as JSON")
+    _add_job(showing)
+    showing.set_defaults(act=status)
+
+    killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
+    killing.add_argument("task", metavar="TASK")
+    _add_job(killing)
+    killing.set_defaults(act=_kill)
+
+    saving = commands.add_parser("savepoint", help="end a job where another pipeline can go on")
+    saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
+    saving.add_argument(
+        "--to", metavar="DIR", help="a copy of the savepoint is made there; without --stop the job goes on"
+    )
+    saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
+    saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
+    saving.add_argument("--json", action="store_true", help="with --list: as JSON")
+    _add_job(saving)
+    saving.set_defaults(act=savepoint)
+
+    logging = commands.add_parser("logs", help="show what the processes of a job have printed and logged")
+    logging.add_argument("task", metavar="TASK", nargs="?", help="only this task, whatever process ran it")
+    logging.add_argument("-f", "--follow", action="store_true", help="until the job ends")
+    logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
+    _add_job(logging)
+    logging.set_defaults(act=logs)
+
+    querying = commands.add_parser("state", help="show what an operator keeps for a key")
+    querying.add_argument("job", metavar="JOB", help=f"a job under {ROOT}, or its directory")
+    querying.add_argument("operator", metavar="OPERATOR")
+    querying.add_argument("key", metavar="KEY", help="as JSON; a list stands for a tuple")
+    querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
+    querying.add_argument("--json", action="store_true", help="as JSON")
+    querying.set_defaults(act=state)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
     running = commands.add_parser("run", help="run a pipeline on this machine")
     _add_pipeline(running)
     running.add_argument("--guarantee", choices=GUARANTEES, help="default: causal")
@@ -98,6 +148,17 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--check", action="store_true", help="perform every epoch twice and compare (development)")
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
+    running.add_argument(
+        "--code",
+        choices=versions.CHOICES,
+        help="with --resume, where files have changed: which code the job goes on with",
+    )
+    running.add_argument(
+        "--rollback", action="store_true", help="with --resume: go back to the version before the last upgrade"
+    )
+    running.add_argument(
+        "--keep-sinks", action="store_true", help="with --from: go on in the stores of the job that made the savepoint"
+    )
     running.add_argument("--from", dest="from_", metavar="DIR", help="begin with the savepoint in that directory")
     running.add_argument(
         "--allow-dropped-state",
@@ -106,30 +167,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     running.set_defaults(act=_run)
 
-    showing = commands.add_parser("status", help="show a job")
-    showing.add_argument("--json", action="store_true", help="as JSON")
-    _add_job(showing)
-    showing.set_defaults(act=status)
 
-    killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
-    killing.add_argument("task", metavar="TASK")
-    _add_job(killing)
-    killing.set_defaults(act=_kill)
-
-    saving = commands.add_parser("savepoint", help="end a job where another pipeline can go on")
-    saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
-    saving.add_argument("--to", metavar="DIR", help="the job goes on, and a copy of the savepoint is made there")
-    _add_job(saving)
-    saving.set_defaults(act=savepoint)
-
-    querying = commands.add_parser("state", help="show what an operator keeps for a key")
-    querying.add_argument("job", metavar="JOB", help=f"a job under {ROOT}, or its directory")
-    querying.add_argument("operator", metavar="OPERATOR")
-    querying.add_argument("key", metavar="KEY", help="as JSON; a list stands for a tuple")
-    querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
-    querying.add_argument("--json", action="store_true", help="as JSON")
-    querying.set_defaults(act=state)
-    return parser
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)
 
 
 def _version() -> str:
@@ -178,6 +220,8 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 def _plan(arguments: argparse.Namespace) -> int:
     given = _given(arguments)
     pipeline = load(arguments.pipeline, given.get("settings", {}))
+    settings.check_read(given, pipeline.settings)
+    _advise(pipeline)
     config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), given)
     told = plan(pipeline, config).describe()
     if arguments.json:
@@ -195,35 +239,44 @@ def _run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.pipeline).absolute()
     if arguments.from_ is not None and arguments.resume:
         raise PipelineError("--from begins a new job, --resume goes on with one; give one of them")
+    if arguments.rollback and not arguments.resume:
+        raise PipelineError("--rollback goes back to an earlier version of a job; give --resume as well")
+    if arguments.keep_sinks and arguments.from_ is None:
+        raise PipelineError("--keep-sinks is about a job that begins with a savepoint; give --from as well")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
-    loaded_with = given.get("settings", {})
-    if arguments.resume:
-        loaded_with = {**settings_before(path, arguments.state_dir), **loaded_with}
-    pipeline = load(path, loaded_with)
-    job = Path(arguments.state_dir) if arguments.state_dir else ROOT / pipeline.name
-    if arguments.resume and not os.path.isdir(job):
-        raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
-    directory = JobDirectory(job)
+    directory, version = _directory(arguments, path, given)
     try:
-        if arguments.resume:
-            config = settings.resumed(directory.take_over(), path, given)
-            if config.settings != loaded_with:
-                pipeline = load(path, config.settings)
+        if version is None:
+            before = directory.take_over()
+            if directory.finished():
+                return _say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
+            written = present(directory.path) if arguments.rollback else None
+            config, version = _next(arguments, directory, before, path, given)
+            settings.check_read(given, version.pipeline.settings)
         else:
-            config = settings.config_of(pipeline.name, path, given)
-        planned = plan(pipeline, config)
+            config = settings.config_of(version.pipeline.name, path, given)
+        planned = plan(version.pipeline, config)
+        if arguments.keep_sinks:
+            config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
+            planned = plan(version.pipeline, config)
+        elif not arguments.resume and (run := after(config.run, planned.newest_run())) != config.run:
+            config = replace(config, run=run)
+            planned = plan(version.pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
-        if arguments.resume and directory.finished():
-            return _say(f"job {config.name} has finished already; start without --resume to run it again", DONE)
+        version = version.planned(planned)
+        config = replace(config, code=version.archive.digest)
         with _metrics(config, directory.path):
             if arguments.resume:
-                change(directory, config, planned, blueprint, arguments.allow_dropped_state)
                 planned.check(directory.path)
+                version.archive.save(directory.path, config.durability == "os")
+                _go_on(arguments, directory, config, planned, blueprint, version, written)
                 directory.note_resumption()
             else:
-                _begin(directory, config, planned, blueprint, arguments)
+                _begin(directory, config, planned, blueprint, version, arguments)
+            _advise(version.pipeline)
             directory.open_runtime()
             config.save(directory.path)
+            versions.sweep(directory.path, config.code)
             blueprint.save(directory.path)
             if config.durability == "os":
                 directory.sync()
@@ -238,21 +291,75 @@ def _run(arguments: argparse.Namespace) -> int:
         directory.close()
 
 
+def _directory(
+    arguments: argparse.Namespace, path: Path, given: Mapping[str, Any]
+) -> tuple[JobDirectory, versions.Version | None]:
+    """The job's directory, locked; and the code of a new job, by whose name it is found."""
+    if not arguments.resume:
+        if arguments.code is not None:
+            raise PipelineError("--code says which code a job goes on with; give --resume as well")
+        version = versions.first(path, given.get("settings", {}))
+        settings.check_read(given, version.pipeline.settings)
+        return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version
+    job = versions.job_of(path, arguments.state_dir, given.get("settings", {}))
+    if not holds_job(job) and not os.path.isdir(job):
+        raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
+    return JobDirectory(job), None
+
+
+def _next(
+    arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, given: Mapping[str, Any]
+) -> tuple[JobConfig, versions.Version]:
+    """How the job in `directory` goes on: with what it had, upgraded, or as it was before it was upgraded."""
+    if not arguments.rollback:
+        config = settings.resumed(before, path, given)
+        return config, versions.next_of(directory, before, config, path, arguments.code)
+    _, found = to_roll_back(directory.path)
+    saved = JobConfig.load(found.where)
+    config = settings.resumed(saved, path, given)
+    return config, versions.of_savepoint(found.where, saved, config, path, arguments.code)
+
+
+def _go_on(
+    arguments: argparse.Namespace,
+    directory: JobDirectory,
+    config: JobConfig,
+    planned: Plan,
+    blueprint: Blueprint,
+    version: versions.Version,
+    written: Plan | None,
+) -> None:
+    """Have the state of the job be that of the version that goes on."""
+    dropped = arguments.allow_dropped_state
+    if written is not None:
+        rows = roll_back(directory, config, planned, blueprint, written, dropped)
+        versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
+    elif change(directory, config, planned, blueprint, dropped, bool(version.changed)):
+        what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"
+        versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
+
+
 def _begin(
-    directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, arguments: argparse.Namespace
+    directory: JobDirectory,
+    config: JobConfig,
+    planned: Plan,
+    blueprint: Blueprint,
+    version: versions.Version,
+    arguments: argparse.Namespace,
 ) -> None:
     """Empty the directory for a new job once nothing would stop it: an old one may still be resumed, or asked."""
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
-        begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state)
+        begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state, arguments.keep_sinks)
     planned.check(directory.path)
-    if directory.begun():
+    if directory.begun() and not arguments.keep_sinks:
         try:
             planned.check_stores(directory.path, config.run)
         except PipelineError as problem:  # with the status that it has where the job itself comes upon it
             raise Unavailable(f"job {config.name}: {problem}") from None
     directory.clear()
+    version.archive.save(directory.path, config.durability == "os")
     if begins is not None:
         begin_from(directory, begins, config, planned, blueprint)
         directory.note_resumption()
@@ -271,6 +378,11 @@ def _metrics(config: JobConfig, job: Path) -> Iterator[None]:
         yield
     finally:
         stop()
+
+
+def _advise(pipeline: Pipeline) -> None:
+    for line in advice(pipeline.nodes):
+        print(f"causal: warning: {line}", file=sys.stderr)
 
 
 def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -> Blueprint:
@@ -292,37 +404,33 @@ def _no_such_task(topology: Topology, name: str) -> str:
 
 
 def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
-    shown = sys.stderr.isatty()
-
-    def show(view: Mapping[str, Any], elapsed_s: float) -> None:
-        if shown:
-            print(f"\r{progress(view, elapsed_s)[:LINE_WIDTH]:<{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
-
-    deployment = LocalDeployment(job, show)
+    progress = Progress(sys.stderr, [companion.name for companion in Blueprint.load(job).companions])
+    deployment = LocalDeployment(job, progress.show)
     console = Console(job, sys.stdout.buffer)
     console.start()
     try:
         outcome = deployment.run()
     finally:
         console.close()
-    if shown:
-        print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=sys.stderr)
-    return _conclude(outcome, config, report_path, sys.stderr if console.shown else sys.stdout)
+    progress.close()
+    return _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
 
 
-def _conclude(outcome: Outcome, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
+def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
     if outcome.view is not None:
         told = report(outcome.view, outcome.wall_s)
         if outcome.status == 0:
             print(summary(told), file=out)
             if outcome.reason:
-                print(f"job {config.name}: {outcome.reason}; `causal run --resume` goes on from there", file=out)
+                print(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}", file=out)
         try:
             if report_path is not None:
                 write_report(report_path, told)
         except PipelineError as problem:  # how the job ended is said all the same
             unwritten = _say(str(problem), WRONG)
             return unwritten if outcome.status == 0 else _say(f"job {config.name}: {outcome.reason}", outcome.status)
+    if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view["kills_left"]:
+        return _say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
     if outcome.status == 0:
         return DONE
     return _say(f"job {config.name}: {outcome.reason}", outcome.status)
@@ -335,7 +443,7 @@ def _kill(arguments: argparse.Namespace) -> int:
         raise PipelineError(f"kill {arguments.task}: {_no_such_task(known, arguments.task)}")
     sockets = job / "runtime"
     if not running(job) or not sockets.exists():
-        raise PipelineError(f"the job in {job} is not running; `causal run --resume` goes on with it")
+        raise PipelineError(not_running(job))
     answer = ask(sockets.read_text().strip(), "kill", {"task": arguments.task}, ANSWER_S)
     if answer is None and not running(job):
         return _say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)

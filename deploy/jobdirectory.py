@@ -15,7 +15,12 @@ from pathlib import Path
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import sync_directory
+from causal.shell.forks import close as close_lock
+from causal.shell.forks import keep_from_children
+from causal.shell.modes import closed_to_others
 from causal.shell.stable import DIRECTORY as DETERMINANTS
+from operators.frozen.archive import DIRECTORY as CODE
+from operators.requests import DIRECTORY as REQUESTS
 from operators.sinks.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
 from standby.children import kill_listed
@@ -23,8 +28,9 @@ from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
 from standby.journal import Journal
 from standby.manifests import DIRECTORY as MANIFESTS
-from standby.manifests import newest_manifest
+from standby.manifests import epoch_of, manifests_from, newest_manifest
 from standby.processes import kill_marked
+from standby.savepoints import finished, stopped_at
 
 ROOT = Path(".causal")
 """Where jobs are kept unless `--state-dir` says otherwise."""
@@ -34,6 +40,9 @@ BEGAN = "began"
 
 CHANGE = "change"
 """A change of the job's graph that is being prepared, and from the moment that `ready` is in it, is decided."""
+
+SAVEPOINTS = "savepoints"
+"""Savepoints that are kept, each until it is deleted: also when a job begins anew."""
 
 OWNED = (
     "job.json",
@@ -53,10 +62,13 @@ OWNED = (
     "ingest",
     "logs",
     "dead-letters",
+    REQUESTS,
     STAGED,
     "deliveries",
     "console",
     CHANGE,
+    CODE,
+    SAVEPOINTS,
 )
 """What a job makes in its directory; nothing else in there is ever touched."""
 
@@ -79,20 +91,33 @@ class JobDirectory:
         self._runtime: Path | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._close_to_others()
             ours = (self.path / "lock").exists()
             foreign = [name for name in OWNED if (self.path / name).exists()]
             if foreign and not ours:
                 raise PipelineError(
                     f"{self.path} has {', '.join(foreign)} and is no job's directory; give another --state-dir"
                 )
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
             raise PipelineError(f"--state-dir {self.path} cannot be used: {problem.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            close_lock(self._lock)
             raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir") from None
+
+    def _close_to_others(self) -> None:
+        """Take from others what an earlier version, or whoever made the directory, lets them read.
+
+        The directory itself keeps its mode where other things are in it, or another user owns it.
+        """
+        if all(path.name in (*OWNED, "lock") for path in self.path.iterdir()):
+            with suppress(PermissionError):
+                self.path.chmod(0o700)
+        if (self.path / "lock").exists():
+            for name in (*OWNED, "lock"):
+                closed_to_others(self.path / name)
 
     def clear(self) -> None:
         """End what is left of the job before and discard its state."""
@@ -100,6 +125,8 @@ class JobDirectory:
         try:
             for name in OWNED:
                 path = self.path / name
+                if name == SAVEPOINTS:
+                    continue
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
@@ -161,6 +188,8 @@ class JobDirectory:
                 if (prepared / name).exists():
                     os.replace(prepared / name, self.path / name)
             for manifest in (prepared / MANIFESTS).glob("*.json"):
+                for later in manifests_from(self.path, epoch_of(manifest) + 1):  # of a version that is taken back
+                    later.unlink()
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
             # What was logged before the change is covered by its checkpoint, and incarnations may be counted anew.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
@@ -195,10 +224,17 @@ class JobDirectory:
         """Whether the job came to its end, and not to a savepoint: it has nothing left to go on with."""
         journal = Journal(self.path)
         try:
-            ends = [record for record in journal.records() if record["kind"] in ("stopping", "ended", "resumed")]
+            return finished(journal.records())
         finally:
             journal.close()
-        return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]
+
+    def stopped(self) -> bool:
+        """Whether the job ended at a savepoint, and has not gone on since."""
+        journal = Journal(self.path)
+        try:
+            return stopped_at(journal.records()) is not None
+        finally:
+            journal.close()
 
     def begun(self) -> bool:
         """Whether there is the state of an earlier job, which somebody may want to go on with or to ask; none runs."""
@@ -222,7 +258,7 @@ class JobDirectory:
         """Remove the runtime directory and let go of the lock."""
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
-        os.close(self._lock)
+        close_lock(self._lock)
 
     def _end_leftovers(self) -> None:
         # We hold the lock, so the `causal run` of these processes is gone: its agent and its supervisor are ending.
@@ -301,23 +337,6 @@ def holds_job(directory: Path) -> bool:
     except OSError as problem:
         raise PipelineError(f"{directory} cannot be used: {problem.strerror}") from None
     return True
-
-
-def settings_before(pipeline: Path, state_dir: str | None) -> dict[str, str]:
-    """With what the pipeline was loaded that is to go on: it may need them to be loaded at all, and only then its name
-    is known.  Nothing where that is not clear; the job itself is looked for, and at, later.
-
-    Raises:
-        PipelineError: the job in `state_dir` cannot be read.
-    """
-    if state_dir is not None:
-        return dict(JobConfig.load(Path(state_dir)).settings) if holds_job(Path(state_dir)) else {}
-    for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
-        with suppress(PipelineError, OSError):  # another job's, perhaps
-            config = JobConfig.load(job)
-            if config.pipeline == str(pipeline):
-                return dict(config.settings)
-    return {}
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.interpreter import module_command
+from causal.shell.processlog import parsed
+from deploy.hints import resume_command
 from deploy.status import latest
+from standby.journal import FILE as JOURNAL
 from standby.parentage import PARENT, adopt_orphans
 from standby.processes import kill_marked
 
@@ -113,8 +116,12 @@ class LocalDeployment:
         if ended is not None:
             return Outcome(ended["status"], ended["reason"], view, wall_s)
         if self._signal:
-            told = f"interrupted by {signal.Signals(self._signal).name}; `causal run --resume` goes on"
-            return Outcome(128 + self._signal, told, view, wall_s)
+            name = signal.Signals(self._signal).name
+            if (self._job / JOURNAL).exists():
+                reason = f"interrupted by {name}; resume it with: {resume_command(self._job)}"
+            else:
+                reason = f"interrupted by {name} before it began; start it again without --resume"
+            return Outcome(128 + self._signal, reason, view, wall_s)
         return Outcome(1, self._failure, view, wall_s)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -147,7 +154,7 @@ class LocalDeployment:
         path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with open(self._job / "logs" / f"{server.name}.log", "ab") as log:
             server.process = subprocess.Popen(
-                [sys.executable, "-m", server.module, str(self._job)],
+                module_command(server.module, str(self._job)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -185,12 +192,12 @@ class LocalDeployment:
     def _cause(self, name: str) -> str:
         """What the server said last; a full disk first, because nothing can be said into a log on it."""
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
-            return f"no space is left for {self._job}; make room, then `causal run --resume` goes on"
+            return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
         return self._last_line(name)
 
     def _last_line(self, name: str) -> str:
         lines = (self._job / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if line.strip()), "")
+        return next(filter(None, (parsed(line)[2].strip() for line in reversed(lines))), "")
 
     def _end(self) -> Mapping[str, Any] | None:
         """The supervisor first, so that it takes nothing for a failure; then the agent with all its processes."""

@@ -35,6 +35,8 @@ GAUGES = {
     "checkpoint_ms": "Duration of the task's last snapshot in ms",
     "staged_rows": "Rows of this sink task that wait for their checkpoint (guarantee epoch)",
     "staged_bytes": "Bytes of its disk that such rows take",
+    "ingest_unread_bytes": "Bytes that the source's own process has published and no checkpoint covers",
+    "ingest_waiting_s": "How long the source's own process has waited for room (ingest_bytes_max); 0: it does not",
 }
 
 TASK = ("job", "task")
@@ -86,6 +88,11 @@ def _tasks(view: View) -> Iterator[Metric]:
     away = GaugeMetricFamily(
         "causal_store_away_seconds", "How long a sink's task has waited for its store; 0: it does not", labels=TASK
     )
+    busy = GaugeMetricFamily(
+        "causal_task_busy_seconds",
+        "How long a task has been in one record, one call or the loading of its state; 0 below half a second",
+        labels=TASK,
+    )
     latency = HistogramMetricFamily(
         "causal_latency_seconds", "From the source to the row that can be seen, in seconds", labels=TASK
     )
@@ -96,6 +103,8 @@ def _tasks(view: View) -> Iterator[Metric]:
         incarnation.add_metric(labels, task["incarnation"])
         if not pooled:
             standbys.add_metric(labels, len(task["standbys"]))
+        busy_ns = view["at_ns"] - task["doing"]["since_ns"] if task.get("doing") else 0
+        busy.add_metric(labels, busy_ns / 1e9)
         if task["sink"]:
             away_ns = view["at_ns"] - task["waiting"]["since_ns"] if task["waiting"] else 0
             away.add_metric(labels, away_ns / 1e9)
@@ -103,7 +112,7 @@ def _tasks(view: View) -> Iterator[Metric]:
     if pooled:
         waiting = [p for p in view["processes"] if p["state"] == "idle" and not p["standby_of"]]
         standbys.add_metric([view["job"], ""], len(waiting))
-    yield from (running, incarnation, standbys, away, latency)
+    yield from (running, incarnation, standbys, away, busy, latency)
 
 
 def _cumulative(task: View) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
 from deploy.jobdirectory import ROOT, find_job, holds_job, running
 from operators.inspection import as_of, key_of, owners
-from operators.loading import load
+from operators.loading import load_of_job
 from operators.plan import Plan, plan
 from operators.sinks.base import encode_json
 from standby.control import ask
@@ -41,7 +42,7 @@ def state(arguments: argparse.Namespace) -> int:
     job = _job(arguments.job)
     config = JobConfig.load(job)
     key = key_of(arguments.key)
-    pipeline = load(config.pipeline, config.settings)
+    pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
     tasks = owners(pipeline, planned, arguments.operator, key, config.key_groups)
     if arguments.live:
@@ -134,6 +135,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _dated(timers: Mapping[str, float]) -> dict[str, str]:
+    """Timers of the wall clock with moments that a person can read; those of event time stay as records write them."""
+    return {name: f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S.%fZ}" for name, at_s in timers.items()}
+
+
 def _show(found: list[dict[str, Any]], key: Any, below_full: bool) -> None:
     for told in found:
         when = (
@@ -144,7 +150,7 @@ def _show(found: list[dict[str, Any]], key: Any, below_full: bool) -> None:
         print(f"{told['task']}, key {encode_json(key)}, {when}")
         width = max(map(len, told["state"]), default=0)
         for table, value in told["state"].items():
-            print(f"  {table:<{width}}  {encode_json(value)}")
+            print(f"  {table:<{width}}  {encode_json(_dated(value) if table == 'timers' else value)}")
         if not told["state"]:
             print("  nothing is kept for it")
     if below_full:

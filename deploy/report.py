@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
 
 Buckets = dict[float, int]
@@ -80,12 +81,35 @@ def counts(view: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return {operator: dict(sorted(found[operator].items())) for operator in sorted(found)}
 
 
-def throughput_rps(view: Mapping[str, Any]) -> float | None:
-    """Records per second between the first record that entered and the last output."""
-    first, last = view["first_record_ns"], view["last_output_ns"]
+def before(view: Mapping[str, Any], figure: str, kind: str) -> int:
+    """The sum of a position over the tasks of a kind as it was when the job was last resumed; 0 if it never was."""
+    positions = view["life"]["before"][figure]
+    return sum(int(positions.get(task["task"], 0)) for task in view["tasks"] if task[kind])
+
+
+def active_s(view: Mapping[str, Any]) -> float | None:
+    """Seconds between the first record that entered, since the job was last resumed, and the last output."""
+    first, last = view["life"]["first_record_ns"], view["last_output_ns"]
     if first is None or last is None or last <= first:
         return None
-    return round(total(view, "records_in", "source") / (int(last - first) / 1e9), 3)
+    return int(last - first) / 1e9
+
+
+def throughput_rps(view: Mapping[str, Any]) -> float | None:
+    """Records per second that entered while the job was active, since it was last resumed."""
+    seconds = active_s(view)
+    if seconds is None:
+        return None
+    return round((total(view, "records_in", "source") - before(view, "records_in", "source")) / seconds, 3)
+
+
+def kills_missed(view: Mapping[str, Any]) -> str:
+    """Which `--kill` did not happen before the job ended, by the clock that they are counted by."""
+    seconds = active_s(view)
+    entered = (
+        "no record had entered" if seconds is None else f"the last row came {seconds:.1f} s after the first record"
+    )
+    return f"it finished before --kill {', '.join(view['kills_left'])}: {entered}"
 
 
 def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
@@ -96,7 +120,10 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "status": (view["ended"] or {}).get("status"),
         "records_in": total(view, "records_in", "source"),
         "records_out": total(view, "records_out", "sink"),
+        "records_in_before": before(view, "records_in", "source"),
+        "records_out_before": before(view, "records_out", "sink"),
         "wall_s": round(wall_s, 3),
+        "active_s": active_s(view),
         "throughput_rps": throughput_rps(view),
         "latency_ms": _latency([task for task in view["tasks"] if task["sink"]]),
         "guarantee": view["guarantee"],
@@ -129,7 +156,8 @@ def write_report(path: Path, told: Mapping[str, Any]) -> None:
     """
     fresh = beside(path)
     try:
-        fresh.write_text(json.dumps(told, indent=1) + "\n")
+        with open(opened(fresh, os.O_WRONLY | os.O_TRUNC, mode_of_files()), "w") as file:
+            file.write(json.dumps(told, indent=1) + "\n")
         os.replace(fresh, path)
     except OSError as problem:
         raise PipelineError(f"--report {path} cannot be written: {problem.strerror}") from None
@@ -144,11 +172,16 @@ def _number(value: float | None, unit: str = "") -> str:
 def summary(told: Mapping[str, Any]) -> str:
     """A few lines for a person."""
     latency = told["latency_ms"]
+    # Not every operator's output can be laid at the record it came from; what is not measured is not shown.
+    percentiles = (
+        ""
+        if latency["p50"] is None
+        else (f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')}; ")
+    )
     lines = [
-        f"records in {told['records_in']:,}, out {told['records_out']:,}, in {told['wall_s']:.1f} s"
-        f" ({_number(told['throughput_rps'])} records/s)",
-        f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')};"
-        f" checkpoints {told['checkpoints']}; determinants {_number(sum(told['determinant_bytes'].values()))} bytes",
+        _counted(told),
+        f"{percentiles}checkpoints {told['checkpoints']};"
+        f" determinants {_number(sum(told['determinant_bytes'].values()))} bytes",
     ]
     for recovery in told["recoveries"]:
         steps = [
@@ -172,23 +205,20 @@ def summary(told: Mapping[str, Any]) -> str:
         epochs = told["checked_epochs"].values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
         lines.append(f"{again} and found the same" if not told["status"] else again)
-    if told["status"] is not None and told["kills_left"]:
-        lines.append(f"the job ended before --kill {', '.join(told['kills_left'])}")
     if told["withdrawn"]:
-        lines.append(f"withdrawn {told['withdrawn']:,} rows that depended on lost determinants")
+        why = "which depended on lost determinants or were of a version that was rolled back"
+        lines.append(f"withdrawn {told['withdrawn']:,} rows, {why}")
     if told["refused"]:
         lines.append(f"refused {told['refused']:,} rows, which their store would not take: see the dead letters")
     return "\n".join(lines)
 
 
-def progress(view: Mapping[str, Any], elapsed_s: float) -> str:
-    """One line while the job runs."""
-    recovering = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished")]
-    busy = f", not yet running: {', '.join(recovering[:4])}" if recovering else ""
-    away = [task["task"] for task in view["tasks"] if task.get("waiting")]
-    busy += f", waiting for its store: {', '.join(away[:4])}" if away else ""
-    return (
-        f"{elapsed_s:6.1f} s  {view['state']}: in {total(view, 'records_in', 'source'):,},"
-        f" out {total(view, 'records_out', 'sink'):,}, checkpoint {view['checkpoint']['complete']},"
-        f" recoveries {len(view['recoveries'])}{busy}"
-    )
+def _counted(told: Mapping[str, Any]) -> str:
+    """The line of records, rate and durations."""
+    line = f"records in {told['records_in']:,}, out {told['records_out']:,}"
+    if told["records_in_before"] or told["records_out_before"]:
+        fresh = told["records_in"] - told["records_in_before"], told["records_out"] - told["records_out_before"]
+        line += f" ({fresh[0]:,} and {fresh[1]:,} since it was resumed)"
+    if told["active_s"] is not None:
+        line += f", in {told['active_s']:.1f} s ({_number(told['throughput_rps'])} records/s)"
+    return f"{line}; {told['wall_s']:.1f} s with start and end"

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.runs import run_id
 from causal.topology import FULL_DEPTH
 from deploy.report import beside
+from operators.pipeline_settings import Settings
 
-OURS = frozenset(("run", "name", "pipeline"))
+OURS = frozenset(("run", "name", "pipeline", "code", "format"))
 """Set by `causal run` itself."""
 
 LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")
@@ -70,7 +74,10 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in told.items():
         if name not in kinds or name in OURS:
-            raise PipelineError(f"{where}: unknown setting {name}; known are {', '.join(sorted(set(kinds) - OURS))}")
+            known = sorted(set(kinds) - OURS)
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+            raise PipelineError(f"{where}: unknown setting {name}; {hint}")
         wanted = kinds[name]
         if name == "sharing_depth" and value == "full":
             value = FULL_DEPTH
@@ -97,6 +104,18 @@ def assignments(told: list[str]) -> dict[str, str]:
             raise PipelineError(f"--set {item}: give NAME=VALUE")
         result[name] = value
     return result
+
+
+def check_read(given: Mapping[str, Any], read: Settings) -> None:
+    """Refuse a value for the pipeline that the pipeline, which has been built, never asked for.
+
+    Raises:
+        PipelineError: names it, and the name that was probably meant.
+    """
+    for name in given.get("settings", {}):
+        reason = read.unread(name)
+        if reason:
+            raise PipelineError(f"--set {name}: {reason}")
 
 
 def report_path(told: str) -> Path:
@@ -157,7 +176,9 @@ def config_of(name: str, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
     Raises:
         PipelineError: a setting has a value that cannot be.
     """
-    return JobConfig(**{**given, "run": secrets.token_hex(8), "name": name, "pipeline": str(pipeline)})
+    return JobConfig(
+        **{**given, "run": run_id(time.time_ns(), secrets.token_hex(4)), "name": name, "pipeline": str(pipeline)}
+    )
 
 
 def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:

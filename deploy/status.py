@@ -12,15 +12,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from causal.activity import sentence
+from causal.config import JobConfig
 from causal.errors import PipelineError
+from deploy.hints import resume_command
 from deploy.jobdirectory import find_job, running
 from deploy.report import report, summary
+from deploy.versions import changed_since, listed
 
 VIEW = "status.json"
 """The supervisor's view, which it replaces twice a second."""
 
 STATES_SHOWN = 6
+OVERDUE_S = 5.0
+"""A checkpoint that has been under way for longer is shown with the tasks that it waits for."""
 RECOVERIES_SHOWN = 10
+SLOW_CALL_S = 10.0
+"""From then on it is said how long a call of the outside world has run."""
 
 
 def latest(job: Path) -> dict[str, Any] | None:
@@ -45,20 +53,25 @@ def status(arguments: argparse.Namespace) -> int:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
     if view is None:
         raise PipelineError(f"the job in {job} did not come up; see {job}/logs, then `causal run`")
+    config = JobConfig.load(job)
+    edited = changed_since(job, config)
     if arguments.json:
-        print(json.dumps({**view, "alive": alive}, indent=1))
+        print(json.dumps({**view, "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
     else:
         age_s = max(0.0, time.time() - (job / VIEW).stat().st_mtime)
-        print("\n".join(shown(view, alive, age_s)))
+        print("\n".join(shown(view, alive, age_s, resume_command(job))))
+        if edited:
+            print(f"  changed since the start: {listed(edited)} (the job goes on with the code it was started with)")
     return 0
 
 
-def shown(view: Mapping[str, Any], alive: bool, age_s: float) -> Iterator[str]:
+def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> Iterator[str]:
     """The lines for a person.
 
     Args:
         alive: whether a `causal run` holds the job.
         age_s: how old the view is.
+        resume: the command that resumes the job.
     """
     ended, tasks = view["ended"], view["tasks"]
     if ended:
@@ -66,12 +79,14 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float) -> Iterator[str]:
     elif alive:
         told = view["state"]
     else:
-        told = "not running: it was interrupted; `causal run --resume` goes on"
+        told = f"not running: it was interrupted; resume it with: {resume}"
     yield f"{view['job']}: {told} (as of {age_s:.1f} s ago)"
     present = alive and not ended
     checkpoint = view["checkpoint"]
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
     yield f"{_counted(tasks)}; {counted}" if present else counted
+    if present and checkpoint.get("since_ns"):
+        yield from _overdue(checkpoint, view["at_ns"])
     width = max(len(task["task"]) for task in tasks)
     for task in tasks:
         if not present:
@@ -83,9 +98,22 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float) -> Iterator[str]:
             f"  {task['task']:<{width}}  {task['state']:<11} {task['slot'] or '-'} pid {task['pid'] or '-'},"
             f" incarnation {task['incarnation']}{standby}"
         )
+        figures = task["figures"]
+        if figures.get("calls_oldest_s", 0) >= SLOW_CALL_S:
+            told = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
+            yield f"  {'':<{width}}  {told}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
         if task.get("waiting"):
             since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
             yield f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
+        elif task.get("doing"):
+            yield f"  {'':<{width}}  {sentence(task['doing'], view['at_ns'])}"
+        for process in view["processes"]:
+            if process["state"] == "idle" and process["standby_of"] == task["task"] and process.get("doing"):
+                said = sentence(process["doing"], view["at_ns"])
+                yield f"  {'':<{width}}  standby {process['slot']}: {said}"
+        if figures.get("ingest_waiting_s", 0):
+            told = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
+            yield f"  {'':<{width}}  Spark has waited for {figures['ingest_waiting_s']:.1f} s: {told}"
         staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
         if staged_rows:
             yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"
@@ -95,6 +123,16 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float) -> Iterator[str]:
     recent = {**view, "recoveries": view["recoveries"][-RECOVERIES_SHOWN:]}
     for line in summary(report(recent, 0.0)).splitlines()[2:]:
         yield f"  {line}"
+
+
+def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
+    """A checkpoint that takes long, and whom it waits for: below, what each of them is doing."""
+    lasted_s = (at_ns - checkpoint["since_ns"]) / 1e9
+    if lasted_s >= OVERDUE_S and checkpoint["waits_for"]:
+        yield (
+            f"checkpoint {checkpoint['under_way']} has been under way for {lasted_s:.1f} s, it waits for "
+            + ", ".join(checkpoint["waits_for"])
+        )
 
 
 def _counted(tasks: list[Mapping[str, Any]]) -> str:

@@ -42,6 +42,11 @@ class CountStage(Stage):
 NO_INITIAL: Any = object()
 
 
+def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The same on a copy of what is accumulated, so that a call that raises half-way has changed nothing."""
+    return lambda held, record: fn(held if type(held) in SCALARS else own(held), record)
+
+
 class ReduceStage(Stage):
     """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
 
@@ -53,7 +58,7 @@ class ReduceStage(Stage):
         self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any, Any], Any], initial: Any, key_groups: int
     ) -> None:
         super().__init__(name, ordinal, failures)
-        self._fn = fn
+        self._fn = _keeping(fn) if failures.set_aside else fn
         self._table = Table(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
         self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]

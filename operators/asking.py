@@ -2,7 +2,8 @@
 
 A request is state from the moment that its record has come, an answer is an event of the schedule: a replay gives the
 logged answers and asks nobody, and what has no answer when the task goes live is asked (again), under the same
-idempotency key.
+idempotency key.  The key names the request by its number in the task's order, which no two requests share; a request
+leaves only once the determinants of that order are stored (`operators.requests`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from causal.errors import CausalError, invariant
 from causal.ports import Request
 from causal.shell.asking import Asker
 from causal.values import NotCarried, decode, encode
-from operators.calls import CallFailed, outcome
+from operators.branch import Numbers
+from operators.calls import REASON_CHARACTERS_MAX, CallFailed, outcome
 from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.failures import NO_KEY
 from operators.graph import Node
+from operators.ownership import kept
 from operators.scope import Scope
 from operators.stages import Stage
 from operators.state import FragmentJob, Table
@@ -30,17 +33,20 @@ LATE = "TimeoutError"
 class RequestTable(Table):
     """(number, task) -> [request, key, answer or None]; without key, so all of it is in the group of None."""
 
-    __slots__ = ("task",)
+    __slots__ = ("task", "numbers")
 
-    def __init__(self, operator: str, key_groups: int, task: str) -> None:
+    def __init__(self, operator: str, key_groups: int, task: str, numbers: Numbers) -> None:
         super().__init__(f"{operator}:asked", operator, key_groups, {}, drop_empty=False, group_of=_nobody)
         self.task = task
+        self.numbers = numbers
 
     def renumber(self, next: Callable[[], int]) -> None:
+        """Requests of one task keep their numbers, which watermarks refer to; those of several take new ones."""
         held = sorted(self.values.items())
+        mixed = len({task for (_, task), _ in held}) > 1
         self.values.clear()
-        for _, value in held:
-            self.values[next(), self.task] = value
+        for (number, _), value in held:
+            self.values[self.numbers() if mixed else number, self.task] = value
 
 
 def _nobody(pair: tuple[int, str]) -> None:
@@ -61,9 +67,15 @@ class AskStage(Stage):
         self._in_order = options["order"] == "input"
         self._keyed = node.keyed
         self._scope = scope
-        self._table = RequestTable(node.name, scope.config.key_groups, scope.task)
+        self._numbers = Numbers()
+        """Of its own, so that a request's number does not depend on how records were batched."""
+        self._generation = 0
+        """The epoch in which the job's graph was changed last."""
+        self._table = RequestTable(node.name, scope.config.key_groups, scope.task, self._numbers)
         self._waiting: dict[int, Request] = {}
         self._new: list[Request] = []
+        self._made: list[str] = []
+        """Keys of the requests of this event."""
         self._marks: list[list[int]] = []
         """[watermark, the last request before it]: it is passed on when all these have gone on."""
         self._told: int | None = None
@@ -79,24 +91,24 @@ class AskStage(Stage):
             options["timeout_s"],
             options["retries"],
             options["backoff_s"],
+            node.name,
         )
 
     # Records.
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        table, numbers, fresh = self._table, self._scope.numbers, dict[tuple[int, str], Any]()
-        root, before, origin_ns = -1, 0, self._scope.arrival.origin_ns
+        table, numbers, fresh = self._table, self._numbers, dict[tuple[int, str], Any]()
+        origin_ns = self._scope.arrival.origin_ns
+        named = [self._scope.config.run, self.name, self._scope.task, self._generation]
         for index, record in enumerate(records):
-            came_from = self.root_index(index)
-            place = -1 if came_from is None else came_from
-            before = before + 1 if place == root else 0
-            root = place
+            number = numbers()
             try:
-                body = encode([record, self._idempotency_key(came_from, before, record)])
+                key = blake2b(encode([*named, number, record]), digest_size=16).hexdigest()
+                body = encode([record, key])
             except NotCarried as problem:
                 self.failed(index, record, problem, keys[index] if keys else NO_KEY)
                 continue
-            number = numbers()
+            self._made.append(key)
             fresh[number, self._scope.task] = [body, keys[index] if keys else None, None]
             self._open(number, body)
             if origin_ns:
@@ -110,12 +122,6 @@ class AskStage(Stage):
         request = self._waiting[number] = Request(self.ordinal, number, body)
         self._new.append(request)
 
-    def _idempotency_key(self, came_from: int | None, before: int, record: Any) -> str:
-        """Of the record, not of the attempt: the same however often, and in whatever batches, it comes here."""
-        position = None if came_from is None else self.failures.position(came_from)
-        told = [self._scope.config.run, self.name, self._scope.arrival.input, position, before, record]
-        return blake2b(encode(told), digest_size=16).hexdigest()
-
     # Answers.
 
     @property
@@ -125,6 +131,10 @@ class AskStage(Stage):
     def asked(self) -> list[Request]:
         new, self._new = self._new, []
         return new
+
+    def requested(self) -> list[str]:
+        made, self._made = self._made, []
+        return made
 
     def outstanding(self) -> list[Request]:
         return list(self._waiting.values())
@@ -158,7 +168,7 @@ class AskStage(Stage):
                 if not answer[0]:
                     self.count("timed_out", answer[1] == LATE)
                     raise CallFailed(answer[1], answer[2])
-                out.append(self._combine(record, answer[1]))
+                out.append(kept(self._combine(record, answer[1])))
             except CausalError:
                 raise
             except Exception as problem:
@@ -198,17 +208,23 @@ class AskStage(Stage):
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
         _, jobs = super().freeze(full)
-        return {"marks": [list(each) for each in self._marks], "told": self._told, "idle": self._idle}, jobs
+        header = {"marks": [list(each) for each in self._marks], "told": self._told, "idle": self._idle}
+        return {**header, "next": self._numbers.next, "generation": self._generation}, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._marks = [list(each) for each in header.get("marks", ())]
         self._told = header.get("told")
         self._idle = header.get("idle", False)
+        self._numbers.next = header.get("next", 0)
+        self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Watermarks that wait are made up for by the next one."""
-        return {}
+        """Numbers go on behind the highest; watermarks that wait are made up for by the next one."""
+        return {"next": max((header.get("next", 0) for header in headers), default=0)}
+
+    def changed(self, epoch: int) -> None:
+        self._generation = epoch
 
     def restored(self) -> None:
         values = self._table.values
@@ -216,6 +232,7 @@ class AskStage(Stage):
         values.clear()
         values.update(held)
         self._new = []
+        self._made = []
         self._origins_ns = {}
         self._waiting = {
             number: Request(self.ordinal, number, body) for (number, _), (body, _, told) in held if told is None
@@ -228,7 +245,7 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
     try:
         return outcome(lambda: fn(record, key), "call")
     except BaseException as problem:  # told as any failure: the thread must go on, and the request has to be answered
-        return False, encode([False, type(problem).__name__, str(problem)])
+        return False, encode([False, type(problem).__name__, str(problem)[:REASON_CHARACTERS_MAX]])
 
 
 def _late(timeout_s: float) -> bytes:

@@ -7,11 +7,13 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators.declared import Clock, State
-from operators.graph import Node
+from operators.graph import Node, check_event_time
+from operators.joins.sides import LEFT
 from operators.keyed.cold_values import Disk
-from operators.keyed.ttl import Expiry
+from operators.keyed.ttl import merged as merged_ages
 from operators.operator import Operator
 from operators.state import Table
+from operators.undo import Undo
 
 RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state", "broadcast"))
 """Parts of an operator's state that the runtime names."""
@@ -62,6 +64,10 @@ def check_node(node: Node) -> None:
         check(node.subject, node.name)
     except PipelineError as problem:
         raise PipelineError(f"{node.where}: {problem}") from problem
+    for attribute, state in declared(node.subject).items():
+        if state.ttl_ns and state.clock == "event":
+            what = f"state {attribute!r} of operator {node.name!r} has a time to live by event time"
+            check_event_time(node, what, 'or give clock="processing"', side=LEFT)
 
 
 class Binding:
@@ -69,7 +75,6 @@ class Binding:
 
     Attributes:
         tables: theirs, in the order of declaration.
-        expired: how many values, lists and entries have come to the end of their time to live.
     """
 
     def __init__(
@@ -81,14 +86,16 @@ class Binding:
         now: Callable[[], int],
         event_ns: Callable[[], int | None],
         disk: Disk | None = None,
+        undo: Undo | None = None,
     ) -> None:
         """
         Args:
             operator: the task's own instance; its attributes are set.
             ctx: whose `key` is the current one.
             now: the wall clock as a determinant, in ns.
-            event_ns: the time of the record that is worked on, if it is known.
+            event_ns: the event time of what is worked on, otherwise the watermark, if either is known.
             disk: where what is not in memory is; None to have all in memory.
+            undo: what takes back changes of a record that fails; None where nothing is taken back.
 
         Raises:
             PipelineError: see `check`.
@@ -97,7 +104,7 @@ class Binding:
         self._operator = name
         self._states: dict[str, State] = {}
         for attribute, state in declared(operator).items():
-            bound = state.bound(attribute, name, ctx, key_groups, now, event_ns)
+            bound = state.bound(attribute, name, ctx, key_groups, now, event_ns, undo)
             setattr(operator, attribute, bound)
             self._states[attribute] = bound
         self._aging: dict[Clock, list[State]] = {
@@ -110,7 +117,7 @@ class Binding:
                 pack, unpack = state.table.forms()
                 values = disk.values(pack, unpack, len(self._states) + 1)
                 state.table.keep(values, values)
-        self.expired = 0
+        self._removed = 0
 
     def __len__(self) -> int:
         return len(self._states)
@@ -128,11 +135,27 @@ class Binding:
     # Time to live.
 
     def advance(self, clock: Clock, now_ns: int) -> None:
-        """That clock shows so much: what is too old goes."""
+        """That clock shows so much: what nobody can see any more goes."""
         for state in self._aging[clock]:
-            for place in state.table.expiry.advance(now_ns):
-                state.expire(place)
-                self.expired += 1
+            self._expire(state, state.table.expiry.advance(now_ns))
+
+    def finish(self, mark_ns: int) -> None:
+        """No record will come: what is too old by the last watermark goes, all of it."""
+        for state in self._aging["event"]:
+            self._expire(state, state.table.expiry.gone_by(mark_ns))
+
+    def _expire(self, state: State, places: Sequence[Any]) -> None:
+        for place in places:
+            state.expire(place)
+        self._removed += len(places)
+
+    def expired(self) -> int:
+        """How many values, lists and entries have come to the end of their time to live since this was last asked."""
+        found = self._removed + sum(state.renewed for state in self._aging["event"])
+        self._removed = 0
+        for state in self._aging["event"]:
+            state.renewed = 0
+        return found
 
     def next_ns(self) -> int | None:
         """When, by the wall clock, something may next become too old."""
@@ -155,7 +178,7 @@ class Binding:
         """One header out of those of several tasks, in which only the ages may differ."""
         merged = dict(told[0])
         for name, (word, shape, age) in told[0].items():
-            merged[name] = [word, shape, age and Expiry.merged([header[name][2] for header in told])]
+            merged[name] = [word, shape, age and merged_ages([header[name][2] for header in told])]
         return merged
 
     def load_header(self, told: Mapping[str, Any]) -> None:

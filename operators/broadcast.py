@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,13 +21,14 @@ from operators.failures import NO_KEY
 from operators.graph import Node
 from operators.joins.sides import LEFT, RIGHT, inputs_of_side, time_of_side
 from operators.joins.waiting import Waiting
-from operators.keys import ordered
+from operators.keys import canonical_key, ordered
 from operators.operator import Operator
 from operators.ownership import own
 from operators.processing import ProcessStage
 from operators.scope import Kind, Scope
 from operators.stages import Due, Stage
 from operators.state import FragmentJob, Table
+from operators.undo import Undo
 
 _NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
@@ -64,8 +66,13 @@ class Rules(MutableMapping[Any, Any]):
         grown: whether a key was added since `settle`.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, undo: Undo | None) -> None:
+        """
+        Args:
+            undo: what takes back changes of a rule that fails; None where nothing is taken back.
+        """
         self._table = table
+        self._undo = undo
         self.grown = False
 
     def settle(self) -> None:
@@ -78,18 +85,39 @@ class Rules(MutableMapping[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         value = self._table.values[key]
-        self._table.touch((key,))
+        self._changes(canonical_key(key))
         return value
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def _changes(self, key: Any) -> None:
+        """The value of a key is about to change."""
         self._table.touch((key,))
+        if self._undo is not None and self._undo.first((self._table.name, key)):
+            held = self._table.values
+            self._undo.note(partial(self._back, key, (own(held[key]),) if key in held else ()))
+
+    def _back(self, key: Any, kept: tuple[Any, ...]) -> None:
+        self.grown = True  # the order is not what it was
+        if kept:
+            self._table.values[key] = kept[0]
+        else:
+            self._table.values.pop(key, None)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key = canonical_key(key)
+        self._changes(key)
         self.grown = self.grown or key not in self._table.values
         self._table.values[key] = own(value)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, `default` from now on if there is none: as it is kept, to be changed in place."""
+        if key not in self._table.values:
+            self[key] = default
+        return self[key]
 
     def __delitem__(self, key: Any) -> None:
         if key not in self._table.values:
             raise KeyError(key)
-        self._table.touch((key,))
+        self._changes(canonical_key(key))
         del self._table.values[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -127,7 +155,7 @@ class BroadcastStage(ProcessStage):
         self._waiting = waiting
         self._rules = Table(f"{node.name}:broadcast", node.name, scope.config.key_groups, {}, drop_empty=False)
         self.replicated = (self._rules.name,)
-        self._changing = Rules(self._rules)
+        self._changing = Rules(self._rules, self._undo)
         self._reading: Mapping[Any, Any] = MappingProxyType(self._rules.values)
         self._ready: list[tuple[Any, int | None]] = []
         self._ctx.broadcast = self._reading  # type: ignore[attr-defined]
@@ -149,12 +177,19 @@ class BroadcastStage(ProcessStage):
         operator: Any = self._operator
         out: list[Any] = []
         ctx.key, ctx.state, ctx.broadcast = _NO_KEY, _NO_STATE, self._changing
+        undo = self._undo
         for index, record in enumerate(records):
+            if undo is not None:
+                undo.begin({}, out)
             try:
                 self._emit(operator.process_broadcast(record, ctx), out)
+                if undo is not None:
+                    undo.end()
             except CausalError:
                 raise
             except Exception as problem:
+                if undo is not None:
+                    undo.undo()
                 self.failed(index, record, problem, NO_KEY)
         ctx.key, ctx.broadcast = None, self._reading
         if self._changing.grown:

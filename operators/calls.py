@@ -8,10 +8,15 @@ from hashlib import blake2b
 from time import sleep
 from typing import Any, NoReturn, cast
 
+from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import CausalError
 from causal.ports import Services
 from causal.values import NotCarried, decode, encode
+from operators.bounded import within
 from operators.capture.scope import RUNNING
+
+REASON_CHARACTERS_MAX = 100_000
+"""Of the message of an exception, which is recorded."""
 
 
 class CallFailed(Exception):
@@ -56,29 +61,44 @@ class Calls:
         self._services: Services = CLOSED
         self._fault: CausalError | None = None
 
-    def call(self, fn: Callable[..., Any], *args: Any, retries: int = 0, backoff_s: float = 0.1) -> Any:
+    def call(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        timeout_s: float | None = None,
+    ) -> Any:
         """`fn(*args)`, run at most once per live execution; a replay gets the same answer without running it.
 
         The task waits for it.  Only the last outcome is recorded, and `fn` may read clocks as it likes.
 
         Args:
             retries: how often `fn` is tried again when it raises, first after `backoff_s`, then after twice that …
+            timeout_s: how long each try may take; `fn` then runs on a thread of its own, which goes on, unheard, when
+                it is out of time.  Without it the task waits as long as it takes.
 
         Raises:
-            CallFailed: `fn` raised each time, or its answer cannot be carried; the same in a replay.
+            CallFailed: `fn` raised each time, was out of time, or its answer cannot be carried; the same in a replay.
         """
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"ctx.call with timeout_s {timeout_s!r}: give seconds above 0, or None for no limit")
         services = self._services
+
+        def attempt() -> tuple[bool, bytes]:
+            called = partial(outcome, partial(fn, *args))
+            return called() if timeout_s is None else within(timeout_s, called, self._operator)
 
         def ask() -> bytes:
             self._services = _IN_CALL
             try:
                 with RUNNING.suspended():
-                    well, answer = outcome(partial(fn, *args))
+                    well, answer = attempt()
                     for tried in range(retries):
                         if well:
                             break
                         sleep(backoff_s * 2**tried)
-                        well, answer = outcome(partial(fn, *args))
+                        well, answer = attempt()
                     return answer
             finally:
                 self._services = services
@@ -96,9 +116,15 @@ class Calls:
         """32 hexadecimal digits made of the run, the operator, the current key and `parts`: the same in every replay,
         and in every other execution as well.
 
+        Args:
+            parts: what names the request among all that this operator makes for this key.
+
         Raises:
+            TypeError: without parts all requests of a key would be one.
             NotCarried: MessagePack cannot carry the key or a part.
         """
+        if not parts:
+            raise TypeError('ctx.idempotency_key() needs parts that name the request: ("charge", record["id"])')
         self._services.epoch()  # refuses where there is no event
         active = RUNNING.active
         run = "" if active is None else active.run
@@ -121,10 +147,14 @@ class Calls:
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
     """Whether a call went well, and what is recorded of it: [True, answer] or [False, kind, reason]."""
     try:
-        return True, encode([True, attempt()])
+        answer = encode([True, attempt()])
     except NotCarried as problem:
         return False, encode([False, "NotCarried", f"the answer of {what}: {problem}"])
     except CausalError:
         raise
     except Exception as problem:
-        return False, encode([False, type(problem).__name__, str(problem)])
+        return False, encode([False, type(problem).__name__, str(problem)[:REASON_CHARACTERS_MAX]])
+    if len(answer) <= ANSWER_BYTES_MAX:
+        return True, answer
+    reason = f"the answer of {what} has {len(answer):,} bytes, {ANSWER_BYTES_MAX:,} are possible"
+    return False, encode([False, "AnswerTooLarge", f"{reason}; store it outside and return a reference"])

@@ -7,18 +7,18 @@ answers of the services, a chain gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from causal.batch import RECORDS, Chunk, Records, encode_records, watermark
+from causal.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
 from causal.errors import CausalError, PeerViolation, invariant
 from causal.ports import Output, PlainChain, Request, Services
 from causal.rows import listed
 from causal.values import NotCarried
 from causal.vectors import Vectors
+from operators.agenda import Agenda
 from operators.arrival import Arrival
 from operators.branch import Branch, Input, Numbers, descend
 from operators.capture.scope import NOBODY, Active
@@ -28,6 +28,7 @@ from operators.cutting import CHUNK_BYTES_TARGET, pieces
 from operators.delivery import unite
 from operators.eventtime.merge import END_NS, IDLE_NS, Merge
 from operators.failures import Failures
+from operators.keys import Unroutable, canonical_keys
 from operators.ownership import own
 from operators.parts import ChainSnapshot
 from operators.stages import Ended, Stage
@@ -49,6 +50,7 @@ class FusedChain(PlainChain):
         arrival: Arrival,
         active: Active,
         dead_letters: int | None = None,
+        requests: int | None = None,
     ) -> None:
         """
         Args:
@@ -56,6 +58,7 @@ class FusedChain(PlainChain):
             arrival: what the stages look at to know where a record came from.
             active: what code without `ctx` looks at to know which operator runs.
             dead_letters: ordinal of the channel to the dead letters; None when failing records stop the job.
+            requests: ordinal of the channel to the store of requests; None where nobody asks, or nothing is logged.
         """
         self._root = root
         self._branches = list(descend(root))
@@ -72,6 +75,7 @@ class FusedChain(PlainChain):
         self._arrival = arrival
         self._active = active
         self._dead_letters = dead_letters
+        self._requests = requests
         self._tracing = Tracing(failures, record_bytes_max)
         self._merge = Merge(len(inputs))
         self._numbers = numbers
@@ -123,6 +127,10 @@ class FusedChain(PlainChain):
 
     def _told(self, merged: int | None) -> None:
         """What the inputs say together about event time."""
+        if merged == END_NS:
+            furthest = self._merge.furthest()
+            if furthest is not None:
+                self._advance(self._root, furthest)
         if merged is not None:
             self._advance(self._root, merged)
 
@@ -134,8 +142,16 @@ class FusedChain(PlainChain):
         else:
             records = records if stage.takes_rows else listed(records)
             found = keys_in(records, channel.item)
-            keys = self._tracing.keys = found if type(found) is list else self._keys_of(key_of, records)
+            keys = found if type(found) is list else self._keys_of(key_of, records)
+            keys = self._tracing.keys = self._canonical(keys, records)
         self._run(self._root, channel.side, records, keys)
+
+    def _canonical(self, keys: list[Any], records: Any) -> list[Any]:
+        """Each key as all that are equal to it are written: from here on there is no other spelling (D14)."""
+        try:
+            return canonical_keys(keys)
+        except Unroutable as problem:
+            self._failures.stop(self._root.stage.name, listed(records), problem)
 
     def _run(self, branch: Branch, side: int, records: Any, keys: list[Any] | None) -> None:
         stage = branch.stage
@@ -169,13 +185,14 @@ class FusedChain(PlainChain):
         self._begin(services)
         try:
             waiting = [branch for branch in self._branches if branch.told != END_NS]
-            due = [(entry[:3], entry, branch) for branch in waiting for entry in branch.stage.due(due_ns)]
-            due.sort(key=lambda found: found[0])
-            for _, group in groupby(due, key=lambda found: id(found[2])):
-                entries = list(group)
-                branch = entries[0][2]
+            agenda = Agenda([branch.stage for branch in waiting], due_ns)
+            while agenda:
+                place, entries = agenda.taken()
+                branch = waiting[place]
                 self._active.operator = branch.stage.name
-                self._given(branch, branch.stage.fire([entry for _, entry, _ in entries]))
+                self._given(branch, branch.stage.fire(entries))
+                if branch.stage.renews:
+                    agenda.look(place)
             return self._end()
         finally:
             self._active.end()
@@ -201,7 +218,7 @@ class FusedChain(PlainChain):
         self._failures.elsewhere("as the input ended")
         self._begin(services)
         try:
-            self._advance(self._root, END_NS)
+            self._told(END_NS)
             return self._end()
         finally:
             self._active.end()
@@ -235,6 +252,10 @@ class FusedChain(PlainChain):
             body = encode_records(letters)
             outputs.append((self._dead_letters or 0, Chunk(RECORDS, len(letters), body, self._arrival.origin_ns)))
             letters.clear()
+        if self._requests is not None:
+            keys = [key for branch in self._asking for key in branch.stage.requested()]
+            if keys:
+                outputs.append((self._requests, Chunk(ROWS, len(keys), "".join(keys).encode())))
         return outputs
 
     # What waits, and what there is to tell.
@@ -388,4 +409,8 @@ class FusedChain(PlainChain):
         return self._state.snapshot(full)
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        self._state.restore(parts)
+        for _ in self.restoring(parts):
+            pass
+
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        return self._state.restoring(parts)

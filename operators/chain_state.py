@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
@@ -42,8 +42,8 @@ class ChainState:
         }
         return ChainSnapshot(full, header, jobs)
 
-    def restore(self, parts: Iterable[bytes]) -> None:
-        """Load the parts of one snapshot.
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        """Load the parts of one snapshot, one fragment for each item that is asked for.
 
         Raises:
             PipelineError: they are of another pipeline.
@@ -62,6 +62,7 @@ class ChainState:
                     )
                 for fragment in fragments:
                     loaders[name](fragment)
+                    yield
         for stage in self._stages:
             stage.restored()
 

@@ -16,7 +16,8 @@ from causal.errors import CausalError, invariant
 from causal.ports import Services
 from operators.calls import CLOSED, CallFailed, Calls
 from operators.capture.scope import RUNNING, Streams
-from operators.eventtime.times import LATEST_S
+from operators.keys import canonical_keys
+from operators.seconds import LATEST_NS, LATEST_S, ns_of_seconds, seconds_of
 from operators.timers import Timers
 
 __all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
@@ -92,7 +93,7 @@ class Context(Calls):
 
     def now(self) -> float:
         """Wall-clock time in seconds; the same in a replay."""
-        return self.now_ns() / 1e9
+        return seconds_of(self.now_ns())
 
     def now_ns(self) -> int:
         """Wall-clock time in ns; the same in a replay."""
@@ -144,9 +145,10 @@ class Context(Calls):
     def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
         """Have `on_timer(name, ctx)` called for the current key at `at_s` (seconds, as `now()` counts) or soon after.
 
-        Setting it again moves it.  A time that has passed fires after the current event.  With `clock="event"` it
-        is called when the watermark reaches `at_s`, at the latest when the input ends; timers of the two clocks do
-        not know of one another.
+        Setting it again moves it.  Timers fire one by one, the earliest first, at equal times the one that was set
+        first.  A time that has passed fires after the current event.  With `clock="event"` it is called when the
+        watermark reaches `at_s`, at the latest when the input ends; a time before that of the record or timer which
+        is worked on means that time.  Timers of the two clocks do not know of one another.
 
         Raises:
             TypeError: the operator has no `on_timer`, or the arguments have other types.
@@ -157,9 +159,10 @@ class Context(Calls):
         if not -LATEST_S < at_s < LATEST_S:
             raise ValueError(f"a timer at {at_s!r} s: give seconds since 1970, as ctx.now() does")
         if clock == "event":
-            self._event_timers.set(self.key, name, round(at_s * 1e6) * 1000)
+            at_ns, time_ns = ns_of_seconds(at_s), self._around.event_time_ns()
+            self._event_timers.set(self.key, name, at_ns if time_ns is None else max(at_ns, time_ns))
         else:
-            self._timers_of(clock).set(self.key, name, round(at_s * 1e9))
+            self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
 
     def clear_timer(self, name: str = "", clock: str = "processing") -> None:
         """Forget the current key's timer `name` of that clock; nothing happens when there is none."""
@@ -174,8 +177,8 @@ class Context(Calls):
         """The states of `keys`, for `process_batch(records, keys, ctx)`; only keys that it was given."""
         invariant(self._services is not CLOSED, "states are asked for during an event", operator=self._operator)
         states = self._states
-        return [states[key] for key in keys]
+        return [states[key] for key in canonical_keys(list(keys))]
 
 
 def _seconds(at_ns: int | None) -> float | None:
-    return None if at_ns is None or not abs(at_ns) < LATEST_S * 1e9 else at_ns / 1e9
+    return None if at_ns is None or not abs(at_ns) < LATEST_NS else seconds_of(at_ns)

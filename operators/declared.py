@@ -16,9 +16,11 @@ from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args,
 from operators.keyed.lists import ListTable
 from operators.keyed.maps import MapTable
 from operators.keyed.schema import Codec, codec_of
-from operators.keyed.ttl import Expiry
+from operators.keyed.ttl import ClockExpiry, EventExpiry, Expiry
 from operators.keyed.values import ValueTable
 from operators.ownership import SCALARS, own
+from operators.seconds import ns_of_seconds
+from operators.undo import Undo, UndoneLists, UndoneMaps, UndoneValues
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -70,13 +72,17 @@ class State:
             raise ValueError(f"ttl_s is {ttl_s!r}; give seconds above 0, or None to keep state for ever")
         if clock not in ("event", "processing"):
             raise ValueError(f"clock is {clock!r}; give 'event' or 'processing'")
-        self.ttl_ns = 0 if ttl_s is None else max(1, round(ttl_s * 1e9))
+        self.ttl_ns = 0 if ttl_s is None else max(1000, ns_of_seconds(ttl_s))
         self.clock = clock
         self.name = ""
         self._kind = kind
         self._ctx: Any = _UNBOUND
         self._table: Any = _UNBOUND
         self._codec = Codec()
+        self._aging: EventExpiry | None = None
+        """By event time each read finds out by itself what is too old."""
+        self.renewed = 0
+        """How many places that were too old have been written again, each of which began anew."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -109,25 +115,29 @@ class State:
         key_groups: int,
         now: Callable[[], int],
         event_ns: Callable[[], int | None],
-    ) -> Any:
+        undo: Undo | None = None,
+    ) -> State:
         """A copy that stands for the state of `ctx.key`.
 
         Args:
+            undo: what takes back changes of a record that fails; None where nothing is taken back.
             now: the wall clock as a determinant, in ns.
-            event_ns: the time of the record that is worked on, if it is known.
+            event_ns: event time, as `EventExpiry` asks for it.
 
         Raises:
             TypeError: its type cannot be carried.
         """
         made = copy.copy(self)
         made.name, made._ctx, made._codec = name, ctx, self.codec()
-        expiry = None
-        if self.ttl_ns:
-            expiry = Expiry(self.ttl_ns, event_ns=event_ns) if self.clock == "event" else Expiry(self.ttl_ns, now)
-        made._table = made._new_table(f"{operator}:{name}", operator, key_groups, expiry)
+        expiry: Expiry | None = None
+        if self.ttl_ns and self.clock == "event":
+            expiry = made._aging = EventExpiry(self.ttl_ns, event_ns)
+        elif self.ttl_ns:
+            expiry = ClockExpiry(self.ttl_ns, now)
+        made._table = made._new_table(f"{operator}:{name}", operator, key_groups, expiry, undo)
         return made
 
-    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None) -> Any:
+    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None) -> Any:
         raise NotImplementedError
 
     @property
@@ -138,6 +148,12 @@ class State:
     def expire(self, place: Any) -> None:
         """Remove what has become too old."""
         self._table.drop(place)
+
+    def _renew(self, place: Any) -> None:
+        """The place, which is there, is about to be written: what is too old begins anew."""
+        if self._aging is not None and self._aging.gone(place):
+            self.expire(place)
+            self.renewed += 1
 
     def shown(self, key: Any) -> Any:
         """What is kept for a key, as dicts, lists and scalars; None where nothing is."""
@@ -152,18 +168,26 @@ class State:
 class _One(State, Generic[T]):
     """One value."""
 
-    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None) -> ValueTable:
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> ValueTable:
+        if undo is not None:
+            return UndoneValues(name, operator, key_groups, self._codec, expiry, undo=undo)
         return ValueTable(name, operator, key_groups, self._codec, expiry)
 
     def _get(self) -> Any:
         """The value as it is held; what could change in place counts as written."""
         key, table = self._ctx.key, self._table
         value = table.values.get(key, _ABSENT)
-        if value is not _ABSENT and type(value) not in SCALARS:
+        if value is _ABSENT or (self._aging is not None and self._aging.gone(key)):
+            return _ABSENT
+        if type(value) not in SCALARS:
             table.put(key, value)
         return value
 
     def _put(self, value: T) -> None:
+        if self._aging is not None and self._ctx.key in self._table.values:
+            self._renew(self._ctx.key)
         self._table.put(self._ctx.key, value if type(value) in SCALARS else self._codec.own(value))
 
 
@@ -190,8 +214,9 @@ class ValueState(_One[T]):
         Args:
             kind: the value's type, where it is a dataclass or a msgspec Struct.
             default: a value, or what makes one.
-            ttl_s: how long it lives after it was last written, in seconds; up to an eighth longer.
-            clock: "event" counts by watermarks, "processing" by the wall clock.
+            ttl_s: how long it lives after it was last written, in seconds; by the wall clock up to an eighth longer.
+            clock: "event" counts by the event times of the records that write and read it, "processing" by the wall
+                clock.
         """
         super().__init__(kind, ttl_s, clock)
         self._default = default
@@ -275,25 +300,38 @@ class ListState(State, Sequence[T], Generic[T]):
         """
         Args:
             kind: type of the items, where they are objects of a dataclass or Struct.
-            ttl_s: how long the list lives after something was last appended, in seconds; up to an eighth longer.
+            ttl_s: how long the list lives after something was last appended, in seconds.
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
 
-    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None) -> ListTable:
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> ListTable:
+        if undo is not None:
+            return UndoneLists(name, operator, key_groups, codec=self._codec, expiry=expiry, undo=undo)
         return ListTable(name, operator, key_groups, codec=self._codec, expiry=expiry)
 
     def append(self, item: T) -> None:
         """Put an item at the end."""
+        self._begin_anew()
         self._table.append(self._ctx.key, item if type(item) in SCALARS else self._codec.own(item))
 
     def extend(self, items: Iterable[T]) -> None:
         """Put items at the end, in their order."""
-        self._table.extend(self._ctx.key, map(self._codec.own, items))
+        owned = list(map(self._codec.own, items))
+        if owned:
+            self._begin_anew()
+            self._table.extend(self._ctx.key, owned)
+
+    def _begin_anew(self) -> None:
+        if self._aging is not None and self._ctx.key in self._table.values:
+            self._renew(self._ctx.key)
 
     def _held(self) -> list[T]:
-        held: list[T] = self._table.values.get(self._ctx.key) or []
-        return held
+        key = self._ctx.key
+        held: list[T] = self._table.values.get(key) or []
+        return [] if held and self._aging is not None and self._aging.gone(key) else held
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -338,42 +376,81 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         """
         Args:
             kind: type of the values, where they are objects of a dataclass or Struct.
-            ttl_s: how long an entry lives after it was last written, in seconds; up to an eighth longer.
+            ttl_s: how long an entry lives after it was last written, in seconds.
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
 
-    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None) -> MapTable:
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> MapTable:
+        if undo is not None:
+            return UndoneMaps(name, operator, key_groups, self._codec, expiry, undo=undo)
         return MapTable(name, operator, key_groups, self._codec, expiry)
 
     def expire(self, place: Any) -> None:
         self._table.remove(*place)
 
     def _held(self) -> dict[K, V]:
-        held: dict[K, V] = self._table.values.get(self._ctx.key) or {}
-        return held
+        key, aging = self._ctx.key, self._aging
+        held: dict[K, V] = self._table.values.get(key) or {}
+        if aging is None or not held:
+            return held
+        return {entry: value for entry, value in held.items() if not aging.gone((key, entry))}
 
-    def __getitem__(self, entry: K) -> V:
-        value = self._held()[entry]
-        if type(value) not in SCALARS:
-            self._table.put(self._ctx.key, entry, value)
+    def _entry(self, entry: Any) -> Any:
+        """The entry's value as it is held; `_ABSENT` where it has none."""
+        key = self._ctx.key
+        value = (self._table.values.get(key) or {}).get(entry, _ABSENT)
+        if value is not _ABSENT and self._aging is not None and self._aging.gone((key, entry)):
+            return _ABSENT
         return value
 
+    def __getitem__(self, entry: K) -> V:
+        value: Any = self._entry(entry)
+        if value is _ABSENT:
+            raise KeyError(entry)
+        if type(value) not in SCALARS:
+            self._table.put(self._ctx.key, entry, value)
+        return value  # type: ignore[no-any-return]
+
     def __setitem__(self, entry: K, value: V) -> None:
+        key = self._ctx.key
+        if self._aging is not None and entry in (self._table.values.get(key) or ()):
+            self._renew((key, entry))
         self._table.put(self._ctx.key, entry, value if type(value) in SCALARS else self._codec.own(value))
 
     def __delitem__(self, entry: K) -> None:
-        _ = self._held()[entry]  # raises KeyError before anything is touched
+        if self._entry(entry) is _ABSENT:
+            raise KeyError(entry)
         self._table.remove(self._ctx.key, entry)
 
     def __contains__(self, entry: object) -> bool:
-        return entry in self._held()
+        return self._entry(entry) is not _ABSENT
 
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._held()))
 
     def __len__(self) -> int:
         return len(self._held())
+
+    def setdefault(self, entry: K, default: Any = None) -> V:
+        """The value of an entry, `default` from now on if there is none: as it is kept, to be changed in place."""
+        if entry not in self:
+            self[entry] = default
+        return self[entry]
+
+    def popitem(self) -> tuple[K, V]:
+        """Remove the entry that was put last, and return it.
+
+        Raises:
+            KeyError: there is none.
+        """
+        held = self._held()
+        if not held:
+            raise KeyError("popitem(): the map of this key is empty")
+        entry = next(reversed(held))
+        return entry, self.pop(entry)
 
     def clear(self) -> None:
         """Forget all entries of the current key."""

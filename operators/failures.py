@@ -5,31 +5,20 @@ The bounds and words of such a line are here, so that every operator fails in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from causal.batch import WATERMARK, Chunk
 from causal.errors import OperatorFailed
 from causal.values import NotCarried, encode
 from operators.sinks.base import Sink
+from operators.tracebacks import described, location, shown, user_traceback
 
-SHOWN_MAX = 200
+__all__ = ["NO_KEY", "Failures", "shown"]
+
 _NO_KEY = object()
 NO_KEY: Any = _NO_KEY
-
-
-def shown(value: object) -> str:
-    """`repr(value)` in one line, cut to 200 characters; a `__repr__` that raises is itself told."""
-    try:
-        text = repr(value)
-    except Exception as problem:
-        text = f"<{type(value).__name__} whose repr raises {type(problem).__name__}>"
-    return " ".join(text[: SHOWN_MAX * 2].split())[:SHOWN_MAX]
-
-
-def told(problem: BaseException) -> str:
-    """Type and message of an exception in one line."""
-    return " ".join(f"{type(problem).__name__}: {problem}".split())[: 5 * SHOWN_MAX].removesuffix(": ")
 
 
 class Failures:
@@ -37,14 +26,23 @@ class Failures:
 
     Attributes:
         letters: dead letters of this event, in order; the chain sends them at its end.
+        set_aside: whether the job goes on behind a failing record, so that nothing of the record may stand.
     """
 
-    def __init__(self, dead_letters: Sink | None, record_bytes_max: int) -> None:
+    def __init__(
+        self,
+        dead_letters: Sink | None,
+        record_bytes_max: int,
+        givers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """
         Args:
             dead_letters: the sink that failing records go to; None stops the job instead.
+            givers: by operator, for people, what it reads from.
         """
+        self._givers = givers
         self.letters: list[dict[str, Any]] = []
+        self.set_aside = dead_letters is not None
         self._sink = dead_letters
         self._record_bytes_max = record_bytes_max
         self._place = ""
@@ -93,7 +91,9 @@ class Failures:
             "key": self._carried(None if key is NO_KEY else key),
             "position": position,
             "record": self._carried(record),
-            "error": told(problem),
+            "error": described(problem),
+            "where": location(problem) or None,
+            "traceback": self._cut(user_traceback(problem)),
         }
         self.letters.append(letter)
 
@@ -109,9 +109,14 @@ class Failures:
         """The one line that says what happened, where and what to do."""
         of_key = "" if key is NO_KEY else f", key {shown(key)}"
         of_record = "" if record is None else f"; record {shown(record)}"
+        if record is None and position is not None and operator in self._givers:
+            of_record = f"; record None, which {self._givers[operator]} gave"
+        where = location(problem)
+        at = f" at {where}" if where else ""
         return (
-            f"operator {operator!r}{of_key}, {self._where(position)}: {told(problem)}{of_record}; "
-            "correct the pipeline, or run it with on_error = dead-letter to set such records aside"
+            f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; "
+            "correct the pipeline and resume with --code new, or start it with --on-error dead-letter to set such "
+            "records aside"
         )
 
     def _where(self, position: int | None) -> str:
@@ -121,6 +126,10 @@ class Failures:
             return self._place
         count = sum(chunk.count for chunk in self._chunks)
         return f"positions {self._first} to {self._first + count - 1} of {self._place}"
+
+    def _cut(self, text: str) -> str:
+        """The end of `text`, where all of it would be too much for a record."""
+        return text.encode(errors="replace")[-(self._record_bytes_max // 4) :].decode(errors="ignore")
 
     def _carried(self, value: Any) -> Any:
         """`value` where it can be written as it is, otherwise its text."""

@@ -122,6 +122,25 @@ def ancestors(node: Node) -> list[Node]:
     return list(found.values())
 
 
+_PASSING = frozenset(("filter", "watermarks", "timed"))
+"""Kinds that give the very records that they read."""
+
+
+def givers(nodes: Sequence[Node]) -> dict[str, str]:
+    """By operator, and by `key_by before <operator>`: kind, name and file:line of what makes the records it reads."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        sources = {edge.source.ordinal: edge.source for edge in node.edges}
+        while any(source.kind in _PASSING for source in sources.values()):
+            passing = next(source for source in sources.values() if source.kind in _PASSING)
+            del sources[passing.ordinal]
+            sources.update({edge.source.ordinal: edge.source for edge in passing.edges})
+        text = " or ".join(f"{source.kind} {source.name!r} ({source.where})" for source in sources.values())
+        if text:
+            found[node.name] = found[f"key_by before {node.name}"] = text
+    return found
+
+
 def watermarks_before(node: Node) -> Node | None:
     """An operator that makes watermarks which reach `node`, or `node` itself where it makes them."""
     return next((found for found in ancestors(node) if found.kind == "watermarks"), None)
@@ -143,21 +162,26 @@ def watermarked(node: Node) -> bool:
     return True
 
 
-def check_event_time(node: Node, what: str) -> None:
+def check_event_time(node: Node, what: str, otherwise: str = "", side: int | None = None) -> None:
     """Refuse an operator that counts event time on inputs that have none.
 
     Args:
         what: says so, for example "window 'w' counts event time".
+        otherwise: what else could be done, for the message.
+        side: only the inputs of that side; None for all.
 
     Raises:
         PipelineError: an input has no time in its records, or no watermarks.
     """
+    otherwise = otherwise and f", {otherwise}"
     for edge in node.edges:
+        if side is not None and edge.side != side:
+            continue
         if not watermarked(edge.source):
-            mend = "put .watermarks(name, time) before it"
+            mend = f"put .watermarks(name, time) before it{otherwise}"
             raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {mend}")
         if edge.time_of is None:
-            mend = f"put .timed(fn) behind {edge.source.name!r}"
+            mend = f"put .timed(fn) behind {edge.source.name!r}{otherwise}"
             told = f"it is not known where the time is in what {edge.source.name!r} gives"
             raise PipelineError(f"{node.where}: {what}, but {told}; {mend}")
 

@@ -5,7 +5,7 @@ Later checkpoints are applied as they complete, so a promotion has nothing left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from causal.checkpointing import Cut, SnapshotFile
@@ -35,14 +35,31 @@ class Image:
         Raises:
             CorruptData: a file is missing or is not the one that the checkpoint names.
         """
+        for _ in self.loading(files):
+            pass
+
+    def loading(self, files: Sequence[SnapshotFile]) -> Iterator[int]:
+        """Do what `load` does, in small steps: one each time that the next item is asked for.
+
+        Yields: bytes of files that have been loaded by now, about.
+
+        Raises:
+            CorruptData: as `load`; what was loaded of that file makes the image useless.
+        """
         if list(files[: len(self.files)]) != self.files:
             self.chain = self._plan.chain(self.task)
             self.cut = Cut()
             self.files = []
+        done = 0
         for path, size, digest in files[len(self.files) :]:
             parts = read_parts(self._directory / path, digest)
             if not parts:
                 raise CorruptData(f"{path} holds no parts; restore it from a copy or start the job anew")
-            self.cut = Cut.unpack(parts[0])
-            self.chain.restore(parts[1:])
+            cut = Cut.unpack(parts[0])
+            left, count = parts[:0:-1], len(parts)
+            for _ in self.chain.restoring(left.pop() for _ in range(count - 1)):
+                yield done + size * (count - len(left)) // count
+            done += size
+            self.cut = cut
             self.files.append((path, size, digest))
+            yield done

@@ -8,7 +8,9 @@ what a standby runs to be ready: the pipeline's file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +19,42 @@ from causal.errors import CorruptData, PipelineError
 from causal.shell.files import read_parts
 from causal.topology import Task
 from operators.graph import Node
-from operators.keys import Unroutable, key_group, task_of_group
+from operators.keys import Unroutable, canonical_key, key_group, task_of_group
 from operators.parts import group_of_part
 from operators.pipeline import Pipeline
 from operators.plan import Plan
 
 
 def key_of(text: str) -> Any:
-    """The key that a JSON text means: a list stands for a tuple.
+    """The key that a JSON text means: a list stands for a tuple, an object for a kind that JSON does not have.
 
     Raises:
         PipelineError: it is not JSON, or no key.
     """
     try:
-        key = _tuples(json.loads(text))
-        key_group(key, 1)
-    except (ValueError, RecursionError) as problem:
+        key = canonical_key(_meant(json.loads(text)))
+    except (ValueError, ArithmeticError, RecursionError) as problem:
         mend = "it is JSON: a text in double quotes, a number, or a list for a tuple"
         raise PipelineError(f"the key {text:.80} cannot be used ({problem}); {mend}") from None
     return key
 
 
-def _tuples(value: Any) -> Any:
+_KINDS: Mapping[str, Callable[[str], Any]] = {
+    "bytes": bytes.fromhex,
+    "decimal": Decimal,
+    "datetime": datetime.fromisoformat,
+}
+"""How the kinds of keys that JSON does not have are read: `{"decimal": "1.1"}`."""
+
+
+def _meant(value: Any) -> Any:
     if type(value) is list:
-        return tuple(map(_tuples, value))
+        return tuple(map(_meant, value))
     if type(value) is dict:
-        raise Unroutable("a key is an object")
+        [(kind, text)] = value.items() if len(value) == 1 else [("", "")]
+        if kind not in _KINDS or type(text) is not str:
+            raise Unroutable(f"an object is a text behind one of {', '.join(_KINDS)}")
+        return _KINDS[kind](text)
     return value
 
 

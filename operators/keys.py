@@ -1,14 +1,15 @@
-"""Which key group a key belongs to: the same in every process, on every machine, for ever.
+"""Keys: the one spelling of equal keys, and the key group a key belongs to, the same in every process for ever.
 
-Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key, so they must fall into one
-group.  Different keys may share bytes here: that costs balance, never correctness.
+Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key: they fall into one group, and are written in
+one way, which the value alone decides.  Different keys may share a group: that costs balance, never correctness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -16,39 +17,148 @@ from xxhash import xxh3_64_intdigest
 from causal.values import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CANONICAL = frozenset((str, int, bytes, type(None)))
+"""Types of which every value is a canonical key."""
+_CONVERTED = (str, bytes, int, float, Decimal, datetime, tuple)
+"""Types of keys; what is of a subclass is written as the type itself."""
+_DIGITS_MAX = 4300
+"""Decimals are whole numbers up to so many digits: Python converts no longer ones to text and back."""
 
 
 class Unroutable(ValueError):
     """A key that cannot name a state: unhashable, not equal to itself, or of a kind that no snapshot carries."""
 
 
-def canonical(key: Any) -> bytes:
-    """Bytes that are equal for keys that are equal; they do not depend on PYTHONHASHSEED.
+def canonical_key(key: Any) -> Any:
+    """The one value that stands for all keys equal to `key`; of the built-in types, and equal to it.
+
+    A number is an int where it is whole, else a float where one is exactly it, else a Decimal without trailing zeros.
+    A datetime with a zone is in UTC; `fold` is 0.  A tuple holds canonical keys.
 
     Raises:
-        Unroutable: NaN, or a type that cannot be a key; the message names the mend.
+        Unroutable: NaN, or what cannot be a key; the message says what to give instead.
     """
-    if isinstance(key, str):
-        return key.encode("utf-8", "surrogatepass")
-    if isinstance(key, (int, float, Decimal)):
-        if key != key:
-            raise Unroutable("a key is NaN, which is not equal to itself; give key_by a value that is")
-        # The hash of a number is a function of its value alone, whatever its type (and is never seeded).
-        return b"%x" % hash(key)
-    if key is None:
-        return b""
-    if isinstance(key, bytes):
+    kind = type(key)
+    if kind in _CANONICAL:
         return key
-    if isinstance(key, tuple):
-        parts = [canonical(part) for part in key]
-        return b"".join([b"%d:%b" % (len(part), part) for part in parts])
-    if isinstance(key, datetime):
-        told = key.replace(fold=0)
-        return str((told if told.utcoffset() is not None else told.replace(tzinfo=UTC)) - _EPOCH).encode()
+    of = _SPELLED.get(kind)
+    return _of_subclass(key) if of is None else of(key)
+
+
+def canonical_keys(keys: list[Any]) -> list[Any]:
+    """Each key in its one spelling: the list itself where nothing is to be done, as for str and int, which cost least.
+
+    Raises:
+        Unroutable: see `canonical_key`.
+    """
+    kinds = list(map(type, keys))
+    if not kinds or (kinds[0] in _CANONICAL and kinds.count(kinds[0]) == len(kinds)):
+        return keys
+    if kinds[0] is tuple and kinds.count(tuple) == len(kinds):
+        if _CANONICAL.issuperset(map(type, chain.from_iterable(keys))):
+            return keys
+    elif _CANONICAL.issuperset(kinds):
+        return keys
+    return list(map(canonical_key, keys))
+
+
+def _of_float(key: float) -> Any:
+    if key != key:
+        raise Unroutable(_NAN)
+    return int(key) if key.is_integer() else key
+
+
+def _of_decimal(key: Decimal) -> Any:
+    if not key.is_finite():
+        return _of_float(float("nan") if key.is_nan() else float(key))
+    if not key:
+        return 0
+    sign, digits, exponent = key.as_tuple()
+    place = len(digits)
+    while not digits[place - 1]:
+        place -= 1
+    if place < len(digits):
+        digits, exponent = digits[:place], int(exponent) + len(digits) - place
+        key = Decimal((sign, digits, exponent))
+    if int(exponent) >= 0:
+        return int(key) if key.adjusted() < _DIGITS_MAX else key
+    near = float(key)
+    return near if near == key else key
+
+
+def _of_datetime(key: datetime) -> datetime:
+    if key.tzinfo is UTC and not key.fold:
+        return key
+    first = key.replace(fold=0)  # for Python the two passes through an hour are equal
+    if first.utcoffset() is None:
+        return first.replace(tzinfo=None)
+    try:
+        return first.astimezone(UTC)
+    except OverflowError:
+        raise Unroutable("a key is a time outside of the years 1 to 9999 of UTC; give key_by another one") from None
+
+
+def _of_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return key if _CANONICAL.issuperset(map(type, key)) else tuple([canonical_key(part) for part in key])
+
+
+_SPELLED: dict[type, Callable[[Any], Any]] = {
+    bool: int,
+    float: _of_float,
+    Decimal: _of_decimal,
+    datetime: _of_datetime,
+    tuple: _of_tuple,
+}
+_NAN = "a key is NaN, which is not equal to itself; give key_by a value that is"
+
+
+def _of_subclass(key: Any) -> Any:
+    """An enumeration's member, a NumPy float, a named tuple: the value of the built-in type that it is."""
+    for base in _CONVERTED:
+        if isinstance(key, base):
+            plain = _plain(base, key)
+            if plain == key or plain != plain:
+                return canonical_key(plain)
     raise Unroutable(
         f"a key is a {type(key).__qualname__}; give key_by a str, bytes, int, float, bool, None, datetime, Decimal "
         "or a tuple of these"
     )
+
+
+def _plain(base: type, key: Any) -> Any:
+    if base is str:
+        return str.__str__(key)
+    if base is datetime:
+        told = (key.year, key.month, key.day, key.hour, key.minute, key.second, key.microsecond, key.tzinfo)
+        return datetime(*told, fold=key.fold)
+    return base(key)
+
+
+def canonical(key: Any) -> bytes:
+    """Bytes that are equal for keys that are equal; they do not depend on PYTHONHASHSEED.
+
+    Raises:
+        Unroutable: see `canonical_key`.
+    """
+    kind = type(key)
+    if kind is str:
+        return key.encode("utf-8", "surrogatepass")  # type: ignore[no-any-return]
+    if kind is int:
+        return b"%x" % hash(key)
+    key = canonical_key(key)
+    if isinstance(key, str):
+        return key.encode("utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, (int, float, Decimal)):
+        # The hash of a number is a function of its value alone, whatever its type (and is never seeded).
+        return b"%x" % hash(key)
+    if key is None:
+        return b""
+    if isinstance(key, tuple):
+        parts = [canonical(part) for part in key]
+        return b"".join([b"%d:%b" % (len(part), part) for part in parts])
+    return str((key if key.tzinfo is not None else key.replace(tzinfo=UTC)) - _EPOCH).encode()
 
 
 def key_group(key: Any, key_groups: int) -> int:
@@ -83,7 +193,7 @@ def task_of_group(group: int, parallelism: int, key_groups: int) -> int:
 def ordered(keys: Iterable[Any]) -> list[Any]:
     """The keys in key order: by value where all are str, or all int, otherwise by how they are encoded.
 
-    A function of what the keys are, never of the order in which they come (D10).
+    A function of what the keys are, never of the order in which they come (D10): they are canonical keys.
     """
     listed = list(keys)
     kinds = list(map(type, listed))

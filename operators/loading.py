@@ -1,17 +1,25 @@
 """Runs a pipeline file; every mistake in it is a `PipelineError` of one line.
 
-Every process of a job loads the file itself: functions never travel.
+Every process of a job loads the code itself: functions never travel.  `causal run` loads the files and archives what it
+has read (`freeze`); every other process of that run loads the archive (`load_of_job`) and never a file (D12).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import MappingProxyType, ModuleType, TracebackType
+from types import MappingProxyType, ModuleType
 
+from causal.config import JobConfig
 from causal.errors import PipelineError
+from operators.frozen.archive import Archive, Module
+from operators.frozen.importing import OURS, ArchiveFinder, LiveFinder, giving_way, install, of_user, show_lines
+from operators.frozen.reach import archive_of
 from operators.pipeline import SETTINGS, Pipeline, Stream
+from operators.pipeline_settings import Settings
+from operators.tracebacks import location
 
 MODULE = "causal_pipeline"
 """What the file's module is called in `sys.modules`; not `__main__`, so a guarded main part does not run."""
@@ -20,7 +28,7 @@ MODULE = "causal_pipeline"
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
     """The pipeline that the file at `path` defines as `pipeline`, checked.
 
-    The file's directory is put on `sys.path`, and stays there for imports that happen later.
+    Modules beside the file can be imported, also by imports that happen later.
 
     Args:
         settings: seen by the file as `pipeline.settings`.
@@ -28,21 +36,75 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
     Raises:
         PipelineError: the file is missing, cannot run, or defines no pipeline that can.
     """
+    main = _read(path)
+    root = Path(main.path).parent
+    install(LiveFinder(root, recording=False))
+    return _run(main, settings, giving_way(root, None, lasting=False))
+
+
+def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:
+    """As `load`, and the archive of all code that was loaded, or that an import statement in it names.
+
+    What runs and what is archived are the same bytes: each file is read once.
+
+    Raises:
+        PipelineError: as `load`; or there is too much to archive.
+    """
+    main = _read(path)
+    finder = LiveFinder(Path(main.path).parent, recording=True)
+    install(finder)
+    pipeline = _run(main, settings, giving_way(finder.root, None, lasting=False))
+    return pipeline, archive_of(main, finder)
+
+
+def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: bool = False) -> Pipeline:
+    """The pipeline of an archive: no file of the user's is read.
+
+    Args:
+        lasting: this process does nothing but to run it.
+
+    Raises:
+        PipelineError: as `load`.
+    """
+    install(ArchiveFinder(archive))
+    show_lines(archive.pipeline)
+    return _run(archive.pipeline, settings, giving_way(archive.root, archive, lasting=lasting))
+
+
+def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
+    """The pipeline of the job in `directory`, as the run has it: what every process of a job loads.
+
+    Args:
+        lasting: this process does nothing but to run it.
+
+    Raises:
+        PipelineError: as `load`.
+        CorruptData: the archive is damaged or missing.
+    """
+    if not config.code:  # a job that no `causal run` began: somebody else answers for the file
+        return load(config.pipeline, config.settings)
+    return load_archived(Archive.load(directory, config.code), config.settings, lasting=lasting)
+
+
+def _read(path: str | Path) -> Module:
     file = Path(path).absolute()
     try:
-        source = file.read_bytes()
+        return Module("", str(file), False, file.read_bytes())
     except FileNotFoundError:
         raise PipelineError(f"{path}: there is no such file; give the path of a file that defines `pipeline`") from None
     except OSError as problem:
         raise PipelineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager[None]) -> Pipeline:
+    file = Path(main.path)
     module = ModuleType(MODULE)
     module.__file__ = str(file)
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
     sys.modules[MODULE] = module
-    token = SETTINGS.set(dict(settings))
+    token = SETTINGS.set(Settings(settings))
     try:
-        exec(compile(source, str(file), "exec", dont_inherit=True), module.__dict__)
+        with room:
+            exec(compile(main.source, str(file), "exec", dont_inherit=True), module.__dict__)
     except PipelineError:
         raise
     except (SyntaxError, ValueError) as problem:
@@ -77,11 +139,22 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 
 
 def _raised(file: Path, problem: BaseException) -> str:
-    """file:line of the file's own frame that was innermost, and the exception."""
-    line, frame = 0, problem.__traceback__
-    while isinstance(frame, TracebackType):
-        if frame.tb_frame.f_code.co_filename == str(file):
-            line = frame.tb_lineno
-        frame = frame.tb_next
-    said = " ".join(f"{type(problem).__name__}: {problem}".split())
-    return f"{file}:{line}: {said}" if line else f"{file}: {said}"
+    """file:line of the innermost frame that is the user's, and the exception."""
+    where = location(problem).rpartition(" in ")[0] or str(file)
+    said = " ".join(f"{type(problem).__name__}: {problem}".split()) + _namesake(file, problem)
+    return f"{where}: {said}"
+
+
+def _namesake(file: Path, problem: BaseException) -> str:
+    """What to do where a file beside the pipeline has the name of a module that is used in its place."""
+    named = problem.name if isinstance(problem, ImportError) else None
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
+        named = problem.obj.__name__
+    if not named:
+        return ""
+    top = named.partition(".")[0]
+    beside = next((p for p in (file.parent / f"{top}.py", file.parent / top / "__init__.py") if p.exists()), None)
+    if of_user(top) or beside is None:
+        return ""
+    whose = "causal-streams" if top in OURS else "Python's standard library"
+    return f"; {beside.relative_to(file.parent)} has the name of a module of {whose}, which is used: rename it"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from causal.activity import Activity
 from causal.checkpointing import SnapshotFile
 from causal.errors import PipelineError, invariant
 from causal.events import (
@@ -144,6 +145,10 @@ class Vitals:
     """Epochs that this process has performed again and found the same, and what it found that was not."""
     waiting: tuple[int, str] | None = None
     """Since when the task waits for its store, and why."""
+    doing: Activity | None = None
+    """What the process has worked on for a while."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because the task keeps so much until then; 0 for none."""
 
 
 class Membership:
@@ -221,6 +226,10 @@ class Membership:
         }
         if vitals.waiting is not None:
             facts["waiting"] = list(vitals.waiting)
+        if vitals.doing is not None:
+            facts["doing"] = vitals.doing.message()
+        if vitals.wanted_epoch:
+            facts["wanted_epoch"] = vitals.wanted_epoch
         if now_ns >= self._peers_due_ns:
             self._peers_due_ns = now_ns + PEERS_AGAIN_NS
             facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
@@ -295,7 +304,7 @@ class Membership:
         return self._feed(PeerDown(self._index(told["task"]), told["incarnation"]))
 
     def _checkpoint(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return self._feed(CheckpointAsked(told["epoch"], bool(told.get("final"))))
+        return self._feed(CheckpointAsked(told["epoch"], bool(told.get("final")), bool(told.get("hold"))))
 
     def _inspect(self, told: Mapping[str, Any], now_ns: int) -> list[Act]:
         if self.serving:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -10,6 +10,7 @@ from causal.errors import PipelineError
 from operators import graph
 from operators.graph import DEAD_LETTERS, Edge, Node
 from operators.kinds import KINDS
+from operators.pipeline_settings import Settings
 from operators.sources.base import Source
 from operators.streams.asking import Asking
 from operators.streams.base import StreamBase, T, kind_of
@@ -20,7 +21,7 @@ from operators.streams.tables import Tables
 from operators.streams.timing import Timing
 from operators.streams.windowing import Windowing
 
-SETTINGS: ContextVar[Mapping[str, str]] = ContextVar("settings")
+SETTINGS: ContextVar[Settings] = ContextVar("settings")
 """What `--set` gave; the loader sets it while a pipeline file runs."""
 
 _PARALLELISM_MAX = 1024
@@ -37,7 +38,8 @@ class Pipeline:
     def __init__(self, name: str) -> None:
         self._where = graph.caller()
         self.name = graph.check_name(name, "a pipeline", self._where)
-        self.settings: Mapping[str, str] = dict(SETTINGS.get({}))
+        given = SETTINGS.get(None)
+        self.settings: Settings = Settings({}) if given is None else given
         self._nodes: dict[str, Node] = {}
         self._loose: list[StreamBase[Any]] = []  # streams of key_by and union that nothing has read yet
 
@@ -60,13 +62,23 @@ class Pipeline:
             raise PipelineError(
                 f"{graph.caller()}: {source!r} cannot feed {target!r}; a source has no input, a sink no output"
             )
+        if reader.options.get("versions_read"):
+            raise PipelineError(
+                f"{graph.caller()}: a join reads the versions of table {target!r}; connect it before that"
+            )
         key_of = reader.edges[0].key_of if reader.edges else None
         reader.edges.append(Edge(origin, key_of, origin.time_of))
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in the order of building."""
-        return list(self._nodes.values())
+        """The operators in the order of building, without tables of which only the versions of rows are read."""
+        found = list(self._nodes.values())
+        while True:
+            read = {edge.source.ordinal for node in found for edge in node.edges}
+            kept = [node for node in found if node.ordinal in read or not node.options.get("versions_read")]
+            if len(kept) == len(found):
+                return found
+            found = kept
 
     @property
     def sources(self) -> dict[str, Source[Any]]:

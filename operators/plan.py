@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.errors import PipelineError, invariant
+from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain, SinkStore, WithdrawingStore
-from causal.topology import Channel, Task, Topology
+from causal.topology import REQUESTS, Channel, Task, Topology
 from operators.branch import Input
 from operators.chain import FusedChain
 from operators.columns import item_of
 from operators.failures import Failures
 from operators.fusion import Group, fuse
-from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node
+from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers
 from operators.pipeline import Pipeline
+from operators.requests import DIRECTORY as REQUESTED
+from operators.requests import RequestStore
 from operators.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, StraightRoute, TurnRoute
 from operators.sink_chain import SinkChain
 from operators.sinks.base import Sink, check_writable
@@ -50,6 +53,7 @@ class Plan:
 
     def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
         self.name = pipeline.name
+        self._givers = givers(pipeline.nodes)
         self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
         self._config = config
         self._groups = groups
@@ -71,6 +75,7 @@ class Plan:
         self._channels: list[Channel] = []
         self._links: list[Link] = []
         self._letters: dict[int, Channel] = {}
+        self._requests: dict[int, Channel] = {}
         self._connect()
         if len(self._channels) > CHANNELS_MAX:
             raise PipelineError(
@@ -81,7 +86,7 @@ class Plan:
             {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
         ]
 
-    # Channels: partitions first, then edges, then stores, then dead letters.
+    # Channels: partitions first, then edges, then stores, then dead letters, then requests.
 
     def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
         channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
@@ -106,6 +111,10 @@ class Plan:
                 if group.root.kind != "sink":
                     self._letters[task] = self._channel(task, self._letter_task)
             self._channel(self._letter_task, OUTSIDE)
+        if self._config.guarantee == "causal":
+            for task, group in enumerate(self._group_of):
+                if any(node.kind == "call" for node in group.nodes):
+                    self._requests[task] = self._channel(task, OUTSIDE, REQUESTS)
 
     def _link(self, edge: Edge, source: Group, target: Group) -> None:
         senders, readers = source.parallelism, target.parallelism
@@ -134,7 +143,7 @@ class Plan:
             return SinkChain(group.root.name, group.root.subject, inputs, 0)
         letters = self._letters.get(task)
         limit = self._config.record_bytes_max
-        failures = Failures(None if letters is None else self._letter_sink(None), limit)
+        failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers)
         tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
         ordinals = self._ordinals[task]
         for link in self._links:
@@ -144,7 +153,15 @@ class Plan:
                 branch.routes.append(self._route(link, task))
                 branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
         to_letters = None if letters is None else ordinals[letters.id]
-        return FusedChain(tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters)
+        requests = self._requests.get(task)
+        asked = None if requests is None else ordinals[requests.id]
+        return FusedChain(
+            tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked
+        )  # fmt: skip
+
+    def nodes(self, task: int) -> tuple[Node, ...]:
+        """The operators that the task performs; none for that of the dead letters."""
+        return () if task == self._letter_task else tuple(self._group_of[task].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
         """Side outputs of an operator that somebody reads."""
@@ -195,7 +212,7 @@ class Plan:
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
         node = self._group_of[channel.target].root
-        context = SourceContext(node.name, job_directory, began_ns)
+        context = SourceContext(node.name, job_directory, began_ns, self._config.guarantee != "none")
         reader: PartitionReader = node.subject.open(channel.partition, context)
         return reader
 
@@ -203,12 +220,15 @@ class Plan:
         """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
+        if channel.carries_requests:
+            return RequestStore(task, job_directory / REQUESTED, self._config.durability == "os")
         if channel.source == self._letter_task:
             store = self._letter_sink(job_directory).open_store(task, job_directory)
         else:
             node, letters = self._group_of[channel.source].root, None
             if self._letter_task is not None:
-                letters = RefusedRows(self._letter_directory(job_directory), task, self._config.run)
+                directory = self._letter_directory(job_directory)
+                letters = RefusedRows(directory, task, self._config.run, not self._config.dead_letters)
             store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
         if self._config.guarantee != "epoch":
             return store
@@ -217,7 +237,9 @@ class Plan:
     def _letter_sink(self, job_directory: Path | None) -> Sink:
         from operators.sinks.jsonlines import JsonLinesSink
 
-        return JsonLinesSink(self._letter_directory(job_directory), durability=self._config.durability)
+        sink = JsonLinesSink(self._letter_directory(job_directory), durability=self._config.durability)
+        sink.private = not self._config.dead_letters
+        return sink
 
     def _letter_directory(self, job_directory: Path | None) -> Path:
         told = self._config.dead_letters
@@ -250,7 +272,7 @@ class Plan:
             Unavailable: a store is away, so nobody knows.
         """
         for channel in self.topology.channels:
-            if channel.target != OUTSIDE or channel.source == self._letter_task:
+            if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
                 continue
             sink: Sink = self._group_of[channel.source].root.subject
             if sink.existing != "refuse":
@@ -261,6 +283,15 @@ class Plan:
                 store.open(task, run, 0)
             finally:
                 store.close()
+
+    def newest_run(self) -> str | None:
+        """The newest run that any of the sinks knows; a store that is away now is not asked again."""
+        newest: set[str] = set()
+        for group in self._groups:
+            if group.root.kind == "sink":
+                with suppress(Unavailable):  # its own `open` decides, when it is back
+                    newest.add(group.root.subject.newest_run() or "")
+        return max(newest, default="") or None
 
     def without_withdrawal(self, job_directory: Path) -> list[str]:
         """Sinks that could not take rows back, where more failures than the sharing depth covers may need it (D9)."""
@@ -297,6 +328,7 @@ class Plan:
         outputs = [
             "outside" if channel.target == OUTSIDE else self.topology.tasks[channel.target].name
             for channel in self.topology.outputs(task.index)
+            if not channel.carries_requests
         ]
         return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
 

@@ -16,30 +16,33 @@ from causal.ports import Services
 from causal.values import NotCarried, encode
 from operators.binding import Binding, declared
 from operators.context import Context
-from operators.declared import Clock, NoKey
+from operators.declared import NoKey
 from operators.eventtime.merge import END_NS
 from operators.eventtime.times import ns_of
 from operators.failures import NO_KEY, Failures, shown
 from operators.keyed.cold_values import Disk
 from operators.operator import Operator
 from operators.ownership import SCALARS, own
+from operators.seconds import seconds_of
 from operators.stages import Due, Stage, check_records
 from operators.state import FragmentJob, States, Table
-from operators.timers import Timers, TimerTable
+from operators.timers import CHAIN_PER_EVENT_MAX, Timer, Timers, TimerTable
+from operators.undo import Undo, UndoneTimers
 
 _IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
 _KEYS_AT_ONCE = 1000
 """How many keys `finish` is asked of before state that is on disk goes back there."""
 _TICK = -1
 """Marks what is due as the beginning of a tick, not a timer; it comes before timers of the same time."""
-_ROUNDS_MAX = 10_000
-"""How often event-time timers may set one another before the job stops."""
+_CHAIN_MAX = 10_000
+"""How often event-time timers may set one another without event time moving on before the job stops."""
 _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
 class ProcessStage(Stage):
     """`process(name, operator)`: one user operator in one task."""
 
+    renews = True
     context: type[Context] = Context
     """What the operator is given as `ctx`."""
 
@@ -78,8 +81,11 @@ class ProcessStage(Stage):
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
-        self._timers = Timers(TimerTable(f"{name}:timers", name, key_groups, {}), sequence, refusal)
-        self._event_timers = Timers(TimerTable(f"{name}:event-timers", name, key_groups, {}), sequence, refusal)
+        self._undo = Undo() if failures.set_aside else None
+        self._timers, self._event_timers = (
+            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups, {}), sequence, refusal, chain_max)
+            for kind, chain_max in (("timers", CHAIN_PER_EVENT_MAX), ("event-timers", None))
+        )
         self._ctx = self.context(name, task, self._states, self._timers, self._event_timers, self)
         self._time_of = time_of
         self._tags = tags
@@ -88,14 +94,31 @@ class ProcessStage(Stage):
         self._timer_ns: int | None = None
         """Of the event-time timer that fires."""
         self._mark_ns: int | None = None
-        self._declared = Binding(operator, name, self._ctx, key_groups, self._ctx.now_ns, self.event_time_ns, disk)
+        self._age_mark_ns: int | None = None
+        """The last watermark before the end of the input: ages are counted by it where there is no event time."""
+        self._ordered = in_order
+        self._fired = False
+        """Whether a timer has fired in this event."""
+        self._record_ns = 0
+        self._record_index = -1
+        self._declared = Binding(
+            operator, name, self._ctx, key_groups, self._ctx.now_ns, self._age_ns, disk, self._undo
+        )
         self._cold = [table for table in (self._table, *self._declared.tables) if table.cold is not None]
-        ages = any(state.ttl_ns and state.clock == "event" for state in declared(operator).values())
-        self._in_order = time_of if in_order and (not refusal or ages) else None
+        aging = [state.clock for state in declared(operator).values() if state.ttl_ns]
+        self._ages = bool(aging)
+        self._in_order = time_of if in_order and (not refusal or "event" in aging) else None
         self._finishes = type(operator).finish is not Operator.finish
         self._generates = isgeneratorfunction(operator.process)
         self._batches: Callable[..., Any] | None = getattr(operator, "process_batch", None)
         self._marks: list[int] = []
+
+    def _new_timers(
+        self, table: TimerTable, sequence: Callable[[], int], refusal: str, chain_max: int | None
+    ) -> Timers:
+        if self._undo is None:
+            return Timers(table, sequence, refusal, chain_max)
+        return UndoneTimers(table, sequence, refusal, chain_max, undo=self._undo)
 
     # Records.
 
@@ -107,11 +130,14 @@ class ProcessStage(Stage):
             return self._run_batch(records, keys)
         out: list[Any] = []
         marks: list[int] | None = [] if self.traced else None
-        self._records, self._rows = records, rows = records, iter(records)
+        self._records, self._rows, self._record_index = records, iter(records), -1
+        rows = self._rows
         pairs: Iterator[tuple[Any, Any]] = zip(repeat(None) if keys is None else keys, rows)
         if self._in_order:
             pairs = self._with_time(pairs, self._in_order, out)
         loop = self._generator_loop if self._generates else self._loop
+        if self._undo is not None:
+            loop = partial(self._undoing_loop, self._undo)
         while True:
             try:
                 loop(pairs, out, marks)
@@ -119,6 +145,8 @@ class ProcessStage(Stage):
             except CausalError:
                 raise
             except Exception as problem:
+                if self._undo is not None:
+                    self._undo.undo()
                 if marks is not None:
                     marks.append(len(out))
                 index = len(records) - length_hint(rows) - 1
@@ -132,7 +160,9 @@ class ProcessStage(Stage):
     ) -> Iterator[tuple[Any, Any]]:
         """Before each record what is due by its time, so that this does not depend on where watermarks stand."""
         for key, record in pairs:
-            out += self.advance(ns_of(time_of(record)))
+            time_ns = ns_of(time_of(record))
+            self._fire_event_timers(time_ns, out)
+            self._declared.advance("event", time_ns)
             yield key, record
 
     def _warm(self, keys: Sequence[Any] | None) -> None:
@@ -147,16 +177,16 @@ class ProcessStage(Stage):
             ctx.key = key
             ctx.state = state = states[key]
             for made in process(record, ctx):  # type: ignore[union-attr]
-                # What is yielded must not change with the state: tuples that can be hashed and dicts
-                # that the collector need not track hold nothing that could.
-                if type(made) is tuple:
-                    try:
+                # As `ownership.kept`, without a call: what is yielded must not change with the state.
+                try:
+                    if type(made) is tuple:
                         hash(made)
-                    except TypeError:
+                    elif type(made) is dict and not is_tracked(made):
+                        hash(tuple(made.values()))
+                        made = made.copy()
+                    else:
                         made = own(made)
-                elif type(made) is dict and not is_tracked(made):
-                    made = made.copy()
-                else:
+                except (TypeError, ValueError):
                     made = own(made)
                 append(made)
             if ctx.state is not state:
@@ -177,6 +207,22 @@ class ProcessStage(Stage):
                     append(made if type(made) in SCALARS else own(made))
             if ctx.state is not state:
                 raise TypeError(_REPLACED)
+            if marks is not None:
+                marks.append(len(out))
+
+    def _undoing_loop(
+        self, undo: Undo, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None
+    ) -> None:
+        """The same where nothing of a record stands on which the operator raises."""
+        ctx, states, process = self._ctx, self._states, self._operator.process
+        for key, record in pairs:
+            ctx.key = key
+            ctx.state = state = states[key]
+            undo.begin(state, out)
+            self._emit(process(record, ctx), out)
+            if ctx.state is not state:
+                raise TypeError(_REPLACED)
+            undo.end()
             if marks is not None:
                 marks.append(len(out))
 
@@ -214,16 +260,29 @@ class ProcessStage(Stage):
             return self._timer_ns
         if self._time_of is None or not self._records:
             return None
-        return ns_of(self._time_of(self._records[len(self._records) - length_hint(self._rows) - 1]))
+        index = len(self._records) - length_hint(self._rows) - 1
+        if index != self._record_index:
+            self._record_ns, self._record_index = ns_of(self._time_of(self._records[index])), index
+        return self._record_ns
+
+    def _age_ns(self) -> int | None:
+        """What ages are counted by: event time, where there is none the watermark."""
+        time_ns = self.event_time_ns()
+        return self._age_mark_ns if time_ns is None else time_ns
 
     def watermark_ns(self) -> int | None:
-        return self._mark_ns
+        """Where records come in order each of them says how far event time is, whatever watermarks have come."""
+        time_ns = self.event_time_ns() if self._ordered else None
+        return self._mark_ns if time_ns is None else time_ns
 
     def put_aside(self, tag: str, record: Any) -> None:
         if type(tag) is not str:
             raise TypeError(f"the tag of a side output is a str, not {type(tag).__name__}")
         if tag in self._tags:
-            self.aside.setdefault(tag, []).append(own(record))
+            put = self.aside.setdefault(tag, [])
+            put.append(own(record))
+            if self._undo is not None:
+                self._undo.note(put.pop)
 
     # Events.
 
@@ -242,6 +301,12 @@ class ProcessStage(Stage):
 
     def end(self) -> None:
         self._ctx.end()
+        if self._fired:
+            self._fired = False
+            self._timers.end()
+            self._event_timers.end()
+        if self._ages:
+            self.count("expired", self._declared.expired())
         for table in self._cold:
             table.shrink()
 
@@ -260,44 +325,56 @@ class ProcessStage(Stage):
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         out: list[Any] = []
-        for at_ns, what, sequence, told in entries:
+        for at_ns, what, sequence, entry in entries:
             if what == _TICK:
-                self._expire("processing", told)
+                self._declared.advance("processing", entry)
                 continue
-            key, name = told
+            key, name = entry
+            while (earlier := self._timers.pop(at_ns - 1)) is not None:
+                self._fire_timer(earlier, out)
             if self._timers.take(key, name, sequence):
-                self._table.touch((key,))
-                record = {"timer": name, "at_s": at_ns / 1e9}
-                self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
+                self._fire_timer((at_ns, sequence, key, name), out)
         return out
 
-    def advance(self, mark_ns: int) -> list[Any]:
-        """Fire the event-time timers that are due, and those that they set and that are due as well."""
-        self._mark_ns = mark_ns
-        if mark_ns != END_NS:
-            self._expire("event", mark_ns)
-        out: list[Any] = []
-        for _ in range(_ROUNDS_MAX):
-            due = self._event_timers.due(mark_ns)
-            if not due:
-                return out
-            for at_ns, sequence, key, name in due:
-                if self._event_timers.take(key, name, sequence):
-                    self._table.touch((key,))
-                    self._timer_ns = at_ns
-                    record = {"timer": name, "at_s": at_ns / 1e9, "clock": "event"}
-                    self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
-            self._timer_ns = None
-        key = due[0][2]
-        raise OperatorFailed(
-            f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time timers set one "
-            f"another for ever: {_ROUNDS_MAX} times without the watermark moving; set them beyond ctx.watermark()"
-        )
+    def _fire_timer(self, due: Timer, out: list[Any]) -> None:
+        at_ns, _, key, name = due
+        self._fired = True
+        self._timers.firing(due)
+        self._call_timer(key, name, {"timer": name, "at_s": seconds_of(at_ns)}, out)
+        self._timers.fired()
 
-    def _expire(self, clock: Clock, now_ns: int) -> None:
-        before = self._declared.expired
-        self._declared.advance(clock, now_ns)
-        self.count("expired", self._declared.expired - before)
+    def _call_timer(self, key: Any, name: str, record: dict[str, Any], out: list[Any]) -> None:
+        self._table.touch((key,))
+        self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """Fire the event-time timers that are due, then remove what no record that may still come can see."""
+        self._mark_ns = mark_ns
+        out: list[Any] = []
+        self._fire_event_timers(mark_ns, out)
+        if mark_ns != END_NS:
+            self._age_mark_ns = mark_ns
+            self._declared.advance("event", mark_ns)
+        elif self._age_mark_ns is not None:
+            self._declared.finish(self._age_mark_ns)
+        return out
+
+    def _fire_event_timers(self, until_ns: int, out: list[Any]) -> None:
+        """One by one the earliest, also of those that they set: event time never goes back in `on_timer`."""
+        timers, at_end = self._event_timers, until_ns == END_NS
+        while (due := timers.pop(until_ns)) is not None:
+            at_ns, _, key, name = due
+            self._fired = True
+            if timers.firing(due, END_NS if at_end else None) > _CHAIN_MAX:
+                raise OperatorFailed(
+                    f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time timers set "
+                    f"one another for ever: {_CHAIN_MAX} times {'after the end' if at_end else 'for one time'}; "
+                    "set them later than ctx.event_time(), and not without end"
+                )
+            self._timer_ns = at_ns
+            self._call_timer(key, name, {"timer": name, "at_s": seconds_of(at_ns), "clock": "event"}, out)
+            timers.fired()
+            self._timer_ns = None
 
     def finish(self) -> list[Any]:
         out: list[Any] = []
@@ -326,13 +403,20 @@ class ProcessStage(Stage):
         ctx = self._ctx
         ctx.key = key
         ctx.state = state = self._states[key]
+        undo = self._undo
+        if undo is not None:
+            undo.begin(state, out)
         try:
             self._emit(ask(), out)
             if ctx.state is not state:
                 raise TypeError(_REPLACED)
+            if undo is not None:
+                undo.end()
         except CausalError:
             raise
         except Exception as problem:
+            if undo is not None:
+                undo.undo()
             self.failures.failed(self.name, self._shown_key(), None, record, problem)
 
     # Snapshots.
@@ -357,10 +441,10 @@ class ProcessStage(Stage):
         told.update(self._declared.shown(key))
         timers = self._timers.table.values.get(key)
         if timers:
-            told["timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
+            told["timers"] = {name: seconds_of(at_ns) for name, (at_ns, _) in timers.items()}
         timers = self._event_timers.table.values.get(key)
         if timers:
-            told["event-timers"] = {name: at_ns / 1e9 for name, (at_ns, _) in timers.items()}
+            told["event-timers"] = {name: seconds_of(at_ns) for name, (at_ns, _) in timers.items()}
         return told
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -374,6 +458,6 @@ class ProcessStage(Stage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._declared.load_header(header.get("states", {}))
-        self._mark_ns = header.get("mark")
+        self._mark_ns = self._age_mark_ns = header.get("mark")
         self._timers.restored()
         self._event_timers.restored()

@@ -1,6 +1,8 @@
-"""A standby checks its task's operators: each epoch it is told of, it performs first itself, from the task's own log.
+"""A standby checks its task's operators: each epoch it is told of is performed again, from the task's own log.
 
-For `causal run --check`.  What differs, or cannot be repeated, is nondeterminism that no recovery has met yet (D7).
+For `causal run --check`.  Each time a fork of the standby performs it, in which no operator has run before: what the
+task keeps in attributes, globals and closures is not there, as it would not be in a recovery.  What differs, or cannot
+be repeated, is nondeterminism that no recovery has met yet (D7).
 """
 
 from __future__ import annotations
@@ -11,20 +13,25 @@ from typing import Any
 
 from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
-from causal.errors import CorruptData, OperatorFailed, ReplayDivergence
+from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
 from causal.ports import Chain
-from causal.recording import read_recording
+from causal.recording import Recorded, read_recording
 from causal.rehearsal import CURE, rehearse
 from causal.shell.clock import RealLive
 from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
 from causal.values import decode, encode
+from operators.chain import FusedChain
+from operators.forked import in_fork
 from operators.image import Image
 from operators.parts import read_part
 from operators.plan import Plan
+from operators.undeclared import Place, Witness, words
 
 KEYS_PER_STEP = 10_000
+REHEARSAL_S_MAX = 600.0
+"""An epoch that takes longer a second time is not checked."""
 
 
 class Rehearsals:
@@ -59,20 +66,66 @@ class Rehearsals:
         except CorruptData as problem:
             self._say(f"{name}, epoch {image.cut.epoch} is not checked: {problem}")
             return
+        try:
+            found = in_fork(lambda: self._rehearsed(name, image, files, recorded, reached).encode(), REHEARSAL_S_MAX)
+        except Unavailable as unknown:
+            self._say(f"{name}, epoch {image.cut.epoch} is not checked: {unknown}")
+            return
+        if found:
+            self.problem = found.decode()
+        else:
+            self.checked += 1
+
+    def _rehearsed(
+        self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
+    ) -> str:
+        """In a process of its own, whose modules are as they were loaded: what differs, or nothing.
+
+        The first epoch is performed twice there.  The task had performed nothing before it either, so only the second
+        time, behind a first one, differs where operators keep something that is no state.
+        """
+        first, rehearsed = self._begun(image)
+        try:
+            self._perform(name, image, rehearsed, files, recorded, reached)
+        except (ReplayDivergence, OperatorFailed) as problem:
+            return _explained(str(problem), first.changed())
+        if image.files:
+            return ""
+        places = first.changed()
+        if not places:
+            return ""
+        _, again = self._begun(image)
+        for stage in getattr(again.chain, "stages", ()):
+            for attribute, value in first.attributes().get(stage.name, {}).items():
+                setattr(stage._operator, attribute, value)
+        try:
+            self._perform(name, image, again, files, recorded, reached)
+        except ReplayDivergence as problem:
+            return _explained(str(problem), places)
+        except OperatorFailed as problem:
+            self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
+        return ""
+
+    def _begun(self, image: Image) -> tuple[Witness, Image]:
+        """The task as `image` has it, ready for its next event, and what its user code keeps then."""
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)
-        try:
-            rehearse(
-                self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, RealLive(), image.cut,
-                recorded, reached,
-            )  # fmt: skip
-            self._compare_state(name, image, rehearsed, files)
-        except (ReplayDivergence, OperatorFailed) as problem:
-            self.problem = str(problem)
-            return
-        self.checked += 1
+        if isinstance(rehearsed.chain, FusedChain):
+            rehearsed.chain.open()
+        return Witness(self._plan.nodes(image.task), rehearsed.chain), rehearsed
 
-    def _compare_state(self, name: str, image: Image, rehearsed: Image, files: Sequence[SnapshotFile]) -> None:
+    def _perform(
+        self, name: str, image: Image, rehearsed: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
+    ) -> None:
+        """Perform the epoch and compare all that comes of it.
+
+        Raises:
+            ReplayDivergence, OperatorFailed: as `rehearse`.
+        """
+        rehearse(
+            self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, RealLive(), image.cut,
+            recorded, reached,
+        )  # fmt: skip
         written = Image(self._plan, image.task, self._directory)
         written.load(files)
         if self._canonical(image.task, written.chain) != self._canonical(image.task, rehearsed.chain):
@@ -88,6 +141,12 @@ class Rehearsals:
 
     def _recording(self, snapshot: str) -> Path:
         return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
+
+
+def _explained(problem: str, places: list[Place]) -> str:
+    """The line, with what has changed in the place of general advice."""
+    found = words(places)
+    return f"{problem.removesuffix(CURE).rstrip('; ')}; {found}" if found else problem
 
 
 def _ordered(part: bytes) -> Any:

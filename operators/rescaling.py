@@ -88,8 +88,11 @@ class Rescaling:
     def _chain(self, task: Task) -> list[bytes]:
         chain = self._plan.chain(task.index)
         olds = self._contributors(task)
-        if isinstance(chain, FusedChain) and olds:
-            self._fill(chain, task, olds)
+        if isinstance(chain, FusedChain):
+            if olds:
+                self._fill(chain, task, olds)
+            for stage in chain.stages:
+                stage.changed(self._saved[0].cut.epoch)
         return _whole(chain)
 
     def _contributors(self, task: Task) -> list[Saved]:

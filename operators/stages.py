@@ -10,11 +10,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from operator import length_hint, truth
+from types import GeneratorType
 from typing import Any
 
 from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
 from operators.failures import NO_KEY, Failures
+from operators.ownership import SCALARS, kept, refuse_shared_buffers
 from operators.state import FragmentJob, Table
 
 _NOT_RECORDS = (str, bytes, dict)
@@ -78,6 +80,7 @@ class Stage:
         sides: whether it tells its inputs apart: `run_side` is called instead of `run`.
         makes_marks: whether it makes watermarks of its own: `pieces` is asked for what it gives.
         asks: whether it asks the outside world.
+        renews: whether what fires may make more due in the same event; `due` then gives everything once.
         replicated: its tables of which every task holds the same copy.
         moves: whether its state without a key may go to any of its tasks, when there are more or fewer of them.
         counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
@@ -93,6 +96,7 @@ class Stage:
     makes_marks = False
     asks = False
     moves = False
+    renews = False
     replicated: tuple[str, ...] = ()
 
     def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
@@ -136,6 +140,13 @@ class Stage:
     def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:
         """User code raised on input record `index`: see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
+
+    def _check_buffers(self, made: list[Any], records: list[Any]) -> None:
+        """Stop where a buffer was filled again for the next record; see `refuse_shared_buffers`."""
+        try:
+            refuse_shared_buffers(made, self.name)
+        except TypeError as problem:
+            self.failures.stop(self.name, records, problem)
 
     def count(self, reason: str, more: int) -> None:
         """Tell of `more` elements that were dropped, held back or revised."""
@@ -198,6 +209,10 @@ class Stage:
         """Requests that are new since the last call."""
         return []
 
+    def requested(self) -> list[str]:
+        """Keys of the requests that this event has made, in their order."""
+        return []
+
     def outstanding(self) -> list[Request]:
         """All requests without an answer, in the order of asking."""
         return []
@@ -228,6 +243,9 @@ class Stage:
                 f"operator {self.name!r} keeps state per task; its parallelism cannot change; add key_by before it"
             )
         return headers[0] if headers else {}
+
+    def changed(self, epoch: int) -> None:
+        """The job's graph was changed at the savepoint of that epoch; its state has been taken over."""
 
     def tables(self) -> list[Table]:
         """Its keyed tables, in a fixed order."""
@@ -261,6 +279,8 @@ class MapStage(Stage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         made, self._lost = apply(self._fn, records, lambda index, problem: self.failed(index, records[index], problem))
+        if len(made) > 1 and type(made[0]) not in SCALARS:
+            self._check_buffers(made, records)
         return made
 
     def source_of(self, index: int) -> int:
@@ -313,15 +333,18 @@ class FlatMapStage(Stage):
                     if made is not None:
                         if isinstance(made, _NOT_RECORDS):
                             check_records(made, self.name)
-                        out.extend(made)
+                        out.extend(map(kept, made) if type(made) is GeneratorType else made)
                     marks.append(len(out))
             except CausalError:
                 raise
             except Exception as problem:
+                del out[marks[-1] if marks else 0 :]  # what it had given before it raised
                 marks.append(len(out))
                 index = len(records) - length_hint(rows) - 1
                 self.failed(index, records[index], problem)
         self._marks = marks
+        if len(out) > 1 and type(out[0]) not in SCALARS:
+            self._check_buffers(out, records)
         return out
 
     def source_of(self, index: int) -> int:

@@ -7,13 +7,15 @@ pending key has it encoded first.  So what the job holds is the state at the bar
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import OperatorFailed, invariant
 from causal.values import NotCarried, decode, encode
-from operators.keys import key_groups_of
+from operators.keys import canonical_keys, key_groups_of
 from operators.ownership import SCALARS
 
 UNDIVIDED = -2
@@ -26,8 +28,13 @@ MOST = 0.75
 """Of a table's keys: behind so many changed ones, which they are is remembered no more where keys stay."""
 AT_ONCE_MAX = 1 << 14
 """Up to so many numbers are encoded at the barrier, all in one: that takes about a millisecond."""
+LARGE_BYTES = 1 << 20
+"""A value above this is named in the log of the job: after any change all of it is written at the next checkpoint."""
+LARGE_SEARCHES_MAX = 16
+"""How many large fragments of a table are searched for such a value."""
 MANY = 4
 """A batch of at least this part of so small a table counts as all of it: to remember its keys would cost as much."""
+_log = logging.getLogger("causal.state")
 _NUMBERS = frozenset((int, float, bool, type(None)))
 
 Entry = tuple[list[Any], list[Any], list[Any]]
@@ -85,7 +92,7 @@ class Table:
 
     __slots__ = (
         "name", "operator", "key_groups", "values", "dirty", "drop_empty", "group_of", "cold",
-        "_keys_stay", "_all_dirty", "_job",
+        "large_searches", "_keys_stay", "_all_dirty", "_job",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +118,7 @@ class Table:
         self.drop_empty = drop_empty
         self.group_of = group_of
         self.cold: Cold | None = None
+        self.large_searches = 0
         self._keys_stay = keys_stay
         self._all_dirty = False
         """Most keys have changed since the last snapshot: the next one has all of them, `dirty` none."""
@@ -189,7 +197,7 @@ class Table:
 
     def load(self, fragment: bytes) -> None:
         """Take over what a job encoded."""
-        keys, values, gone = decode(fragment)
+        keys, values, gone = unpacked(fragment)
         for key in gone:
             self.values.pop(key, None)
         self.values.update(zip(keys, values, strict=True))
@@ -197,6 +205,12 @@ class Table:
 
     def renumber(self, next: Callable[[], int]) -> None:
         """Values that hold numbers of the chain's one order take new ones from `next`; most hold none."""
+
+
+def unpacked(fragment: bytes) -> Entry:
+    """What a job encoded, with keys in their one spelling: older versions kept the one that came."""
+    keys, values, gone = decode(fragment)
+    return canonical_keys(keys), values, gone
 
 
 class TableJob:
@@ -343,10 +357,28 @@ def _encoded(table: Table, entry: Entry) -> bytes:
         OperatorFailed: something in it cannot be carried.
     """
     try:
-        return encode(list(entry))
+        fragment = encode(list(entry))
     except NotCarried:
         _blame(table, *entry)
         raise
+    if len(fragment) > LARGE_BYTES and table.large_searches < LARGE_SEARCHES_MAX:
+        _warn_of_large(table, entry)
+    return fragment
+
+
+def _warn_of_large(table: Table, entry: Entry) -> None:
+    """Name the largest value of a fragment in the log, once per table, if it is large by itself."""
+    table.large_searches += 1
+    size, key = max(
+        ((len(encode(value)), key) for key, value in zip(entry[0], entry[1], strict=True)), key=itemgetter(0)
+    )
+    if size > LARGE_BYTES:
+        table.large_searches = LARGE_SEARCHES_MAX
+        _log.warning(
+            "operator %r, key %s: its state takes %s bytes, and every checkpoint after a change writes all of them; "
+            "declare it as ListState or MapState, of which only what has changed is written, or keep less per key",
+            table.operator, _shown(key), f"{size:,}",
+        )  # fmt: skip
 
 
 def _blame(table: Table, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:

@@ -10,6 +10,11 @@ from operators.keys import ordered
 from operators.state import Table
 
 _SLACK = 64
+CHAIN_PER_EVENT_MAX = 1000
+"""So many timers that set one another for one time fire in one event; the next one waits for another."""
+
+Timer = tuple[int, int, Any, str]
+"""(time, number, key, name)"""
 
 
 class TimerTable(Table):
@@ -36,14 +41,20 @@ class Timers:
     surface, and is rebuilt when more than half of it is such.
     """
 
-    __slots__ = ("table", "_heap", "_live", "_sequence", "_refusal", "_stale")
+    __slots__ = (
+        "table", "_heap", "_live", "_sequence", "_refusal", "_stale", "_setter", "_chains", "_deferred", "_chain_max",
+    )  # fmt: skip
 
-    def __init__(self, table: Table, sequence: Callable[[], int], refusal: str = "") -> None:
+    def __init__(
+        self, table: Table, sequence: Callable[[], int], refusal: str = "", chain_max: int | None = None
+    ) -> None:
         """
         Args:
             table: key -> {name: [at_ns, sequence]}.
             sequence: gives the next number of the chain's one order of setting.
             refusal: why this operator can have no timers; empty when it can.
+            chain_max: how long a chain of timers that set one another for one time may be in one event, where a timer
+                for a time that has passed fires in the next one; None where the owner looks after all that.
         """
         self.table = table
         self._heap: list[tuple[int, int, Any, str]] = []
@@ -51,6 +62,12 @@ class Timers:
         self._sequence = sequence
         self._refusal = refusal
         self._stale = False
+        self._setter: tuple[int, int] | None = None
+        """Of the timer that fires: up to which time what it sets is chained to it, and how long its chain is."""
+        self._chains: dict[int, int] = {}
+        """By number of a timer that is chained to others: to how many."""
+        self._deferred: list[Timer] = []
+        self._chain_max = chain_max
 
     def set(self, key: Any, name: str, at_ns: int) -> None:
         if self._refusal:
@@ -61,9 +78,21 @@ class Timers:
         self._live += name not in names
         sequence = self._sequence()
         names[name] = [at_ns, sequence]
+        if self._setter is not None and at_ns <= self._setter[0]:
+            chain = self._chains[sequence] = self._setter[1] + 1
+            if self._chain_max is not None and (chain > self._chain_max or at_ns < self._setter[0]):
+                self._deferred.append((at_ns, sequence, key, name))
+                return
         heappush(self._heap, (at_ns, sequence, key, name))
         if len(self._heap) > 2 * self._live + _SLACK:
             self._rebuild()
+
+    def put_back(self, key: Any, name: str, at_ns: int, sequence: int) -> None:
+        """The timer is as it was before it was set again or cleared, in this event."""
+        names = self.table.values.setdefault(key, {})
+        self._live += name not in names
+        names[name] = [at_ns, sequence]
+        heappush(self._heap, (at_ns, sequence, key, name))
 
     def clear(self, key: Any, name: str) -> bool:
         """Forget a timer; whether there was one."""
@@ -89,8 +118,38 @@ class Timers:
             heappop(heap)
         return None
 
-    def due(self, due_ns: int) -> list[tuple[int, int, Any, str]]:
-        """(time, sequence, key, name) of all that are due, in order.  They stay set until `take`."""
+    def pop(self, until_ns: int) -> Timer | None:
+        """Remove and return the earliest that is due at `until_ns`; None when none is."""
+        self._settle()
+        while self._heap and self._heap[0][0] <= until_ns:
+            entry = heappop(self._heap)
+            if self.take(entry[2], entry[3], entry[1]):
+                return entry
+        return None
+
+    def firing(self, timer: Timer, until_ns: int | None = None) -> int:
+        """This timer fires now; returns how many others it is chained to.  What it sets until `fired` may be chained.
+
+        Args:
+            until_ns: up to which time it is; None: up to that of the timer.
+        """
+        chain = self._chains.pop(timer[1], 0)
+        self._setter = timer[0] if until_ns is None else until_ns, chain
+        return chain
+
+    def fired(self) -> None:
+        """The timer has fired."""
+        self._setter = None
+
+    def end(self) -> None:
+        """The event is over: chains end, and what was left for another event may fire."""
+        self._chains.clear()
+        for entry in self._deferred:
+            heappush(self._heap, entry)
+        self._deferred.clear()
+
+    def due(self, due_ns: int) -> list[Timer]:
+        """All that are due and were not given before, in order.  They stay set until `take`."""
         self._settle()
         found = []
         while self._heap and self._heap[0][0] <= due_ns:

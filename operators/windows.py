@@ -25,8 +25,9 @@ from causal.ports import Services
 from causal.values import NotCarried, decode, encode
 from operators.calls import CLOSED
 from operators.failures import NO_KEY, Failures, shown
-from operators.keys import key_group
+from operators.keys import canonical_key, key_group
 from operators.ownership import own
+from operators.seconds import seconds_of
 from operators.stages import Due, Stage, check_records
 from operators.state import FragmentJob
 
@@ -61,10 +62,16 @@ class WindowStage(Stage):
         size_ns: int,
         keyed: bool,
         key_groups: int,
+        offset_ns: int = 0,
     ) -> None:
+        """
+        Args:
+            offset_ns: windows end at this time and at multiples of the size from there.
+        """
         super().__init__(name, ordinal, failures)
         self._fn = fn
         self._size_ns = size_ns
+        self._offset_ns = offset_ns
         self._keyed = keyed
         self._key_groups = key_groups
         self._services: Services = CLOSED
@@ -104,7 +111,7 @@ class WindowStage(Stage):
 
     def _open_window(self) -> None:
         opened_ns = max(self._services.now_ns(), self._last_end_ns)
-        self._end_ns = (opened_ns // self._size_ns + 1) * self._size_ns
+        self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._size_ns + self._size_ns
 
     def next_ns(self) -> int | None:
         return self._end_ns
@@ -121,7 +128,7 @@ class WindowStage(Stage):
     def _close_window(self) -> Any:
         end_ns = self._end_ns or 0
         self._services.window(self.ordinal, end_ns, [(self._since, self._arrivals - self._since)])
-        window = Window((end_ns - self._size_ns) / 1e9, end_ns / 1e9)
+        window = Window(seconds_of(end_ns - self._size_ns), seconds_of(end_ns))
         self._last_end_ns, self._end_ns = end_ns, None
         return self._emptied(window)
 
@@ -141,6 +148,7 @@ class WindowStage(Stage):
 
     def _fire_key(self, key: Any, records: list[Any], window: Window, out: list[Any]) -> None:
         letter = {"window": [window.start, window.end], "records": len(records)}
+        before = len(out)
         try:
             result = self._fn(key, records, window)
             if result is not None:
@@ -149,6 +157,7 @@ class WindowStage(Stage):
         except CausalError:
             raise
         except Exception as problem:
+            del out[before:]
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _gathered(self) -> dict[Any, list[Any]]:
@@ -221,7 +230,9 @@ class WindowStage(Stage):
 
     def _load(self, fragment: bytes) -> None:
         generation, entries = decode(fragment)
-        self._loaded.setdefault(generation, []).extend(entries)
+        self._loaded.setdefault(generation, []).extend(
+            [(order, canonical_key(key), records) for order, key, records in entries]
+        )
 
     def _settle(self) -> None:
         """Put what was restored into the order of arrival."""

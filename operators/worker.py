@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import logging
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from causal.activity import Activity
+from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.errors import (
@@ -35,25 +39,31 @@ from causal.errors import (
     PeerViolation,
     PipelineError,
     ReplayDivergence,
+    Superseded,
     invariant,
 )  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import SinkStore
+from causal.recovery import State
+from causal.shell import processlog
 from causal.shell.asking import Asking
 from causal.shell.clock import RealLive, monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.driver import Reader, TaskDriver
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
+from causal.shell.pulse import Message, Pulse, look_ns
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
 from operators.asking import askers_of
 from operators.capture.install import install
+from operators.chain import FusedChain
 from operators.disk import located
 from operators.image import Image
-from operators.loading import load
+from operators.loading import load_of_job
 from operators.membership import (
+    Act,
     Begin,
     Dial,
     Due,
@@ -70,30 +80,72 @@ from operators.membership import (
     Vitals,
 )
 from operators.plan import plan
+from operators.progress import LONG_NS, Progress, Work, timed_out
 from operators.rehearsals import Rehearsals
+from operators.seconds import seconds_of
+from operators.tracebacks import location, user_traceback
+from operators.undeclared import Witness, words
 
-DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation, OutOfPatience)
+DEFINITE = (
+    OperatorFailed,
+    ReplayDivergence,
+    Lost,
+    CorruptData,
+    PipelineError,
+    InvariantViolation,
+    OutOfPatience,
+    Superseded,
+)
 """Errors after which another try would fail again."""
 ABANDONED_AFTER_CHECKS = 3
+WATCHED_MAX = 500
+"""Values in each attribute, global and variable of a closure that a task looks at as it begins."""
 CHECK_ROOT_NS = 3_000_000_000
 GC_THRESHOLD = 50_000
 LINGER_MS = 500
+LOOK_AT_BOUNDS_NS = 10_000_000
+"""How often the loop looks whether a bound has a checkpoint begin: a beat tells of it, which is then sent at once."""
+LOAD_STEP_NS = 20_000_000
+"""How long a state is loaded before the loop looks at what has arrived."""
+_log = logging.getLogger("causal.worker")
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A state that is being loaded.
+
+    Attributes:
+        act: what it is loaded for.
+        steps: of the loading; each gives the bytes that are loaded by now.
+    """
+
+    act: Load | Begin
+    image: Image
+    steps: Iterator[int]
 
 
 class Worker:
     """One process: sockets from the first moment, a task when told.
 
-    State: `following` while it is a standby, `driver` once promoted; never both.
+    State: `following` while it is a standby, `driver` once promoted; never both.  While `loading`, acts wait in
+    `later`, but for what is said to the supervisor and the order to end.
     """
 
     def __init__(self, job_directory: Path, slot: str) -> None:
         self.slot = slot
         self.directory = job_directory
         self.config = located(JobConfig.load(job_directory), job_directory)
-        install(self.config.hidden_nondeterminism)  # before the pipeline's file and what it imports are loaded
-        self.plan = plan(load(Path(self.config.pipeline), self.config.settings), self.config)
-        runtime = (job_directory / "runtime").read_text().strip()
         self.context: zmq.Context[Any] = zmq.Context(io_threads=1)
+        self.work = Work()
+        self.progress = Progress(self.work)
+        self.membership: Membership | None = None
+        self.driver: TaskDriver | None = None
+        runtime = (job_directory / "runtime").read_text().strip()
+        supervisor = f"ipc://{runtime}/supervisor"
+        self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.suspect_after_ms), self.look)
+        self.pulse.start()  # from here on it lives, however long it takes to load the pipeline
+        install(self.config.hidden_nondeterminism)  # before the pipeline's file and what it imports are loaded
+        self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()
         bind = "tcp://127.0.0.1:*" if self.config.transport == "tcp" else f"ipc://{runtime}/{slot}"
         self.transport = Transport(self.context, bind, self.poller)
@@ -102,26 +154,58 @@ class Worker:
         self.control.setsockopt(zmq.IDENTITY, slot.encode())
         self.control.setsockopt(zmq.RECONNECT_IVL, 20)
         self.control.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
-        self.control.connect(f"ipc://{runtime}/supervisor")
+        self.control.connect(supervisor)
         self.poller.register(self.control, zmq.POLLIN)
         self.membership = Membership(
             slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
         )
+        self.witness: Witness | None = None
         self.following: Image | None = None
+        self.loading: _Loading | None = None
+        self.later: deque[Act] = deque()
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
-        self.driver: TaskDriver | None = None
         self.disk: Disk | None = None
         self.asking = Asking({})
-        self.root_check_due_ns = 0
+        self.retained = NO_KNOWLEDGE
+        """What the incarnation before knew of determinants, while the next one is loaded."""
+        self.load_began_ns = 0
+        self.root_check_due_ns = self.bounds_look_due_ns = 0
+        self.wanted_epoch = 0
+        """The checkpoint that the last look at the bounds wanted."""
         self.root_missing = 0
         self.stopping = False
+
+    @property
+    def label(self) -> str:
+        """Names the process in its log: the task that it runs, or its slot while it is a standby."""
+        if self.driver is None:
+            return self.slot
+        task = self.driver.task
+        return f"{task.name} (replay)" if task.recovery.state is State.REPLAYING else task.name
 
     # -- control plane -------------------------------------------------------------------------------
 
     def handle(self, event: Input) -> None:
         """Have the membership take a step, and do what it says."""
-        for act in self.membership.handle(event, monotonic_ns()):
-            _ACTS[type(act)](self, act)
+        for act in self.member.handle(event, monotonic_ns()):
+            if isinstance(act, (Tell, End)):
+                _ACTS[type(act)](self, act)
+            elif self.loading is None and not self.later:
+                _ACTS[type(act)](self, act)
+            else:
+                self._put_off(act)
+
+    def _put_off(self, act: Act) -> None:
+        """Have an act wait; of several states to follow only the last is wanted, unless each is to be checked."""
+        last = self.later[-1] if self.later else None
+        if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task and not self.config.check:
+            self.later.pop()
+        self.later.append(act)
+
+    @property
+    def member(self) -> Membership:
+        invariant(self.membership is not None, "the control plane is used once the pipeline is loaded", slot=self.slot)
+        return self.membership  # type: ignore[return-value]
 
     def tell(self, act: Tell) -> None:
         message = {"kind": act.kind, "slot": self.slot, **act.facts}
@@ -133,8 +217,11 @@ class Worker:
     def vitals(self) -> Vitals:
         """For a beat."""
         checked = (self.rehearsals.checked, self.rehearsals.problem)
+        doing = self._loaded_so_far()
         if self.driver is None:
-            return Vitals(checked=checked)
+            begins = self.loading is not None and isinstance(self.loading.act, Begin)
+            epoch = self.loading.act.epoch if self.loading is not None and isinstance(self.loading.act, Begin) else 0
+            return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing)
         protocol = self.driver.task
         return Vitals(
             self.driver.word,
@@ -147,32 +234,78 @@ class Worker:
             protocol.channels.committed,
             checked,
             self.driver.waiting,
+            wanted_epoch=protocol.retention.wanted_epoch,
         )
 
-    def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the driver has to say.
+    def _loaded_so_far(self) -> Activity | None:
+        """The state that is being loaded, where that has taken a while."""
+        work = self.work
+        if self.loading is None or monotonic_ns() - self.load_began_ns < LONG_NS:
+            return None
+        return Activity("load", self.load_began_ns, done=work.done, total=work.total)
 
-        While its thread waits for a store, another one calls this: that a task waits for the outside, or is stuck.
+    def look(self) -> Message | None:
+        """What the pulse is to say, on its own thread: nothing while the loop itself beats.
+
+        It ends the process where a store, or an event, takes longer than it may.
         """
-        if kind == "stuck":
-            self.fail("OutOfPatience", facts["message"], True)
-            self.control.close()
-            time.sleep(LINGER_MS / 1000)  # a store that does not come back would keep an orderly end from coming
-            os._exit(1)
+        driver, member = self.driver, self.membership
+        doing = self.progress.look()
+        if doing is not None and doing.kind == "load":
+            doing = replace(doing, since_ns=self.load_began_ns)
+        stuck = None
+        if driver is not None:
+            stuck = driver.overdue()
+            call_ns = driver.store_call_ns
+            if doing is not None and call_ns and doing.kind == "work":
+                doing = Activity("store", call_ns, at=doing.at)
+        if stuck is not None:
+            return self._last_word("OutOfPatience", stuck)
+        if doing is not None and doing.kind == "event" and driver is not None:
+            lasted_s, limit_s = seconds_of(monotonic_ns() - doing.since_ns), self.config.event_timeout_s
+            if 0 < limit_s <= lasted_s:
+                return self._last_word("EventTimeout", timed_out(doing, lasted_s, limit_s))
+        if member is not None and monotonic_ns() < member.beat_due_ns + self.config.heartbeat_ms * 1_000_000:
+            return None
+        facts: dict[str, Any] = {"pid": os.getpid()}
+        if member is not None:
+            facts["endpoint"] = self.transport.endpoint
+        if doing is not None:
+            facts["doing"] = doing.message()
+        if driver is not None:
+            facts["state"] = driver.word
+        if driver is not None and driver.waiting is not None:
+            facts["waiting"] = list(driver.waiting)
+        return "pulse", facts
+
+    def _last_word(self, error: str, message: str) -> Message:
+        """What ends the process: the loop's thread cannot be stopped in any other way."""
+        task = self.member.name
+        say(f"{task}: {error}: {message}")
+        facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
+        return "failed", {**facts, "message": message, "definite": True}
+
+    def report(self, kind: str, facts: dict[str, Any]) -> None:
+        """What the driver has to say."""
         if kind != "waiting":
             self.handle(Reported(kind, facts))
             return
         if "line" in facts:
             say(facts["line"])
-            self.membership.beat_due_ns = 0
+            self.member.beat_due_ns = 0
         self.handle(Due())
 
     def fail(self, error: str, message: str, definite: bool) -> None:
         """Say that the task cannot go on."""
-        task = self.membership.name
+        task = self.member.name
         say(f"{task or 'standby'}: {error}: {message}")
-        facts = {"task": task, "incarnation": self.membership.incarnation, "error": error}
+        facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
         self.tell(Tell("failed", {**facts, "message": message, "definite": definite}))
+
+    def explained(self, problem: CausalError) -> str:
+        """Its line; of a divergence also what user code has kept outside of its state since this process began."""
+        places = self.witness.changed() if isinstance(problem, ReplayDivergence) and self.witness is not None else []
+        return "; ".join(filter(None, (str(problem), words(places))))
 
     def obey(self) -> None:
         """Take what the supervisor says."""
@@ -188,26 +321,76 @@ class Worker:
                 self.handle(Told(told))
 
     def load(self, act: Load) -> None:
+        """Hold the state of a task; in the steps of `_load_more`."""
         if self.following is None or self.following.task != act.task:
             self.following = Image(self.plan, act.task, self.directory)
         if self.config.check:
             self.rehearsals.follow(self.following, act.files)
-        self.following.load(act.files)
-        gc.freeze()
-        self.handle(Loaded(self.following.cut.epoch))
+        self._load(act, self.following, act.files)
 
     def begin(self, act: Begin) -> None:
-        """Become the task, or go back in place."""
+        """Become the task, or go back in place; its state is loaded in the steps of `_load_more`."""
         image = self.following if self.following is not None and self.following.task == act.task else None
-        image = image or Image(self.plan, act.task, self.directory)
-        image.load(act.files)
-        invariant(image.cut.epoch == act.epoch, "the files hold the epoch that was told", told=act.epoch)
         self.following = None
-        retained = NO_KNOWLEDGE
+        self.retained = NO_KNOWLEDGE
         if self.driver is not None:
-            retained = self.driver.task.retained(act.rollback)
-            self.driver.close()
+            self.retained = self.driver.task.retained(act.rollback)
+            before, self.driver = self.driver, None
+            before.close()
+        self._load(act, image or Image(self.plan, act.task, self.directory), act.files)
+
+    def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
+        known = {path for path, _, _ in image.files}
+        self.load_began_ns = monotonic_ns()
+        self.work.begin("load", sum(size for path, size, _ in files if path not in known))
+        self.loading = _Loading(act, image, image.loading(files))
+        self._load_more()
+
+    def _load_more(self) -> None:
+        """Load for a moment; do what comes behind it once all is loaded."""
+        loading = self.loading
+        if loading is None:
+            return
+        work, until_ns = self.work, monotonic_ns() + LOAD_STEP_NS
+        work.kind = "load"
+        try:
+            for done in loading.steps:
+                work.done = done
+                if monotonic_ns() >= until_ns:
+                    return
+        except CorruptData:
+            if not isinstance(loading.act, Load) or all(
+                (self.directory / path).exists() for path, _, _ in loading.act.files
+            ):
+                raise
+            # A later checkpoint has replaced it: the supervisor says which one until this process has loaded it.
+            self.following, self.loading = None, None
+            return
+        self.loading = None
+        if isinstance(loading.act, Begin):
+            self._begun(loading.act, loading.image)
+        else:
+            gc.freeze()
+            self.handle(Loaded(loading.image.cut.epoch))
+
+    def _begun(self, act: Begin, image: Image) -> None:
+        invariant(image.cut.epoch == act.epoch, "the files hold the epoch that was told", told=act.epoch)
+        retained, self.retained = self.retained, NO_KNOWLEDGE
+        self._watch(image)
         self.driver = self._drive(image, act, retained)
+
+    def _watch(self, image: Image) -> None:
+        """Remember what user code keeps outside of its state before it performs anything: to name it if it differs."""
+        self.witness = None
+        if isinstance(image.chain, FusedChain):
+            image.chain.open()
+            self.witness = Witness(self.plan.nodes(image.task), image.chain, WATCHED_MAX)
+
+    def _catch_up(self) -> None:
+        """Do what was put off, as far as nothing is loaded again."""
+        while self.later and self.loading is None:
+            act = self.later.popleft()
+            _ACTS[type(act)](self, act)
 
     def _drive(self, image: Image, act: Begin, retained: Knowledge) -> TaskDriver:
         topology, task = self.plan.topology, TaskIndex(act.task)
@@ -238,7 +421,7 @@ class Worker:
         }
         return TaskDriver(
             protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
-            self.config.sink_patience_s,
+            self.config.sink_patience_s, self.work.turn,
         )  # fmt: skip
 
     def _began_ns(self) -> int:
@@ -275,21 +458,38 @@ class Worker:
 
     def run(self) -> None:
         """Until told to stop, or until nobody is left to tell."""
+        work, member = self.work, self.member
         while not self.stopping:
             self.handle(Due())
             wait_ms = self.driver.wait_ms() if self.driver is not None else 1000
-            until_beat_ms = max(0, (self.membership.beat_due_ns - monotonic_ns()) // 1_000_000)
-            ready = dict(self.poller.poll(min(wait_ms, until_beat_ms)))
+            until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
+            work.rest()
+            ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
+            work.turn(monotonic_ns())
             if self.control in ready:
                 self.obey()
+            if self.loading is not None:
+                self._load_more()
+            if self.later:
+                self._catch_up()
             if self.driver is not None:
                 self.driver.work(ready)
             elif ready:
                 for _ in self.transport.receive(ready):
                     pass  # nobody is promoted here: upstream says HELLO again
             now_ns = monotonic_ns()
+            if now_ns >= self.bounds_look_due_ns:
+                self._look_at_bounds(now_ns)
             if now_ns >= self.root_check_due_ns:
                 self._check_root(now_ns)
+
+    def _look_at_bounds(self, now_ns: int) -> None:
+        """Beat at once when the task has come to want a checkpoint: until it begins, what is kept goes on growing."""
+        self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
+        wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
+        if wanted_epoch > self.wanted_epoch:
+            self.member.beat_due_ns = 0
+        self.wanted_epoch = wanted_epoch
 
     def _check_root(self, now_ns: int) -> None:
         """End when `causal run` has been gone for a while: it holds the lock of the job as long as it lives."""
@@ -308,6 +508,7 @@ class Worker:
             self.stopping = True
 
     def close(self) -> None:
+        self.pulse.close()
         if self.driver is not None:
             self.driver.close()
         self.transport.close()
@@ -327,9 +528,8 @@ _ACTS: dict[type, Callable[[Worker, Any], None]] = {
 
 
 def say(line: str) -> None:
-    """A line for the log; that it cannot be written, on a disk that is full, is no reason to end."""
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+    """Write a line of the runtime's own into the log of the process."""
+    _log.info("%s", line)
 
 
 def main() -> int:
@@ -346,15 +546,30 @@ def _serve() -> int:
     directory, slot = Path(sys.argv[1]), sys.argv[2]
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     give_large_blocks_back()
+    workers: list[Worker] = []
+    own = os.getpid()
+    processlog.begin(directory / "logs" / f"{slot}.log", lambda: workers[0].label if workers else slot)
     worker = Worker(directory, slot)
+    workers.append(worker)
     signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         worker.run()
-    except Fenced as problem:
-        say(f"fenced: {problem}")
     except CausalError as problem:
-        worker.fail(type(problem).__name__, str(problem), isinstance(problem, DEFINITE))
+        if isinstance(problem, Fenced) and not isinstance(problem, Superseded):
+            say(f"fenced: {problem}")
+            return 0
+        if problem.__cause__ is not None:
+            _log.error("%s", user_traceback(problem.__cause__).rstrip())
+        worker.fail(type(problem).__name__, worker.explained(problem), isinstance(problem, DEFINITE))
+        return 1
+    except SystemExit as problem:
+        if os.getpid() != own:  # a child that user code forked
+            raise
+        _log.error("%s", user_traceback(problem).rstrip())
+        at = f" at {location(problem)}" if location(problem) else ""
+        line = f"{worker.label}: user code called exit(){at}; raise an exception where a record is wrong"
+        worker.fail(OperatorFailed.__name__, line, definite=True)
         return 1
     finally:
         worker.close()

@@ -23,9 +23,12 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
-from standby import logs
+from causal.shell import processlog
+from causal.shell.forks import close as close_lock
+from causal.shell.forks import keep_from_children
 from standby.blueprint import Blueprint
 from standby.children import Child, Children, End, command
+from standby.computing import Computing
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
 from standby.lifelines import Lifelines
 from standby.parentage import adopt_orphans, die_with_parent
@@ -53,6 +56,9 @@ SOUND_S = 30.0
 CRASHES_MAX = 20
 """Crashes of a companion in a row that end the job."""
 
+LOOKS_PER_LIMIT = 4
+"""How often it looks, within the silence that counts as death, which processes use the processor."""
+
 SOCKET_QUEUE = 1000
 
 STATUS_DONE, STATUS_WRONG = 0, 2
@@ -68,6 +74,9 @@ class Agent:
         self._job = job
         config = JobConfig.load(job)
         self._beat_s = config.heartbeat_ms / 1000
+        self._look_s = config.suspect_after_ms / 1000 / LOOKS_PER_LIMIT
+        self._look_due = 0.0
+        self._computing = Computing()
         self._lock = _locked(job)
         self._children = Children(job)
         self._lifelines = Lifelines()
@@ -117,7 +126,7 @@ class Agent:
     def close(self) -> None:
         self._socket.close()
         self._context.term()  # bounded by the socket's linger
-        os.close(self._lock)
+        close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
         self._stopping = True
@@ -146,8 +155,13 @@ class Agent:
         return time.monotonic() + self._beat_s
 
     def _beat(self) -> None:
+        computing: list[str] = []
+        if time.monotonic() >= self._look_due:
+            self._look_due = time.monotonic() + self._look_s
+            computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
         self._tell(
             "agent_beat",
+            computing=computing,
             # A companion that is about to be started again counts as living, or it would be started twice.
             slots={**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
             dead={slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
@@ -292,7 +306,7 @@ def _locked(job: Path) -> int:
     Raises:
         PipelineError: another agent holds it, and goes on holding it.
     """
-    lock = os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     deadline = time.monotonic() + LOCK_S
     while True:
         try:
@@ -300,7 +314,7 @@ def _locked(job: Path) -> int:
             return lock
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                os.close(lock)
+                close_lock(lock)
                 raise PipelineError(f"another agent serves {job}; `causal status` shows its job") from None
         time.sleep(0.02)
 
@@ -311,15 +325,16 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
-    logs.begin(sys.stderr)
+    job = Path(argv[0]).resolve()
+    processlog.begin(job / "logs" / "agent.log", lambda: "agent")
     try:
-        agent = Agent(Path(argv[0]).resolve())
+        agent = Agent(job)
         try:
             agent.run()
         finally:
             agent.close()
     except CausalError as problem:
-        print(f"agent: {problem}", file=sys.stderr)
+        _log.error("agent: %s", problem)
         return 2 if isinstance(problem, PipelineError) else 1
     return 0
 

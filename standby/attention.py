@@ -12,7 +12,7 @@ from standby.roster import Roster, Seat, Slot
 SWEEP_NS = 500_000_000
 """How often everybody is looked at: what was told and did not show is told again."""
 
-_OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing"))
+_OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at"))
 """Decisions that give nobody else anything to do."""
 
 

@@ -17,6 +17,12 @@ from standby.roster import Roster, SeatState, Slot, SlotState
 AGAIN_NS = 500_000_000
 """How long a source may take to report a barrier before it is told again."""
 
+MANIFEST_AGAIN_NS, MANIFEST_AGAIN_NS_MAX = 500_000_000, 30_000_000_000
+"""How long after a manifest that could not be written the next try comes: twice as long each time, up to the last."""
+
+LOOK_AGAIN_NS = 50_000_000
+"""Between two looks whether all tasks have standbys."""
+
 TOOK_KEPT = 1000
 """Durations kept for the report."""
 
@@ -24,7 +30,12 @@ TOOK_KEPT = 1000
 class Coordinator:
     """One job's checkpoints."""
 
-    def __init__(self, roster: Roster, interval_ns: int, enabled: bool) -> None:
+    def __init__(self, roster: Roster, interval_ns: int, enabled: bool, checked: bool = False) -> None:
+        """
+        Args:
+            checked: standbys perform each epoch again, so the first one ends once every task has a standby.
+        """
+        self._checked = checked
         self._roster = roster
         self._interval_ns = interval_ns
         self.enabled = enabled
@@ -39,7 +50,12 @@ class Coordinator:
         """Epoch of the last savepoint that was asked for: it begins as soon as it can."""
         self.final = 0
         """Epoch of a savepoint at which the job ends; 0 for none."""
+        self.holding = False
+        """Sources hold back records until the checkpoint under way is complete, because a task keeps too much."""
         self.writing = False
+        self._failures = 0
+        """Of the manifest under way, one after the other."""
+        self._again_ns = 0
         self._before: dict[str, Files] = {}
         self._acks: dict[str, Files] = {}
         self._began_ns = 0
@@ -53,6 +69,8 @@ class Coordinator:
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
             self.under_way, self.writing, self._acks = 0, False, {}
+            self.holding = False
+            self._failures = self._again_ns = 0
         elif record["kind"] == "savepoint":
             self.wanted = record["epoch"]
             self.final = record["epoch"] if record["final"] else self.final
@@ -63,6 +81,7 @@ class Coordinator:
                 self._acks.pop(task, None)
         elif record["kind"] == "resumed":
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
+            self.holding = False
             if self.final <= self.complete:
                 self.final = 0  # it ended there; what goes on from it is not meant to end
 
@@ -73,7 +92,7 @@ class Coordinator:
         if not self.under_way:  # triggered by the supervisor before this one
             self.under_way, self._began_ns = epoch, now_ns
         self._acks[task] = files
-        if len(self._acks) == len(self._roster.seats):
+        if len(self._acks) == len(self._roster.seats) and now_ns >= self._again_ns:
             self.writing = True
             outbox.add(WriteManifest(epoch, dict(self._acks)))
 
@@ -92,10 +111,22 @@ class Coordinator:
         keep = frozenset(path for told in (self.files, self._before) for files in told.values() for path, _, _ in files)
         outbox.add(RemoveFiles(keep, epoch, epoch - 1))
 
-    def not_written(self, epoch: int) -> None:
-        """The manifest failed: forget the acknowledgements, which the beats repeat, and so try again."""
+    @property
+    def began_ns(self) -> int | None:
+        """When the checkpoint under way began, as this supervisor knows; None while there is none."""
+        return self._began_ns if self.under_way else None
+
+    @property
+    def awaited(self) -> list[str]:
+        """Tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
+        return [name for name in self._roster.seats if name not in self._acks] if self.under_way else []
+
+    def not_written(self, epoch: int, now_ns: int) -> None:
+        """The manifest failed: forget the acknowledgements, which the beats repeat, and try again after a pause."""
         if self.writing and epoch == self.under_way:
             self.writing, self._acks = False, {}
+            self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)
+            self._failures += 1
 
     def adopt(self, epoch: int, files: Mapping[str, Files], outbox: Outbox) -> None:
         """A manifest that was on disk before its checkpoint was journaled: it is complete all the same."""
@@ -124,24 +155,44 @@ class Coordinator:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
-        due = hurries or now_ns >= self._due_ns or self.wanted > self.complete
+        pressed = self._pressed()
+        due = hurries or pressed or now_ns >= self._due_ns or self.wanted > self.complete
+        if due and not self.under_way and self._checked and not self.complete and not self._all_have_standbys():
+            self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
         if due and not self.under_way and not self.ends:
             self.under_way, self._began_ns, everybody = self.complete + 1, now_ns, True
+        if self.under_way and pressed and not self.holding:
+            self.holding = everybody = True
         if self.under_way and everybody:
             for seat in self._roster.sources:
                 slot = self._roster.holder(seat)
                 if seat.state is SeatState.SERVED and slot is not None:
                     self.trigger(slot, now_ns, outbox)
 
+    def _pressed(self) -> bool:
+        """Whether a task keeps so much that the next checkpoint should complete before sources go on."""
+        slots = self._roster.slots.values()
+        return any(slot.wanted_epoch > self.complete and slot.state is SlotState.SERVING for slot in slots)
+
+    def _all_have_standbys(self) -> bool:
+        return all(self._roster.idle(name) is not None for name in self._roster.seats)
+
     def trigger(self, slot: Slot, now_ns: int, outbox: Outbox) -> None:
-        """Tell one source of the checkpoint under way, unless it has it or was told a moment ago."""
+        """Tell one source of the checkpoint under way, unless it has it or was told a moment ago.
+
+        One that is to hold back records is told again also after its barrier: it may be a new incarnation.
+        """
         epoch, told_ns = slot.triggered
-        if slot.state is not SlotState.SERVING or slot.epoch >= self.under_way or slot.task in self._acks:
+        has_it = slot.epoch >= self.under_way or slot.task in self._acks
+        if slot.state is not SlotState.SERVING or (has_it and not self.holding):
             return
-        if epoch != self.under_way or now_ns - told_ns >= AGAIN_NS:
+        news = epoch != self.under_way or (self.holding and slot.held_epoch != self.under_way)
+        if news or now_ns - told_ns >= AGAIN_NS:
             slot.triggered = (self.under_way, now_ns)
             final = {"final": True} if self.under_way == self.final else {}
-            outbox.send(slot.name, "checkpoint", epoch=self.under_way, **final)
+            hold = {"hold": True} if self.holding else {}
+            slot.held_epoch = self.under_way if self.holding else slot.held_epoch
+            outbox.send(slot.name, "checkpoint", epoch=self.under_way, **final, **hold)
 
     def want(self, final: bool, outbox: Outbox) -> int:
         """Decide on a savepoint: the next checkpoint that has not begun.  Returns its epoch."""

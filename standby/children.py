@@ -7,6 +7,7 @@ table or found by the marks in its environment; none is ever started twice or fo
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,15 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import Unavailable
+from causal.shell.processlog import parsed
 from standby.forks import ForkServer
 from standby.parentage import PARENT
 from standby.processes import JOB_MARK, SLOT_MARK, has_ended, marked, open_process, send_signal, start_time
+
+_log = logging.getLogger("standby.agent")
 
 FILE = "processes.json"
 DEAD_KEPT = 256
 """Ends of processes that each beat repeats; the oldest go first."""
 
 LINE_BYTES_MAX = 4096
+
+LOGS_KEPT = 200
+"""Log files of processes that have ended; the oldest go first."""
 
 
 @dataclass(slots=True)
@@ -106,6 +113,7 @@ class Children:
         child.pid = child.started = 0
         child.killed_ns = None
         self.save()
+        self._remove_old_logs()
         try:
             child.pid = self._forked(child) or self._spawned(child)
         except OSError as problem:
@@ -149,6 +157,18 @@ class Children:
 
     def _log_of(self, child: Child) -> Path:
         return self.job / "logs" / f"{child.slot}.log"
+
+    def _remove_old_logs(self) -> None:
+        """Remove the oldest log files of workers that have ended, so that their number does not grow with failures."""
+        present = {child.slot for child in (*self.living.values(), *self.dying)}
+        files = (self.job / "logs").glob("w*.log*")
+        ended = [path for path in files if path.name.partition(".")[0] not in present]
+        try:
+            ended.sort(key=lambda path: path.stat().st_mtime_ns)
+            for path in ended[:-LOGS_KEPT]:
+                path.unlink()
+        except OSError as problem:  # a disk with a fault of its own; the next start tries again
+            _log.warning("old logs of %s cannot be removed: %s", self.job, problem.strerror)
 
     def adopt(self) -> list[End]:
         """Take over from the agent before this one: what lives is watched again, what ended meanwhile is returned."""
@@ -254,7 +274,8 @@ class Children:
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        texts = (parsed(line)[2].strip() for line in reversed(lines))
+        return next(filter(None, texts), "")
 
 
 def environment(job: Path, given: Mapping[str, str], slot: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import zmq
 
+from causal.activity import PULSE_SUFFIX, Activity
 from causal.errors import PeerViolation
 from causal.rollback import Extent, Finding
 from causal.values import decode, encode
@@ -141,6 +142,12 @@ def _checked(value: Any) -> tuple[int, str]:
     return value[0], value[1]
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or not all(type(each) is str for each in value):
+        raise _no(value, "list of names")
+    return tuple(value)
+
+
 def _waiting(value: Any) -> tuple[int, str]:
     if type(value) is not list or [type(each) for each in value] != [int, str]:
         raise PeerViolation(f"{value!r:.80} is not [since, reason]")
@@ -168,6 +175,8 @@ FROM_WORKER: dict[str, _Spec] = {
             "committed": _NUMBER,
             "checked": _checked,
             "waiting": _waiting,
+            "doing": Activity.read,
+            "wanted_epoch": _NUMBER,
         },
     ),
     "phase": (
@@ -194,6 +203,16 @@ FROM_WORKER: dict[str, _Spec] = {
 }
 """kind → (event, keys that must be there, keys that may be there or None); the slot is the sender."""
 
+FROM_PULSE: dict[str, _Spec] = {
+    "pulse": (
+        events.Pulse,
+        {"pid": _NUMBER},
+        {"endpoint": _TEXT, "state": _TEXT, "doing": Activity.read, "waiting": _waiting},
+    ),
+    "failed": FROM_WORKER["failed"],
+}
+"""From the thread of a worker that speaks while its loop is busy."""
+
 FROM_AGENT: dict[str, _Spec] = {
     "started": (events.Started, {"slot": _TEXT, "pid": _NUMBER, "at_ns": _NUMBER}, {}),
     "exited": (
@@ -204,7 +223,7 @@ FROM_AGENT: dict[str, _Spec] = {
     "agent_beat": (
         events.AgentBeat,
         {"slots": _map_of(int), "dead": _map_of(int, empty=True)},
-        {"killed": _map_of(int)},
+        {"killed": _map_of(int), "computing": _names},
     ),
 }
 
@@ -248,6 +267,8 @@ class Inbox:
     def _event(self, sender: str, message: Mapping[str, Any]) -> events.FromProcess | None:
         kind = message["kind"]
         table = FROM_ADMIN if sender.startswith("admin") else FROM_AGENT if sender == AGENT else FROM_WORKER
+        if sender.endswith(PULSE_SUFFIX):
+            sender, table = sender.removesuffix(PULSE_SUFFIX), FROM_PULSE
         spec = table.get(kind)
         if spec is None:
             self._complain(sender, f"unknown kind {kind!r:.40}")
@@ -255,7 +276,7 @@ class Inbox:
         make, required, optional = spec
         if table is FROM_ADMIN:
             arguments: dict[str, Any] = {"sender": sender, "arguments": {}}
-        elif table is FROM_WORKER:
+        elif table is FROM_WORKER or table is FROM_PULSE:
             arguments = {"slot": sender}
             if kind == "beat":
                 arguments["task"] = None

@@ -23,8 +23,10 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.shell import processlog
+from causal.shell.interpreter import module_command
 from causal.values import encode
-from standby import events, logs
+from standby import events
 from standby.blueprint import Blueprint
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox
 from standby.effects import (
@@ -180,7 +182,7 @@ class Daemon:
             command = self._commands[role]
             told = {"argv": list(command.argv), "environment": dict(command.environment)}
         else:
-            told = {"argv": [sys.executable, "-m", self._worker, str(self._job), slot]}
+            told = {"argv": module_command(self._worker, str(self._job), slot)}
         return {"kind": "start", "slot": slot, "role": role, **told}
 
     def _write_manifest(self, epoch: int, files: Any) -> None:
@@ -231,15 +233,16 @@ def main(argv: list[str]) -> int:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)
         return 2
     die_with_parent()
-    logs.begin(sys.stderr)
+    job = Path(argv[0]).resolve()
+    processlog.begin(job / "logs" / "supervisor.log", lambda: "supervisor")
     try:
-        daemon = Daemon(Path(argv[0]).resolve())
+        daemon = Daemon(job)
         try:
             daemon.run()
         finally:
             daemon.close()
     except CausalError as problem:
-        print(f"supervisor: {problem}", file=sys.stderr)
+        _log.error("supervisor: %s", problem)
         return 2 if isinstance(problem, (PipelineError, CorruptData)) else 1
     return 0
 

@@ -1,7 +1,9 @@
 """Suspicion: a process that exists but has fallen silent.
 
-Exits are noticed by the agent at once; this is only for hangs.  Silence counts only while the
-supervisor itself was listening: after it was stopped or starved, everybody starts with a clean slate.
+Exits are noticed by the agent at once; this is only for processes that are stopped, or whose interpreter's lock is held
+by C code; such a process has longer where the agent sees that it computes.  Work that takes long is no reason: a
+process that is busy sends pulses.  Silence counts only while the supervisor itself was listening: after it was stopped
+or starved, everybody starts with a clean slate.
 """
 
 from __future__ import annotations
@@ -9,14 +11,20 @@ from __future__ import annotations
 from standby.roster import Roster, Slot, SlotState
 
 START_NS_MAX = 60_000_000_000
-"""A process that has not beaten once after this long will not."""
+"""A process that has not said anything after this long will not.  It speaks before it loads the pipeline."""
 
 
 class Detector:
-    """Watches the beats of all slots."""
+    """Watches the beats and pulses of all slots."""
 
-    def __init__(self, suspect_after_ns: int) -> None:
+    def __init__(self, suspect_after_ns: int, stuck_after_ns: int = 0) -> None:
+        """
+        Args:
+            suspect_after_ns: silence that counts as a hang.
+            stuck_after_ns: silence that does, of a process that uses the processor; at least the other one.
+        """
         self._suspect_after_ns = suspect_after_ns
+        self._stuck_after_ns = max(stuck_after_ns, suspect_after_ns)
         self._observed_ns = 0
         self._amnesty_ns = 0
         self._look_ns = 0
@@ -49,7 +57,9 @@ class Detector:
     def _expires_ns(self, slot: Slot) -> int | None:
         if slot.state in (SlotState.LEAVING, SlotState.GONE):
             return None
-        if slot.seen_ns:
-            return max(slot.seen_ns, self._amnesty_ns) + self._suspect_after_ns
+        if not slot.alive_ns and not slot.task:
+            return max(slot.known_ns, self._amnesty_ns) + START_NS_MAX
         # A process that has a task has beaten before, if only for the supervisor before this one.
-        return max(slot.known_ns, self._amnesty_ns) + (self._suspect_after_ns if slot.task else START_NS_MAX)
+        heard_ns = max(slot.alive_ns or slot.known_ns, self._amnesty_ns)
+        busy_ns = max(heard_ns, slot.computed_ns)
+        return min(busy_ns + self._suspect_after_ns, heard_ns + self._stuck_after_ns)

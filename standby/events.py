@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from causal.activity import Activity
 from causal.rollback import Extent, Finding
 from standby.effects import Files, Record
 
@@ -43,6 +44,23 @@ class Beat:
     """Epochs performed again as a standby and found the same; what was found that was not."""
     waiting: tuple[int, str] | None = None
     """Since when its task waits for its store, and why."""
+    doing: Activity | None = None
+    """What it has worked on for a while."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A worker lives, and is too busy to beat."""
+
+    slot: str
+    pid: int
+    endpoint: str = ""
+    state: str = ""
+    """The word for its task's state, where it has a task."""
+    doing: Activity | None = None
+    waiting: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,8 @@ class AgentBeat:
     dead: Mapping[str, int | None]
     killed: Mapping[str, int] = field(default_factory=dict)
     """When the agent killed those of the dead that it killed."""
+    computing: tuple[str, ...] = ()
+    """Slots whose processes have used the processor since it last looked; it looks a few times per limit of silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +193,7 @@ class Tick:
     """Time has passed."""
 
 
-FromProcess = Beat | Phase | Snapshot | Found | Failed | Started | Exited | AgentBeat | Admin | Replied
+FromProcess = Beat | Pulse | Phase | Snapshot | Found | Failed | Started | Exited | AgentBeat | Admin | Replied
 """What arrives as a control message."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

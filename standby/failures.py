@@ -36,7 +36,7 @@ class Failures:
         seat = self.roster.seat_of(slot)
         requested = self.injection.requested(slot.name)
         failure = not requested and not stopping and (seat is not None or self._waited_for(slot))
-        sign_ns = killed_ns if killed_ns is not None else slot.seen_ns
+        sign_ns = killed_ns if killed_ns is not None else slot.alive_ns
         outbox.decide(
             "gone",
             slot=slot.name,

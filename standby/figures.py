@@ -20,7 +20,7 @@ COUNTS = "counts"
 """operator → reason → elements that were dropped, held back or revised."""
 LEVELS = frozenset(
     ("inflight_bytes", "inflight_disk_bytes", "log_bytes", "unwritten_bytes", "checkpoint_ms", "staged_rows",
-     "staged_bytes")
+     "staged_bytes", "ingest_unread_bytes", "ingest_waiting_s")
 )  # fmt: skip
 PEAKS = frozenset(("latency_ms_max",))
 
@@ -85,6 +85,23 @@ class Figures:
         self.life_first_record_ns: int | None = None
         """The same, since the job was last resumed: injected kills count from it."""
         self.last_output_ns: int | None = None
+        self._resumed = False
+        self._before: dict[str, dict[str, int]] = {}
+        """By task, the positions that it had when the job was last resumed."""
+
+    def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
+        """The positions of a task whose first beat since the job was resumed has these counters; None if it had one.
+
+        What a life that was killed had not journaled is known from where the task begins again.
+        """
+        if not self._resumed or task in self._before:
+            return None
+        reached = merged(self._retired.get(task, {}), counters)
+        return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
+
+    def before(self, figure: str) -> dict[str, int]:
+        """By task, a position as it was when the job was last resumed; empty for a job that never was."""
+        return {task: positions.get(figure, 0) for task, positions in self._before.items()}
 
     def apply(self, record: Record) -> None:
         """Change by one decision; kinds that do not concern it are left alone."""
@@ -103,8 +120,11 @@ class Figures:
             if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:
                 self.first_record_ns = record["at_ns"]
             self.life_first_record_ns = record["at_ns"]
+        elif kind == "resumed_at":
+            self._before[record["task"]] = record["positions"]
         elif kind == "resumed":
             self.life_first_record_ns = None
+            self._resumed, self._before = True, {}
             if self.first_record_ns is not None and self.first_record_ns > record["at_ns"]:
                 self.first_record_ns = None  # the machine was started anew, and its clock with it
             for task, (incarnation, counters) in list(self._living.items()):

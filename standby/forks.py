@@ -12,10 +12,10 @@ import os
 import select
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from causal.shell.interpreter import module_command
 from standby.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT, SLOT_BYTES_MAX
 from standby.parentage import PARENT
 from standby.processes import SLOT_MARK, kill_marked
@@ -62,7 +62,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Workers overwrite this command line by their own, so it has to be longer than theirs.
         longest = len(os.fsencode(self._job)) + SLOT_BYTES_MAX + len(self._module)
-        argv = [sys.executable, "-m", "standby.forkserver", str(theirs.fileno()), self._module, "." * longest]
+        argv = module_command("standby.forkserver", str(theirs.fileno()), self._module, "." * longest)
         try:
             with open(self._job / "logs" / "forkserver.log", "ab") as log:
                 self._process = subprocess.Popen(
@@ -90,7 +90,8 @@ class ForkServer:
         Args:
             patient: wait for a server that is still loading.
         """
-        if argv[:3] != (sys.executable, "-m", self._module):
+        command = module_command(self._module)
+        if list(argv[: len(command)]) != command:
             return None
         self.begin()
         if not self._is_ready(READY_S if patient else 0.0):

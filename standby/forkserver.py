@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.interpreter import module_command
 from standby.parentage import die_with_parent
 from standby.processes import SLOT_MARK
 
@@ -83,7 +84,7 @@ def _fork_again(told: Mapping[str, Any], strings: Strings, write: int) -> None:
     """In the process between: return in its child alone, which has been the worker from its first moment."""
     try:
         strings.replace(told["argv"], told["slot"])
-        log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        log = os.open(told["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -142,7 +143,7 @@ def main(argv: list[str]) -> int:
         return 0
     os.setsid()
     sys.argv[:] = sys.orig_argv[:] = told["argv"]
-    sys.argv[:3] = [sys.modules[argv[1]].__file__ or ""]
+    sys.argv[: len(module_command(argv[1]))] = [sys.modules[argv[1]].__file__ or ""]
     return begin()
 
 

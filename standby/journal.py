@@ -16,6 +16,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
+from causal.shell.forks import close as close_lock
+from causal.shell.forks import keep_from_children
 from causal.values import decode, encode
 from standby.effects import Record
 
@@ -54,19 +56,19 @@ class Journal:
         self._checkpoints: list[int] = []
         """Places of the decisions that a checkpoint is complete."""
         try:
-            self._lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = keep_from_children(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
             raise Unavailable(f"{directory / LOCK} cannot be opened: {problem.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            close_lock(self._lock)
             raise PipelineError(f"another supervisor has {self._path} open; `causal status` shows its job") from None
         try:
             self._store = _opened(self._path, sync)
             (version,) = self._store.execute("PRAGMA user_version").fetchone()
         except sqlite3.Error as problem:
-            os.close(self._lock)
+            close_lock(self._lock)
             if isinstance(problem, sqlite3.OperationalError):
                 mend = "make room, mend the disk or give another --state-dir"
                 raise Unavailable(f"{self._path}: {problem}; {mend}") from None
@@ -122,7 +124,7 @@ class Journal:
 
     def close(self) -> None:
         self._store.close()
-        os.close(self._lock)
+        close_lock(self._lock)
 
 
 def _digest(place: int, body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CorruptData, Unavailable
+from causal.errors import CorruptData, InvariantViolation, Unavailable
 from causal.sealed import digest_of
 from causal.shell.files import make_directory, sync_directory
 from standby.checkpoints import as_files
@@ -34,6 +34,7 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool
 
     Raises:
         Unavailable: it is not written, and nothing that could be taken for it is left.
+        InvariantViolation: it could be neither made durable nor removed: this supervisor must not decide anything more.
     """
     told: dict[str, Any] = {"epoch": epoch, "files": {task: [list(file) for file in fs] for task, fs in files.items()}}
     told["digest"] = digest_of(told)
@@ -47,11 +48,25 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool
             if sync:
                 os.fsync(file.fileno())
         os.replace(fresh, path)
-        if sync:
-            sync_directory(folder)
     except OSError as problem:
-        path.unlink(missing_ok=True)
+        _remove(fresh)
         raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
+    if sync:
+        _make_durable(folder, path)
+
+
+def _make_durable(folder: Path, path: Path) -> None:
+    try:
+        sync_directory(folder)
+        return
+    except OSError as problem:
+        cause = problem.strerror
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        # Another supervisor would take it for complete, whatever this one decides from now on.
+        raise InvariantViolation(f"{path} cannot be made durable ({cause}), nor removed ({problem.strerror})") from None
+    raise Unavailable(f"{path} cannot be made durable: {cause}")
 
 
 def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
@@ -72,6 +87,18 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
         return told["epoch"], as_files(told["files"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+
+
+def epoch_of(manifest: Path) -> int:
+    """The epoch in the name of a manifest's file; -1 for any other file."""
+    match = _MANIFEST.fullmatch(manifest.name)
+    return int(match[1]) if match else -1
+
+
+def manifests_from(job: Path, epoch: int) -> list[Path]:
+    """The manifests of that checkpoint and of later ones."""
+    folder = job / DIRECTORY
+    return [folder / name for name in sorted(_names(folder)) if epoch_of(Path(name)) >= epoch]
 
 
 def sweep(job: Path, order: RemoveFiles) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from causal.activity import Activity
 from causal.errors import invariant
 from causal.topology import Topology
 from standby.effects import Record
@@ -94,9 +95,19 @@ class Slot:
     epoch: int = 0
     committed: int = 0
     """Rows of epochs below it are visible, of a sink whose rows are staged."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
     followed: int | None = None
     seen_ns: int = 0
     """Last beat in this supervisor's life; 0 for none."""
+    alive_ns: int = 0
+    """Last beat or pulse in this supervisor's life; 0 for none."""
+    computed_ns: int = 0
+    """When the agent last saw its process use the processor, in this supervisor's life; 0 for never."""
+    doing: Activity | None = None
+    """What it has worked on for a while."""
+    line_after_ns: int = 0
+    """How long its work must last before the next line about it is logged; 0 for the default."""
     known_ns: int = 0
     """When this supervisor learnt that it should exist."""
     asked_ns: int = 0
@@ -109,6 +120,8 @@ class Slot:
     """(task, epoch) of the last `follow` sent."""
     triggered: tuple[int, int] = (0, 0)
     """(epoch, when) of the last `checkpoint` sent."""
+    held_epoch: int = 0
+    """Until that checkpoint is complete its source was told to hold back records; 0 for never."""
     rollback: int = 0
     """Number of the last decision about lost determinants that it has acted on, as it says itself."""
     asked_about: tuple[int, int] = (0, 0)

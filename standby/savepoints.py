@@ -5,11 +5,12 @@ A final one is journaled before any source hears of it, so it is carried out who
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from standby import events
-from standby.checkpoints import Coordinator
-from standby.effects import Outbox
+from standby.checkpoints import Coordinator, as_files
+from standby.effects import Files, Outbox, Record
 from standby.staging import Staging
 
 if TYPE_CHECKING:
@@ -35,3 +36,25 @@ def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | Non
     if coordinator.ends and staging.shown(coordinator.final):
         return 0, f"{STOPPED}{coordinator.final}"
     return None
+
+
+def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None:
+    """(epoch, files by task) of the savepoint at which the job of that journal ended; None if it has gone on since."""
+    epoch, final, stopped, files = 0, 0, False, dict[str, Files]()
+    for record in records:
+        if record["kind"] == "savepoint" and record["final"]:
+            final = record["epoch"]
+        elif record["kind"] == "checkpoint":
+            epoch, files = record["epoch"], as_files(record["files"])
+            stopped = epoch == final
+        elif record["kind"] in ("promoted", "rolled_back"):
+            stopped = False  # unless that was to make visible what the savepoint covers (guarantee epoch)
+        elif record["kind"] == "stopping":
+            stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
+    return (epoch, files) if stopped else None
+
+
+def finished(records: Iterable[Record]) -> bool:
+    """Whether the job of that journal came to its end, and not to a savepoint."""
+    ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]
+    return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]

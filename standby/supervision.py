@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from causal.activity import Activity
 from causal.config import JobConfig
 from causal.errors import invariant
-from standby import events, savepoints
+from standby import events, progress, savepoints
 from standby.attention import Attention
 from standby.blueprint import Blueprint
 from standby.checkpoints import Coordinator
@@ -53,7 +54,8 @@ class Supervision:
         self.roster = Roster(blueprint.topology)
         self.timeline = Timeline()
         self.figures = Figures()
-        self.coordinator = Coordinator(self.roster, int(config.checkpoint_interval_s * 1e9), config.guarantee != "none")
+        interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
+        self.coordinator = Coordinator(self.roster, interval_ns, enabled, config.check)
         self.injection = Injection(blueprint.kills)
         together = config.guarantee in ("at-least-once", "epoch")
         self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
@@ -62,7 +64,7 @@ class Supervision:
         self._promotion = Promotion(*told, config.standbys, together, config.check)
         self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
         self.checks = Checks(self.roster, config.check)
-        self._detector = Detector(config.suspect_after_ms * 1_000_000)
+        self._detector = Detector(config.suspect_after_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
         self._companions = Companions(blueprint.companions)
         self._now_ns = 0
@@ -148,7 +150,12 @@ class Supervision:
             self._attention.whereabouts(slot)
         elif (slot.followed, slot.word, slot.committed) != (event.followed, event.state, event.committed):
             self._attention.slot(slot)
-        slot.seen_ns, slot.pid, slot.endpoint = self._now_ns, event.pid, event.endpoint
+        elif slot.wanted_epoch != event.wanted_epoch:
+            self._attention.slot(slot)
+        slot.wanted_epoch = event.wanted_epoch
+        slot.seen_ns = slot.alive_ns = self._now_ns
+        slot.pid, slot.endpoint = event.pid, event.endpoint
+        self._doing(slot, event.doing)
         slot.word, slot.epoch, slot.followed, slot.committed = event.state, event.epoch, event.followed, event.committed
         if self.stopping is not None:
             self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
@@ -170,6 +177,23 @@ class Supervision:
             slot.step("beat without task")
             if slot.state is SlotState.ASSIGNED:
                 self._attention.slot(slot)
+
+    def _pulse(self, event: events.Pulse) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None:
+            self._outbox.add(KillProcess(event.slot))
+            return
+        slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
+        slot.word = event.state or slot.word
+        self._doing(slot, event.doing)
+        if event.endpoint and not slot.endpoint:  # a supervisor that has just started need not wait for its loop
+            slot.endpoint = event.endpoint
+            self._attention.whereabouts(slot)
+
+    def _doing(self, slot: Slot, doing: Activity | None) -> None:
+        line = progress.learn(slot, doing, self._now_ns)
+        if line is not None:
+            self._outbox.add(Note(line))
 
     def _beat_with_task(self, slot: Slot, event: events.Beat, first: bool) -> None:
         if slot.state is SlotState.ASSIGNED and slot.task == event.task and event.incarnation < slot.incarnation:
@@ -196,6 +220,9 @@ class Supervision:
             self.coordinator.acknowledged(seat.name, *event.acked, self._now_ns, self._outbox)
         if seat.source and self.coordinator.under_way and not self.coordinator.writing:
             self.coordinator.trigger(slot, self._now_ns, self._outbox)
+        positions = self.figures.begins_at(seat.name, event.counters)
+        if positions is not None:
+            self._outbox.decide("resumed_at", task=seat.name, positions=positions)
         self.figures.told(seat.name, event.incarnation, event.counters, event.last_output_ns)
         if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
             self._outbox.decide("first_record", at_ns=event.first_record_ns)
@@ -281,6 +308,9 @@ class Supervision:
             slot = self.roster.slots.get(name)
             if slot is not None:
                 self._gone(slot, event.killed.get(name))
+        for name in event.computing:
+            if name in self.roster.slots:
+                self.roster.slots[name].computed_ns = self._now_ns
         for slot in list(self.roster.slots.values()):
             if slot.name in event.slots:
                 self._kill_again(slot)
@@ -311,7 +341,7 @@ class Supervision:
         self._attention.all()
 
     def _manifest_failed(self, event: events.ManifestFailed) -> None:
-        self.coordinator.not_written(event.epoch)
+        self.coordinator.not_written(event.epoch, self._now_ns)
         self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
         self._attention.all()
 
@@ -384,6 +414,7 @@ class Supervision:
     _handlers: dict[type, Callable[[Supervision, Any], None]] = {
         events.Restored: _restored,
         events.Beat: _beat,
+        events.Pulse: _pulse,
         events.Phase: _phase,
         events.Snapshot: _snapshot,
         events.Found: _found,

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from standby.supervision import Supervision
 
 DURATIONS_SHOWN = 100
+AWAITED_SHOWN = 8
+LOADING = "loading"
+"""The word of a task whose process loads its state."""
 
 
 def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, Any]:
@@ -38,6 +41,7 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
                 "state": slot.state.value,
                 "task": slot.task or None,
                 "standby_of": slot.purpose or None,
+                "doing": _doing(slot),
             }
             for slot in roster.slots.values()
         ],
@@ -46,11 +50,17 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
             "count": coordinator.count,
             "under_way": coordinator.under_way or None,
             "took_ms": coordinator.took_ms[-DURATIONS_SHOWN:],
+            "since_ns": coordinator.began_ns,
+            "waits_for": coordinator.awaited[:AWAITED_SHOWN],
         },
         "recoveries": supervision.timeline.shown(),
         "kills_left": supervision.injection.left(),
         "inquiry": supervision.inquiries.shown(),
         "first_record_ns": figures.first_record_ns,
+        "life": {
+            "first_record_ns": figures.life_first_record_ns,
+            "before": {name: figures.before(name) for name in ("records_in", "records_out")},
+        },
         "last_output_ns": figures.last_output_ns,
         "ended": None if ended is None else {"status": ended[0], "reason": ended[1]},
     }
@@ -65,7 +75,13 @@ def job_state(supervision: Supervision) -> str:
         return "stopping"
     if not supervision.roster.up:
         return "starting"
-    return "running" if all(seat.state is SeatState.SERVED for seat in seats) else "recovering"
+    return "running" if all(_at_work(supervision, seat) for seat in seats) else "recovering"
+
+
+def _at_work(supervision: Supervision, seat: Seat) -> bool:
+    """Whether a process has confirmed that it is the task, and has the task's state."""
+    holder = supervision.roster.holder(seat)
+    return seat.state is SeatState.SERVED and holder is not None and holder.word != LOADING
 
 
 def _task(supervision: Supervision, seat: Seat, standbys: list[str]) -> dict[str, Any]:
@@ -84,6 +100,7 @@ def _task(supervision: Supervision, seat: Seat, standbys: list[str]) -> dict[str
         "epoch": holder.epoch if holder else None,
         "standbys": standbys,
         "waiting": _waiting(holder),
+        "doing": _doing(holder),
         "checked_epochs": supervision.checks.epochs(seat.name),
         "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
     }
@@ -94,6 +111,11 @@ def _waiting(holder: Slot | None) -> dict[str, Any] | None:
     if holder is None or holder.waiting is None:
         return None
     return {"since_ns": holder.waiting[0], "reason": holder.waiting[1]}
+
+
+def _doing(slot: Slot | None) -> dict[str, Any] | None:
+    """What a process has worked on for a while (see `causal.activity.sentence`)."""
+    return None if slot is None or slot.doing is None else slot.doing.message()
 
 
 def _json_ready(value: Any) -> Any:

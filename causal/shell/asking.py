@@ -1,8 +1,9 @@
 """The pool that asks the outside world for a task: threads, time-outs, retries; only the last outcome becomes an event.
 
 The task never waits: what is asked is queued, at most `concurrency` calls of an operator run at the same time, and an
-answer wakes the task's loop as the disk does.  A call cannot be stopped: one that is out of time goes on in its thread,
-unheard, and at most `concurrency` of these are left behind before new calls wait for one to come back.
+answer wakes the task's loop as the disk does.  A call cannot be stopped: one that is out of time is abandoned, its
+thread goes on unheard, and its place goes to the next call.  While `concurrency` or more are abandoned, `abandoned`
+says so; with `ABANDONED_PER_PLACE` times as many the task fails, because threads are not without end.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from causal.errors import OperatorFailed
 from causal.events import Answered
 from causal.ports import Request
 from causal.shell.clock import monotonic_ns
 
 BACKOFF_DOUBLINGS_MAX = 10
+ABANDONED_PER_PLACE = 4
+"""Calls that are out of time and have not returned, per call that may run: with more the task fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Asker:
     timeout_s: float | None = None
     retries: int = 0
     backoff_s: float = 0.1
+    operator: str = ""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,7 @@ class _Attempt:
     tries: int
     due_ns: int = 0
     """When it may start, or from its start on when it is out of time; 0 for at once, or never."""
+    began_ns: int = 0
 
 
 class _Operator:
@@ -68,9 +74,8 @@ class _Operator:
             self.resting.remove(attempt)
             self.waiting.append(attempt)
         while self.waiting and len(self.running) < self.asker.concurrency:
-            if len(self.abandoned) >= self.asker.concurrency:
-                return
             attempt = self.waiting.popleft()
+            attempt.began_ns = now_ns
             timeout_s = self.asker.timeout_s
             attempt.due_ns = 0 if timeout_s is None else now_ns + int(timeout_s * 1e9)
             self.running[id(attempt)] = attempt
@@ -89,6 +94,11 @@ class _Operator:
         late = [attempt for attempt in self.running.values() if attempt.due_ns and attempt.due_ns <= now_ns]
         for attempt in late:
             self.abandoned[id(attempt)] = self.running.pop(id(attempt))
+        if len(self.abandoned) > ABANDONED_PER_PLACE * self.asker.concurrency:
+            raise OperatorFailed(
+                f"operator {self.asker.operator!r}: {len(self.abandoned)} calls were out of time after "
+                f"{self.asker.timeout_s:g} s and have not returned; give the client that it calls a time-out of its own"
+            )
         return late
 
     def again(self, attempt: _Attempt, now_ns: int) -> bool:
@@ -145,7 +155,11 @@ class Asking:
         self._start()
 
     def answers(self) -> list[Answered]:
-        """The last outcomes since the last call."""
+        """The last outcomes since the last call.
+
+        Raises:
+            OperatorFailed: too many calls are out of time and have not returned.
+        """
         told: list[Answered] = []
         now_ns = monotonic_ns()
         if self.wake >= 0:
@@ -169,6 +183,28 @@ class Asking:
     def next_ns(self) -> int | None:
         """When to call `answers` though nothing has come."""
         return min((at for each in self._operators.values() if (at := each.next_ns()) is not None), default=None)
+
+    @property
+    def abandoned(self) -> str:
+        """Which operator has as many calls out of time as it may have running, in words; empty for none."""
+        for each in self._operators.values():
+            if len(each.abandoned) >= each.asker.concurrency:
+                timeout_s, name = each.asker.timeout_s, each.asker.operator
+                return (
+                    f"operator {name!r}: {each.asker.concurrency} calls or more have not returned {timeout_s:g} s after"
+                    " they began; others run in new threads"
+                )
+        return ""
+
+    def counters(self) -> dict[str, float]:
+        """How many calls run, are abandoned, and how long the oldest of them has run; nothing where nobody asks."""
+        if not self._operators:
+            return {}
+        now_ns = monotonic_ns()
+        running = [attempt for each in self._operators.values() for attempt in each.running.values()]
+        abandoned = [attempt for each in self._operators.values() for attempt in each.abandoned.values()]
+        oldest_ns = max((now_ns - attempt.began_ns for attempt in running + abandoned), default=0)
+        return {"calls": len(running), "calls_abandoned": len(abandoned), "calls_oldest_s": round(oldest_ns / 1e9, 1)}
 
     def close(self) -> None:
         for operator in self._operators.values():

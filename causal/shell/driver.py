@@ -5,11 +5,11 @@ Everything that touches the world for a running task is called from here, in the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from causal.effect_queue import EffectQueue
 from causal.effects import (
     AppendStable,
     Ask,
@@ -64,6 +64,15 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class CountingReader(Protocol):
+    """A reader that has figures of its own."""
+
+    def counters(self) -> dict[str, int | float]:
+        """Levels by name."""
+        ...
+
+
 @dataclass(slots=True)
 class _Pending:
     """A read that found nothing yet."""
@@ -80,6 +89,7 @@ class TaskDriver:
         report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with what
             `StoreCalls` reports.
         patience_s: how long a store may be away.
+        turning: called with the time as each turn begins.
 
     While a store is away the task takes no turn, and effects wait in their order behind the one that failed; it goes
     on to answer its neighbours, who may be recovering.
@@ -96,6 +106,7 @@ class TaskDriver:
         report: Callable[[str, dict[str, Any]], None],
         asking: Asking | None = None,
         patience_s: float = 60.0,
+        turning: Callable[[int], None] = lambda now_ns: None,
     ) -> None:
         self.task = task
         self._run = run
@@ -105,12 +116,10 @@ class TaskDriver:
         self._readers = readers
         self._report = report
         self._asking = Asking({}) if asking is None else asking
+        self._abandoned = ""
         self._store_calls = StoreCalls(task.name, patience_s, report)
-        if stores:
-            self._store_calls.watch()
-        self._waiting: deque[Effect] = deque()
-        """What a store that is away keeps from being performed."""
-        self._ends_told: frozenset[str] = frozenset()
+        self._turning = turning
+        self._effects = EffectQueue(self._performed)
         self._pending: dict[int, _Pending] = {}
         self._answers: list[Event] = []
         self.latencies = Latencies()
@@ -118,6 +127,7 @@ class TaskDriver:
         """How long the last snapshot took from the disk's first byte to its acknowledgement."""
         self._snapshot_began_ns = 0
         self._turn_ns = 0
+        self._built_ns = monotonic_ns()
         self.first_record_ns = 0
         self.last_output_ns = 0
 
@@ -126,14 +136,14 @@ class TaskDriver:
 
     def feed(self, event: Event) -> None:
         """Hand one event to the task and perform what it asks, and what that answers."""
-        self._perform(self.task.handle(event, monotonic_ns()))
+        self._effects.perform(self.task.handle(event, monotonic_ns()))
         self._hand_over()
 
     def _hand_over(self) -> None:
         """Give the task what its effects were answered."""
         while self._answers:
             answer = self._answers.pop(0)
-            self._perform(self.task.handle(answer, monotonic_ns()))
+            self._effects.perform(self.task.handle(answer, monotonic_ns()))
 
     def work(self, ready: dict[Any, int]) -> None:
         """One round: what has come in, what the disk says, due reads, then some turns."""
@@ -145,12 +155,14 @@ class TaskDriver:
         if self._asking.wake in ready or self._asking_is_due():
             for answered in self._asking.answers():
                 self.feed(answered)
+            self._tell_of_calls()
         if self._pending:
             self._read_again()
-        if self._waiting and not self._tried_again():
+        if self._effects and not self._tried_again():
             return
         for _ in range(TURNS_PER_POLL):
             began_ns = monotonic_ns()
+            self._turning(began_ns)
             self.feed(Turn(self._turn_ns))
             self._turn_ns = monotonic_ns() - began_ns
             if self.task.idle or self.task.encoding:
@@ -158,7 +170,7 @@ class TaskDriver:
 
     def wait_ms(self) -> int:
         """How long the loop may sleep."""
-        if self._waiting:
+        if self._effects:
             return _ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
             return 0
@@ -166,6 +178,14 @@ class TaskDriver:
         due = [pending.again_at_ns for pending in self._pending.values()]
         due += [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
         return _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
+
+    def _tell_of_calls(self) -> None:
+        """Log it once when the threads of calls are all abandoned, and once when they are not any more."""
+        stuck = self._asking.abandoned
+        if stuck != self._abandoned:
+            self._abandoned = stuck
+            line = stuck or "calls that were out of time have returned"
+            self._report("waiting", {"line": f"{self.task.name}: {line}"})
 
     def _asking_is_due(self) -> bool:
         next_ns = self._asking.next_ns()
@@ -182,6 +202,8 @@ class TaskDriver:
             "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
             "undeliverable_frames": self._transport.undeliverable,
             **self._staged_counters(),
+            **self._source_counters(),
+            **self._asking.counters(),
         }
 
     def _staged_counters(self) -> dict[str, int]:
@@ -189,19 +211,31 @@ class TaskDriver:
         told = [store.staged() for store in self._stores.values() if isinstance(store, StagingStore)]
         return {"staged_rows": sum(r for r, _ in told), "staged_bytes": sum(b for _, b in told)} if told else {}
 
+    def _source_counters(self) -> dict[str, int | float]:
+        """What readers know of their sources beside records."""
+        told = [reader.counters() for reader in self._readers.values() if isinstance(reader, CountingReader)]
+        return {name: value for counters in told for name, value in counters.items()}
+
     @property
     def word(self) -> str:
         """The task's, for a beat; that it has come to an end only once its store has all rows, and that was told."""
-        word = self.task.word
-        return self.task.recovery.state.value if word in _ENDS - self._ends_told else word
+        return self._effects.word(self.task.word, self.task.recovery.state.value)
 
     @property
     def waiting(self) -> tuple[int, str] | None:
         """Since when a store is waited for, and why; None when it is not."""
         return self._store_calls.waiting
 
+    @property
+    def store_call_ns(self) -> int:
+        """When the call of a store that is under way began; 0 when none is.  Another thread may ask."""
+        return self._store_calls.call_ns
+
+    def overdue(self) -> str | None:
+        """Why the process must end, because a store does not answer at all.  Another thread may ask."""
+        return self._store_calls.overdue()
+
     def close(self) -> None:
-        self._store_calls.close()
         for store in self._stores.values():
             store.close()
         for reader in self._readers.values():
@@ -211,23 +245,19 @@ class TaskDriver:
 
     # -- effects -------------------------------------------------------------------------------------
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if self._waiting and not _at_once(effect):
-                self._waiting.append(effect)
-                continue
-            try:
-                _PERFORMERS[type(effect)](self, effect)
-            except StoreAway:
-                self._waiting.append(effect)
+    def _performed(self, effect: Effect) -> bool:
+        try:
+            _PERFORMERS[type(effect)](self, effect)
+        except StoreAway:
+            return False
+        return True
 
     def _tried_again(self) -> bool:
         """Whether nothing waits for a store any more, which is tried when that is due."""
         if monotonic_ns() >= self._store_calls.again_ns:
-            due, self._waiting = list(self._waiting), deque()
-            self._perform(due)
+            self._effects.retry()
             self._hand_over()
-        return not self._waiting
+        return not self._effects
 
     def _send(self, effect: Send) -> None:
         self._transport.send(effect.target, effect.parts)
@@ -268,7 +298,7 @@ class TaskDriver:
     def _write_bundle(self, effect: WriteBundle) -> None:
         store = self._stores[effect.channel]
         self._store_calls.make(lambda: store.write(effect.bundle))
-        if not effect.bundle.count:
+        if not effect.bundle.count or not effect.origins:  # requests are no output
             return
         if isinstance(store, StagingStore):
             self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
@@ -310,7 +340,8 @@ class TaskDriver:
             return
         self._pending.pop(channel, None)
         if told.records and not self.first_record_ns:
-            self.first_record_ns = told.origin_ns or monotonic_ns()
+            # What was due before this process, in an earlier life of the job, enters this life when it is read.
+            self.first_record_ns = told.origin_ns if told.origin_ns >= self._built_ns else monotonic_ns()
         self._answers.append(SourceRead(channel, position, told.records, told.origin_ns, told.ended))
 
     def _read_again(self) -> None:
@@ -341,7 +372,6 @@ class TaskDriver:
         self._report("inspected", {"request": effect.request, "facts": effect.facts})
 
     def _phase(self, effect: Phase) -> None:
-        self._ends_told |= _ENDS & {effect.name}
         self._report("phase", {"phase": effect.name, "at_ns": monotonic_ns(), "detail": effect.detail})
 
 
@@ -372,16 +402,7 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     Inspected: TaskDriver._inspected,
 }
 
-_AT_ONCE = frozenset((Send, Reply, Phase, Inspected))
-_ENDS = frozenset(("staged", "finished"))
-"""Phases, and words of beats, that say that the store has taken every row."""
-
 
 def _ms_until(at_ns: int, now_ns: int) -> int:
     """Whole milliseconds, rounded up: who wakes up early finds nothing due."""
     return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))
-
-
-def _at_once(effect: Effect) -> bool:
-    """Whether it is performed while a store is away, too: nothing in it says that the store has taken what waits."""
-    return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in _ENDS)

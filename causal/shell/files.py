@@ -16,6 +16,7 @@ from pathlib import Path
 import xxhash
 
 from causal.errors import CorruptData, Unavailable
+from causal.shell.modes import opened
 
 _MAGIC = b"CPF1"
 _COUNT = struct.Struct("<I")
@@ -40,7 +41,7 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
     written = aside
     try:
         make_directory(path.parent, durable)
-        with open(aside, "wb") as file:
+        with open(opened(aside, os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
             for piece in body:
                 file.write(piece)
             file.write(digest.digest())
@@ -104,7 +105,7 @@ def make_directory(folder: Path, durable: bool) -> None:
         if each.is_dir():
             break
         fresh.append(each)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in fresh if durable else ():
         sync_directory(each.parent)
 

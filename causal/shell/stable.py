@@ -168,7 +168,7 @@ class StableLogs:
         return [int(begun[1]) for name in names if (begun := _BEGUN.fullmatch(name))]
 
     def _create(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def _write(self, delta: LogDelta) -> None:
         """Behind what counts, so that what a failed write has left is written over."""

@@ -5,6 +5,7 @@ Not for secrets: who holds the determinants can compute all that is drawn here.
 
 from __future__ import annotations
 
+import _random
 import os
 import random
 import secrets
@@ -15,7 +16,7 @@ from random import Random
 from typing import Any
 
 from operators.capture.replacing import Replacement
-from operators.capture.scope import RUNNING, Active, Streams, inside
+from operators.capture.scope import RUNNING, Active, Stream, Streams, inside, operating
 
 MEND = "use ctx.random"
 MEND_UUID = "use ctx.uuid()"
@@ -24,13 +25,12 @@ INTERVALS_TO_1970 = 0x01B21DD213814000
 
 
 def of_random() -> list[Replacement]:
-    """The functions of module `random`, and the clean ground under them: generators that nobody has seeded."""
+    """The functions of module `random`, and the generators under them that no operator has seeded."""
     hidden: Any = random._inst
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
-    hidden.__class__ = Unseeded
-    Random.seed = _seed  # type: ignore[method-assign]
-    vars(tempfile)["_Random"] = Private  # made once per process, when first used: it must not shift an operator's draws
+    _patch_generators()
+    vars(tempfile)["_Random"] = Stream  # made once per process, when first used: it must not shift an operator's draws
     return replacements
 
 
@@ -52,66 +52,92 @@ def _streams(active: Active) -> Streams:
     return active.streams(active.operator)
 
 
-def _drawn() -> Random | None:
-    active = RUNNING.active and inside("a Random() that nobody seeded", MEND)
+_FROM_OUTSIDE = "a Random() made outside of the operator"
+_OWN = "_seeded_by_operator"
+"""In the `__dict__` of a generator that an operator has seeded: its state follows from the records."""
+
+
+def _drawn(generator: Random) -> Random | None:
+    """What an operator draws from in the place of `generator`; None where it draws from itself.
+
+    A generator that no operator has seeded is part of the process: its state is in no checkpoint, so after a recovery
+    it would begin again, whether it was seeded by the kernel or with a number.
+    """
+    if RUNNING.active is None or not operating() or _OWN in generator.__dict__:
+        return None
+    active = inside(_FROM_OUTSIDE, MEND)
     return None if active is None else _streams(active).random
 
 
-class Unseeded(Random):
-    """A generator that was seeded by the kernel, before or outside of any operator: the one behind `random.random`
-    and those of libraries that make `Random()` of their own.  Inside an operator it is that operator's stream."""
-
-    def random(self) -> float:
-        stream = _drawn()
-        return super().random() if stream is None else stream.random()
-
-    def getrandbits(self, k: int, /) -> int:
-        stream = _drawn()
-        return super().getrandbits(k) if stream is None else stream.getrandbits(k)
-
-    def getstate(self) -> Any:
-        stream = _drawn()
-        return super().getstate() if stream is None else stream.getstate()
-
-    def setstate(self, state: Any) -> None:
-        generator: Any = self
-        generator.__class__ = Random  # what is set is known: the generator is its owner's from now on
-        generator.setstate(state)
-
-    @property
-    def gauss_next(self) -> Any:
-        """The second of a pair that `gauss` has drawn."""
-        stream = _drawn()
-        return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
-
-    @gauss_next.setter
-    def gauss_next(self, value: Any) -> None:
-        stream = _drawn()
-        if stream is None:
-            self.__dict__["gauss_next"] = value
-        else:
-            stream.gauss_next = value  # type: ignore[attr-defined]
-
-
-class Private(Random):
-    """A generator whose draws are no result, as of names for temporary files: always the process's own."""
-
-
+_real_random = _random.Random.random
+_real_getrandbits = _random.Random.getrandbits
+_real_getstate = Random.getstate
+_real_setstate = Random.setstate
 _real_seed = Random.seed
+
+
+def _random_of(self: Random) -> float:
+    """As `Random.random`."""
+    stream = None if RUNNING.active is None else _drawn(self)
+    return _real_random(self) if stream is None else stream.random()
+
+
+def _getrandbits(self: Random, k: int, /) -> int:
+    """As `Random.getrandbits`."""
+    stream = None if RUNNING.active is None else _drawn(self)
+    return _real_getrandbits(self, k) if stream is None else stream.getrandbits(k)
+
+
+def _getstate(self: Random) -> Any:
+    """As `Random.getstate`."""
+    stream = _drawn(self)
+    return _real_getstate(self if stream is None else stream)
+
+
+def _setstate(self: Random, state: Any) -> None:
+    """As `Random.setstate`."""
+    _mark(self)
+    _real_setstate(self, state)
+
+
+def _mark(generator: Random) -> None:
+    """What is set now is known to the operator that sets it, and to nobody else."""
+    if operating():
+        generator.__dict__[_OWN] = True
+    else:
+        generator.__dict__.pop(_OWN, None)
 
 
 def _seed(self: Random, a: Any = None, version: int = 2) -> None:
     """As `Random.seed`; without a value inside an operator the seed is drawn from that operator's stream."""
-    kind = type(self)
-    if a is None and kind in (Random, Unseeded):
-        active = RUNNING.active and inside("random.Random() without a seed", MEND)
-        if active is not None:
+    if not isinstance(self, Stream):
+        active = RUNNING.active
+        if a is None and active is not None and (active := inside("random.Random() without a seed", MEND)) is not None:
             a = _streams(active).bits.getrandbits(256)
-        else:
-            self.__class__ = Unseeded
-    if a is not None and kind is Unseeded:
-        self.__class__ = Random
+        _mark(self)
     _real_seed(self, a, version)
+
+
+def _gauss_next(self: Random) -> Any:
+    """The second of a pair that `gauss` has drawn."""
+    stream = _drawn(self)
+    return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
+
+
+def _set_gauss_next(self: Random, value: Any) -> None:
+    stream = _drawn(self)
+    if stream is None:
+        self.__dict__["gauss_next"] = value
+    else:
+        stream.gauss_next = value  # type: ignore[attr-defined]
+
+
+def _patch_generators() -> None:
+    """Every generator of class `Random` or of a class made from it asks first whose state it is."""
+    patched: Any = Random
+    patched.random, patched.getrandbits, patched.seed = _random_of, _getrandbits, _seed
+    patched.getstate, patched.setstate = _getstate, _setstate
+    patched.gauss_next = property(_gauss_next, _set_gauss_next)
 
 
 def of_entropy() -> list[Replacement]:

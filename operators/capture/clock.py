@@ -14,6 +14,7 @@ from typing import Any
 
 from operators.capture.replacing import Replacement
 from operators.capture.scope import RUNNING, inside
+from operators.seconds import seconds_of
 
 MEND = "use ctx.now()"
 
@@ -23,9 +24,11 @@ def of_time() -> list[Replacement]:
     return [
         Replacement(time, "time", time.time, _seconds(time.time)),
         Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
-        Replacement(time, "clock_gettime", time.clock_gettime, _of_clock(time.clock_gettime, "clock_gettime", 1e9)),
         Replacement(
-            time, "clock_gettime_ns", time.clock_gettime_ns, _of_clock(time.clock_gettime_ns, "clock_gettime_ns", 1)
+            time, "clock_gettime", time.clock_gettime, _of_clock(time.clock_gettime, "clock_gettime", seconds_of)
+        ),
+        Replacement(
+            time, "clock_gettime_ns", time.clock_gettime_ns, _of_clock(time.clock_gettime_ns, "clock_gettime_ns", int)
         ),
         Replacement(time, "gmtime", time.gmtime, _broken_down(time.gmtime, "gmtime")),
         Replacement(time, "localtime", time.localtime, _broken_down(time.localtime, "localtime")),
@@ -38,7 +41,7 @@ def of_time() -> list[Replacement]:
 def _seconds(real: Callable[[], float]) -> Callable[[], float]:
     def now() -> float:
         active = RUNNING.active and inside("time.time()", MEND)
-        return real() if active is None else active.now_ns() / 1e9
+        return real() if active is None else seconds_of(active.now_ns())
 
     return now
 
@@ -51,14 +54,14 @@ def _nanoseconds(real: Callable[[], int]) -> Callable[[], int]:
     return now_ns
 
 
-def _of_clock(real: Callable[[int], Any], name: str, per_ns: float) -> Callable[[int], Any]:
+def _of_clock(real: Callable[[int], Any], name: str, told: Callable[[int], float]) -> Callable[[int], Any]:
     def gettime(clock: int) -> Any:
         if clock != time.CLOCK_REALTIME:
             return real(clock)
         active = RUNNING.active and inside(f"time.{name}()", MEND)
         if active is None:
             return real(clock)
-        return active.now_ns() / per_ns if per_ns > 1 else active.now_ns()
+        return told(active.now_ns())
 
     return gettime
 
@@ -134,7 +137,7 @@ def _now() -> Any:
         active = RUNNING.active and inside("datetime.now()", MEND)
         if active is None:
             return real.__get__(None, cls)(tz)
-        return cls.fromtimestamp(active.now_ns() / 1e9, tz)
+        return cls.fromtimestamp(seconds_of(active.now_ns()), tz)
 
     return classmethod(now)
 
@@ -147,7 +150,7 @@ def _utcnow() -> Any:
         active = RUNNING.active and inside("datetime.utcnow()", MEND)
         if active is None:
             return real.__get__(None, cls)()
-        return cls.fromtimestamp(active.now_ns() / 1e9, datetimes.UTC).replace(tzinfo=None)
+        return cls.fromtimestamp(seconds_of(active.now_ns()), datetimes.UTC).replace(tzinfo=None)
 
     return classmethod(utcnow)
 
@@ -160,6 +163,6 @@ def _today(kind: type) -> Any:
         active = RUNNING.active and inside(f"{kind.__name__}.today()", MEND)
         if active is None:
             return real.__get__(None, cls)()
-        return cls.fromtimestamp(active.now_ns() / 1e9)
+        return cls.fromtimestamp(seconds_of(active.now_ns()))
 
     return classmethod(today)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from operators.capture.chance import of_entropy, of_random
 from operators.capture.clock import of_datetime, of_time
+from operators.capture.collector import spare_collections
 from operators.capture.replacing import replace, spare_imports
 from operators.capture.scope import RUNNING
 
@@ -22,3 +23,4 @@ def install(how: str) -> None:
     RUNNING.refuses = how == "refuse"
     replace([*of_time(), *of_random(), *of_entropy(), *of_datetime()])
     spare_imports()
+    spare_collections()

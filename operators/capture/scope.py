@@ -6,6 +6,7 @@ One `Active` per chain; `RUNNING` is the one whose event is under way in this pr
 
 from __future__ import annotations
 
+import _random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -30,14 +31,22 @@ class Streams:
 
     def __init__(self, seed: bytes, epoch: int, operator: str, task: str) -> None:
         self.epoch = epoch
-        self.random = _stream(seed, b"random", operator, task)
-        self.bits = _stream(seed, b"uuid", operator, task)
+        self.random: Random = _stream(seed, b"random", operator, task)
+        self.bits: Random = _stream(seed, b"uuid", operator, task)
         """Of UUIDs and plain bytes: never seeded by user code, so they differ whatever it seeds."""
 
 
+class Stream(Random):
+    """A generator whose state is known: what it draws is never replaced (see `operators.capture.chance`)."""
+
+    random = _random.Random.random
+    getrandbits = _random.Random.getrandbits
+    gauss_next = None
+
+
 def _stream(seed: bytes, purpose: bytes, operator: str, task: str) -> Random:
-    told = b"%b %b %b" % (seed, purpose, f"{operator} {task}".encode())
-    return Random(int.from_bytes(blake2b(told, digest_size=32).digest(), "big"))
+    named = b"%b %b %b" % (seed, purpose, f"{operator} {task}".encode())
+    return Stream(int.from_bytes(blake2b(named, digest_size=32).digest(), "big"))
 
 
 class Active:
@@ -68,6 +77,7 @@ class Active:
     def begin(self, services: Services) -> None:
         """An event begins; set `operator` before each stage is called."""
         self.services, self.thread, RUNNING.active = services, get_ident(), self
+        RUNNING.events += 1
 
     def end(self) -> None:
         """The event is over, well or not; may be called again.
@@ -94,7 +104,9 @@ class Active:
             epoch = services.epoch()
             drawn = self._streams.get(operator)
             if drawn is None or drawn.epoch != epoch:
-                drawn = self._streams[operator] = Streams(services.seed(), epoch, operator, self.task)
+                with RUNNING.suspended():
+                    seed = services.seed()
+                drawn = self._streams[operator] = Streams(seed, epoch, operator, self.task)
         except CausalError as fault:
             self.fault = fault
             raise
@@ -111,12 +123,14 @@ class Running:
 
     Attributes:
         refuses: whether hidden nondeterminism stops the job, instead of being captured.
+        events: how many have begun in this process.
     """
 
-    __slots__ = ("active", "refuses")
+    __slots__ = ("active", "events", "refuses")
 
     def __init__(self) -> None:
         self.active: Active | None = None
+        self.events = 0
         self.refuses = False
 
     @contextmanager
@@ -134,6 +148,12 @@ class Running:
 
 
 RUNNING = Running()
+
+
+def operating() -> bool:
+    """Whether an operator runs on this thread."""
+    active = RUNNING.active
+    return active is not None and active.operator != NOBODY and active.thread == get_ident()
 
 
 def inside(spelling: str, mend: str) -> Active | None:

@@ -69,6 +69,17 @@ class Merge:
         self.merged = lowest
         return lowest
 
+    def furthest(self) -> int | None:
+        """The last mark of the input that came furthest, if that is above the merged one: told once all have ended.
+
+        So how far event time has come before the end does not depend on which input ended first.
+        """
+        known = [mark for mark in self.marks if mark is not None]
+        mark = max(known, default=None)
+        if mark is None or (self.merged is not None and self.merged != END_NS and mark <= self.merged):
+            return None
+        return mark
+
     def header(self) -> dict[str, Any]:
         """All of it, for a snapshot."""
         return {

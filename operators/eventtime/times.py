@@ -1,8 +1,4 @@
-"""Event times: seconds or datetimes as users give them, whole microseconds in ns inside.
-
-A float of seconds holds a microsecond exactly until 2255, so a window's end that comes back from a record is the same
-number.
-"""
+"""Event times: seconds or datetimes as users give them, whole microseconds in ns inside."""
 
 from __future__ import annotations
 
@@ -11,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from operators.seconds import LATEST_S, all_ns_of_seconds, ns_of_seconds
 from operators.stages import apply, without
 
-LATEST_S = 9_000_000_000.0
-"""The year 2255: nanoseconds stay within 63 bits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PLAIN = frozenset((int, float))
@@ -33,7 +28,7 @@ def ns_of(told: Any) -> int:
         raise TypeError(f"a time is {told!r}; give seconds since 1970 (int or float), or a datetime")
     if not isfinite(told) or not -LATEST_S < told < LATEST_S:
         raise ValueError(f"a time is {told!r}; give seconds since 1970, before 2255")
-    return round(told * 1e6) * 1000
+    return ns_of_seconds(told)
 
 
 def times_of(
@@ -41,11 +36,10 @@ def times_of(
 ) -> tuple[list[int], list[int]]:
     """The time of each record in ns, and the indices of those without, which `failed` was told (it may raise)."""
     told, lost = apply(time_of, records, failed)
-    if _PLAIN.issuperset(map(type, told)) and (not told or (min(told) > -LATEST_S and max(told) < LATEST_S)):
-        try:
-            return [round(at_s * 1e6) * 1000 for at_s in told], lost
-        except ValueError:
-            pass  # a NaN is among them: below it is found
+    if _PLAIN.issuperset(map(type, told)):
+        plain = all_ns_of_seconds(told)
+        if plain is not None:
+            return plain, lost
     places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
     times, vague = apply(ns_of, told, lambda index, problem: failed(places[index], problem))
     return times, sorted([*lost, *(places[index] for index in vague)])

@@ -143,6 +143,13 @@ class WatermarkStage(Stage):
         if merged is not None and merged != END_NS:
             self._ready.append(([], merged))
 
+    def advance(self, mark_ns: int) -> list[Any]:
+        if mark_ns == END_NS:
+            furthest = self._merge.furthest()
+            if furthest is not None:
+                self._ready.append(([], furthest))
+        return []
+
     # Idleness.
 
     def next_ns(self) -> int | None:

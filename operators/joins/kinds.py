@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from causal.errors import PipelineError, invariant
 from operators.graph import Node, watermarked
+from operators.joins.as_of import AsOfStage
 from operators.joins.interval import IntervalJoinStage
 from operators.joins.rows import RowJoinStage
 from operators.joins.sides import LEFT, RIGHT, inputs_of_side, time_of_side
@@ -73,6 +74,21 @@ def _check_window(node: Node) -> None:
 
 def _rows(node: Node, scope: Scope) -> Stage:
     name, groups = node.name, scope.config.key_groups
+    if node.options["as_of"]:
+        left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
+        invariant(left is not None and right is not None, "a join is checked before it is built", operator=name)
+        return AsOfStage(
+            name,
+            scope.ordinal,
+            scope.failures,
+            node.subject,
+            node.options["how"],
+            (left, right),  # type: ignore[arg-type]
+            node.options["derivations"],
+            groups,
+            scope.arrival,
+            scope.tags,
+        )
     waiting = None
     if node.options["wait"]:
         awaited = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
@@ -82,8 +98,13 @@ def _rows(node: Node, scope: Scope) -> Stage:
     return RowJoinStage(name, scope.ordinal, scope.failures, node.subject, how, time_of, waiting, groups)
 
 
+def _check_rows(node: Node) -> None:
+    if node.options["as_of"]:
+        check_time(node, f"join_table {node.name!r} joins as of the time of each record")
+
+
 KINDS = {
     "join": Kind(_interval, keyed="needed", begins=True, check=_check_interval, asides=("late",)),
     "window_join": Kind(_window, keyed="needed", begins=True, check=_check_window, asides=("late",)),
-    "join_table": Kind(_rows, keyed="needed", begins=True),
+    "join_table": Kind(_rows, keyed="needed", begins=True, check=_check_rows, asides=("late",)),
 }

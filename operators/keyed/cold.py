@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 from causal.errors import Unavailable
 
 _AT_ONCE = 500
 _CACHE_KIB = 2048
+_NUMBERS = count()
 
 R = TypeVar("R")
 
@@ -73,8 +74,7 @@ class ColdStore:
     def _opened(self) -> sqlite3.Connection:
         if self._base is None:
             os.makedirs(self._directory, exist_ok=True)
-            handle, path = tempfile.mkstemp(prefix="state-", suffix=".cold", dir=self._directory)
-            os.close(handle)
+            path = self._new_file()
             base = sqlite3.connect(path, isolation_level=None)
             base.execute("PRAGMA journal_mode = OFF")
             base.execute("PRAGMA synchronous = OFF")
@@ -84,6 +84,16 @@ class ColdStore:
             os.unlink(path)
             self._base = base
         return self._base
+
+    def _new_file(self) -> str:
+        """A file of its own.  Numbered: a name by chance would be drawn from the operator that works, and logged."""
+        while True:
+            path = os.path.join(self._directory, f"state-{os.getpid()}-{next(_NUMBERS)}.cold")
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            except FileExistsError:  # of a process that died in between and had the same number
+                continue
+            return path
 
     def _tried(self, ask: Callable[[], R]) -> R:
         try:

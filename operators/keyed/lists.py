@@ -11,15 +11,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from causal.errors import CorruptData
-from causal.values import decode
 from operators.keyed.schema import Codec, Read
 from operators.keyed.ttl import Expiry
-from operators.state import Table, TableJob
+from operators.state import Table, TableJob, unpacked
 
 _PLAIN = Codec()
 
 _Stretch = tuple[list[Any], int, int, Any]
-"""A list, from where to where it is to be written, and the tick of its last write."""
+"""A list, from where to where it is to be written, and its age."""
 
 
 class ListTable(Table):
@@ -123,14 +122,14 @@ class ListTable(Table):
         Raises:
             CorruptData: it does not go on where what was loaded before ends.
         """
-        keys, told, gone = decode(fragment)
+        keys, told, gone = unpacked(fragment)
         for key in gone:
             self.values.pop(key, None)
             self.written.pop(key, None)
             if self.expiry is not None:
                 self.expiry.unload(key)
         plain, read = self.codec.plain, self.read
-        for key, (start, items, tick) in zip(keys, told, strict=True):
+        for key, (start, items, age) in zip(keys, told, strict=True):
             if not plain:
                 items = list(map(read, items))
             held = self.values.get(key, []) if start else []
@@ -140,7 +139,7 @@ class ListTable(Table):
             held += items
             self.written[key] = len(held)
             if self.expiry is not None:
-                self.expiry.load(key, tick)
+                self.expiry.load(key, age)
         self.shrink()
 
 
@@ -166,9 +165,9 @@ class ListJob(TableJob):
         """Remember how long the list is: nothing has been done to it since the barrier."""
         table = self._lists
         held = table.values.get(key)
-        tick = table.expiry.ticks.get(key) if table.expiry is not None and held else None
+        age = table.expiry.age(key) if table.expiry is not None and held else None
         if held:
-            self._noted[key] = held, 0 if self._full else table.written.get(key, 0), len(held), tick
+            self._noted[key] = held, 0 if self._full else table.written.get(key, 0), len(held), age
             table.written[key] = len(held)
         else:
             self._noted[key] = [], 0, 0, None
@@ -203,8 +202,8 @@ class ListJob(TableJob):
         taken, codec = self._taken, self._lists.codec
 
         def find(key: Any, absent: Any) -> Any:
-            held, start, end, tick = taken[key]
+            held, start, end, age = taken[key]
             items = held[start:end]
-            return [start, items if codec.plain else list(map(codec.pack, items)), tick] if end else absent
+            return [start, items if codec.plain else list(map(codec.pack, items)), age] if end else absent
 
         return find

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from causal.values import decode
 from operators.keyed.schema import Codec, Read
 from operators.keyed.ttl import Expiry
-from operators.state import Table, TableJob
+from operators.state import Table, TableJob, unpacked
 
 _PLAIN = Codec()
 
@@ -138,11 +137,11 @@ class MapTable(Table):
 
     def load(self, fragment: bytes) -> None:
         """Take over what a job encoded."""
-        keys, told, gone = decode(fragment)
+        keys, told, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:
             self._forget(key, self.values.pop(key, ()))
-        for key, (whole, entries, values, removed, ticks) in zip(keys, told, strict=True):
+        for key, (whole, entries, values, removed, ages) in zip(keys, told, strict=True):
             if whole:
                 self._forget(key, self.values.pop(key, ()))
             held = self.values.setdefault(key, {})
@@ -151,8 +150,8 @@ class MapTable(Table):
             self._forget(key, removed)
             held.update(zip(entries, values if plain else map(read, values), strict=True))
             if expiry is not None:
-                for entry, tick in zip(entries, ticks, strict=True):
-                    expiry.load((key, entry), tick)
+                for entry, age in zip(entries, ages, strict=True):
+                    expiry.load((key, entry), age)
         self.shrink()
 
     def _forget(self, key: Any, entries: Iterable[Any]) -> None:
@@ -199,8 +198,8 @@ class MapJob(TableJob):
             change = taken[key]
             entries = list(held if change.whole else change.put)
             values = [held[entry] for entry in entries]
-            ticks = [] if expiry is None else [expiry.ticks.get((key, entry)) for entry in entries]
+            ages = [] if expiry is None else [expiry.age((key, entry)) for entry in entries]
             packed = values if codec.plain else list(map(codec.pack, values))
-            return [change.whole, entries, packed, list(change.gone), ticks]
+            return [change.whole, entries, packed, list(change.gone), ages]
 
         return find

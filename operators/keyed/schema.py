@@ -20,7 +20,7 @@ from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, 
 
 from causal.errors import PipelineError
 from causal.values import NotCarried
-from operators.ownership import own
+from operators.ownership import own, own_state
 
 Shape = Any
 """Text for what is carried as it is ("int", "list[str]", "Any"); otherwise a list that begins with "record", "list",
@@ -72,8 +72,12 @@ class Codec:
         return _same
 
     def own(self, value: Any) -> Any:
-        """A copy that shares nothing that could change."""
-        return own(value)
+        """A copy that shares nothing that could change.
+
+        Raises:
+            TypeError: it holds a buffer, which can change in place.
+        """
+        return own_state(value)
 
     def fresh(self) -> Any:
         """A first value, where the type says one; None otherwise."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from causal.values import decode
 from operators.keyed.schema import Codec, Read
 from operators.keyed.ttl import Expiry
-from operators.state import Table, TableJob
+from operators.state import Table, TableJob, unpacked
 
 
 class ValueTable(Table):
@@ -57,21 +56,21 @@ class ValueTable(Table):
 
     def load(self, fragment: bytes) -> None:
         """Take over what a job encoded."""
-        keys, told, gone = decode(fragment)
+        keys, told, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:
             self.values.pop(key, None)
             if expiry is not None:
                 expiry.unload(key)
-        for key, (value, tick) in zip(keys, told, strict=True):
+        for key, (value, age) in zip(keys, told, strict=True):
             self.values[key] = value if plain else read(value)
             if expiry is not None:
-                expiry.load(key, tick)
+                expiry.load(key, age)
         self.shrink()
 
 
 class ValueJob(TableJob):
-    """Encodes pending values, each with the tick of its last write."""
+    """Encodes pending values, each with its age."""
 
     __slots__ = ("_typed",)
 
@@ -86,6 +85,6 @@ class ValueJob(TableJob):
             value = get(key, absent)
             if value is absent:
                 return absent
-            return [codec.pack(value), None if expiry is None else expiry.ticks.get(key)]
+            return [codec.pack(value), None if expiry is None else expiry.age(key)]
 
         return find

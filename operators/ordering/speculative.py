@@ -24,6 +24,7 @@ from operators.operator import Operator
 from operators.ordering.hold import LATE, Slot, due_ns, unused
 from operators.ownership import SCALARS, all_scalar, own
 from operators.scope import Scope
+from operators.seconds import seconds_of
 from operators.slots import Slots
 from operators.stages import Stage, check_records
 from operators.state import FragmentJob, States, Table
@@ -165,12 +166,17 @@ class SpeculativeStage(Stage):
         """Run a record on the state as it is; what differs from what it gave before, as `known`, is a revision."""
         before = own(self._states[key])
         made, problem = self._made(key, slot, own(record))
+        if problem is not None:  # nothing of a record that fails stands
+            made = []
+            state = self._states[key]
+            state.clear()
+            state.update(own(before))
         if problem is not None and not (known and known[3]):
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
         self._since.values[key, slot] = [record, before, made, problem is not None]
         for number, (old, new) in enumerate(zip_longest(known[2] if known else (), made)):
             if old is not new and (known is None or encode(old) != encode(new)):
-                out.append(((slot[0] / 1e9, self._number, *slot[1:], number), own(old), own(new)))
+                out.append(((seconds_of(slot[0]), self._number, *slot[1:], number), own(old), own(new)))
 
     def _made(self, key: Any, slot: Slot, record: Any) -> tuple[list[Any], Exception | None]:
         ctx, made = self._ctx, list[Any]()

@@ -10,7 +10,8 @@ import pyarrow.types as types
 
 from causal.errors import PipelineError
 from operators.outputs.base import Output, Piece
-from operators.sinks.base import encode_json
+from operators.sinks.base import NOT_FINITE, encode_json
+from operators.sinks.exact import check_cast, check_values
 from operators.sinks.fitting import Misfit, inferred
 
 SAMPLED_ROWS = 1000
@@ -25,6 +26,9 @@ _WIDER = {
     pa.null(): pa.string(),
 }
 """Types that Spark does not have."""
+
+_FLOATS = {text: float(text) for text in NOT_FINITE.values()}
+"""Numbers that JSON does not have, by the text that stands for them."""
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
@@ -104,7 +108,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
 
 
 def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Array:
-    """JSON has no bytes, times and decimals: the sink wrote them as text, which is turned back."""
+    """JSON has no bytes, times, decimals, NaN and infinities: the sink wrote them as text, which is turned back."""
     kind = field.type
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return _text(values)
@@ -115,6 +119,9 @@ def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Arra
             values = [value if value is None or isinstance(value, str) else encode_json(value) for value in values]
         elif types.is_integer(kind) and float in frozenset(map(type, values)):
             raise ValueError("a number with a fraction")
+        elif types.is_floating(kind):
+            values = [_FLOATS.get(value, value) if isinstance(value, str) else value for value in values]
+            check_values(field.name, kind, values)
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _unfit(field, str(problem), task, first) from None
@@ -128,7 +135,10 @@ def _cast(column: pa.Array, field: pa.Field, task: str, first: int) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        cast = column.cast(field.type)
+        if not types.is_string(column.type) and not types.is_nested(column.type):
+            check_cast(field.name, column, cast)
+        return cast
     except (pa.ArrowException, ValueError) as problem:
         raise _unfit(field, str(problem), task, first) from None
 

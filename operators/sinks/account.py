@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from operator import lt
 
 from xxhash import xxh3_128
 
-from causal.errors import Fenced, PipelineError, invariant
+from causal.errors import Fenced, PipelineError, Superseded, invariant
 from causal.log import DeterminantLog, LogDelta
 from causal.ports import Bundle, Held, Mark
+from causal.runs import start_of
 from causal.sink_channel import depended, truncated
 from causal.values import encode_loosely
+from operators.seconds import seconds_of
 
 
 def fingerprint(bundle: Bundle) -> bytes:
@@ -151,6 +154,8 @@ class Account:
         for log in self.logs.values():
             log.truncate(epoch)
         self.marks = truncated(self.marks, epoch)
+        if self.marks and self.marks[-1].epoch < epoch and self.marks[-1].next < self.next:
+            self.marks = []  # an upgrade began there, and rows came without dependencies: none of them goes back
         self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
         self.mark_refused = self.mark_refused[len(self.mark_refused) - len(self.marks) :]
         return True
@@ -161,7 +166,12 @@ class Account:
         return Held(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
     def fence(self, run: str, incarnation: int) -> None:
-        """Raise `Fenced` unless this account still belongs to that incarnation of that run."""
+        """Raise `Fenced` unless this account still belongs to that incarnation of that run.
+
+        Raises:
+            Superseded: it belongs to a newer run.
+        """
+        check_newest(f"the store of sink task {self.task}", run, self.run)
         if (self.run, self.incarnation) != (run, incarnation):
             raise fenced(self.task, incarnation)
 
@@ -173,9 +183,27 @@ def fenced(task: str, incarnation: int) -> Fenced:
     )
 
 
+def shown(run: str) -> str:
+    """A run as messages name it: its identity, and when it was started if that is known."""
+    start = start_of(run)
+    if not start:
+        return run
+    return f"{run} (started {datetime.fromtimestamp(seconds_of(start), UTC):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def check_newest(place: object, run: str, *others: str | None) -> None:
+    """Raise `Superseded` if one of the other runs, which have begun to write there, is newer than `run` (D15)."""
+    newest = max([other for other in others if other], default="")
+    if newest > run:
+        raise Superseded(
+            f"{place} belongs to a newer run, {shown(newest)}, which has begun to write there; this run, {shown(run)}, "
+            "must not write there again, nor be resumed: give one of the two another path and start it again"
+        )
+
+
 def foreign_rows(place: object, sink: str) -> PipelineError:
     """The error of a store that holds rows of another run."""
     return PipelineError(
-        f"{place} holds rows of another run; go on with that run if it has not ended (causal run --resume), "
-        f'give another path, or say {sink}(…, existing="replace") to have it emptied'
+        f"{place} holds rows of another run; go on with that run if it has not ended "
+        f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
     )

@@ -6,6 +6,7 @@ failure what it `Held`.  An `Account` decides which bundle may be taken, the sam
 is to make that durable in one atomic step.  Errors that a store may raise:
 
     Fenced             a younger incarnation has opened the store: this process must exit
+    Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
     Unavailable        nothing was written, or the bundle may be written again: it is tried again, for `sink_patience_s`
     RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
     PipelineError      somebody must change something first; the job ends with that line
@@ -22,17 +23,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from itertools import compress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable, invariant
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, invariant
 from causal.log import LogDelta
 from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
 from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
-from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 
 __all__ = [
@@ -47,9 +50,11 @@ __all__ = [
     "RowRefused",
     "Sink",
     "SinkStore",
+    "Superseded",
     "Unavailable",
     "WithdrawingStore",
     "check_directory",
+    "check_newest",
     "check_writable",
     "encode_json",
     "fenced",
@@ -60,34 +65,64 @@ __all__ = [
 ]
 
 
-def _plain(value: Any) -> Any:
+def _plain(before_bytes: str, value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, (bytes, bytearray)):
-        return value.hex()
+        return before_bytes + value.hex()
     raise NotCarried(f"{type(value).__qualname__} cannot be written as JSON")
 
 
-def _encoder() -> Callable[[Any], str]:
+def _spelled(value: Any) -> Any:
+    """The same with text for what JSON has no number for: NaN and the infinities, also as keys."""
+    if isinstance(value, float) and not isfinite(value):
+        return NOT_FINITE[repr(value)]
+    if isinstance(value, dict):
+        odd = next((key for key in value if not isinstance(key, _KEYS)), None)
+        if odd is not None:
+            raise NotCarried(f"a key that is a {type(odd).__qualname__} cannot be written as JSON; make it text")
+        return {_spelled(key): _spelled(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled(inner) for inner in value]
+    return value
+
+
+_KEYS = (str, int, float, bool, type(None))
+NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""How numbers that JSON does not have are written, as text; `float` reads it back."""
+
+
+def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
     """`JSONEncoder.encode`, whose C part is made once instead of for every record: the same text in two thirds.
 
     It does not look for records that hold themselves: what comes to a sink was bytes before.
+
+    Args:
+        before_bytes: what stands before the hexadecimal digits of bytes.
     """
-    encoder = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=_plain)
+    plain = partial(_plain, before_bytes)
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=plain, allow_nan=False)
     made = getattr(json.encoder, "c_make_encoder", None)
     if made is None:
-        return encoder.encode
-    parts = made(None, _plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
+        parts = encoder.iterencode
+    else:
+        parts = made(None, plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
 
     def encode(record: Any) -> str:
-        return "".join(parts(record, 0))
+        try:
+            return "".join(parts(record, False))
+        except (ValueError, TypeError):  # a number or a key that JSON does not have
+            return "".join(parts(_spelled(record), False))
 
     return encode
 
 
-encode_json = _encoder()
+encode_json = json_encoder()
+"""A value as JSON.  What JSON does not have is text: a `datetime` in ISO form, a `Decimal` in its digits, bytes in
+hexadecimal digits, NaN, Infinity and -Infinity by these names; a tuple is an array.  A key that is a number, a boolean
+or None is its text; any other is refused (`NotCarried`)."""
 
 
 class Sink(ABC):
@@ -101,7 +136,7 @@ class Sink(ABC):
     """What becomes of rows of an earlier run; one that says "refuse" is asked before that run's state is discarded."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """The rows of these records, one JSON document per line, each line ended by a newline.
+        """The rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
 
         A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
         """
@@ -133,6 +168,17 @@ class Sink(ABC):
 
     def check(self) -> None:
         """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""
+
+    def newest_run(self) -> str | None:
+        """The newest run that has begun to write where this sink writes; None if there is none, or it is not known.
+
+        A run that begins takes a higher start number.  A sink that lets a newer run take the place of an older one
+        (`existing="replace"`) should say it: otherwise a clock that was set back makes the new run the older one.
+
+        Raises:
+            Unavailable: the store cannot be asked now.
+        """
+        return None
 
 
 def check_writable(directory: Path, sink: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
 from causal.ports import SinkStore
+from causal.shell.modes import public
 from operators.sinks.base import Sink
 from operators.sinks.options import check_durability, check_range
 from operators.sinks.outward import Delivery, OutwardStore
@@ -56,7 +57,8 @@ class CallbackSink(Sink):
 
     def _carry(self, task: str, delivery: Delivery) -> None:
         try:
-            self._fn(delivery)
+            with public():
+                self._fn(delivery)
         except CausalError:
             raise
         except self._retried as problem:

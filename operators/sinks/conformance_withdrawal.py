@@ -144,6 +144,22 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
         store.close()
 
 
+def lets_no_older_run_withdraw(subject: Subject) -> None:
+    """A run that was replaced by a newer one takes no rows of that one back."""
+    if subject.replacing is None:
+        raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
+    old, held = _opened(subject)
+    fill_marked(subject, old, held, 20)
+    back = _mark_at(old.last_bundle(), 7)
+    successor = replace(subject, sink=subject.replacing)
+    young, held = successor.opened(run="run-2")
+    fill_marked(successor, young, held, 20)
+    expect_error(Fenced, "a run that was replaced takes nothing back", lambda: old.withdraw(back))
+    successor.expect_rows(20, "a run that was replaced changes nothing")
+    young.close()
+    old.close()
+
+
 def _writer(subject: Subject, incarnation: int) -> int:
     """A process that writes and takes back until it is killed."""
 
@@ -165,5 +181,6 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     takes_back_only_to_a_mark,
     takes_back_rows_that_were_left_out,
     withdraws_all_or_nothing,
+    lets_no_older_run_withdraw,
 )
 """Every check; each takes a fresh subject."""

@@ -39,6 +39,7 @@ class ConsoleSink(Sink):
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task, in the directory of the job."""
         sink = JsonLinesSink(job_directory / CONSOLE, durability=self.durability)
+        sink.private = True
         return ConsoleStore(sink, task, self.kept_bytes_max)
 
 

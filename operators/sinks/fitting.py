@@ -1,6 +1,6 @@
 """Records as Arrow columns of one fixed schema, and which of them do not fit it.
 
-A row fits when no value has to be changed: an integer is no float and no text, a key that is no column does not vanish.
+A row fits when no value has to be changed (`operators.sinks.exact`), and a key that is no column does not vanish.
 What is missing is null.  Columns of vectors are only looked at where their types differ from those of the schema.
 """
 
@@ -15,6 +15,7 @@ import pyarrow.types as types
 
 from causal.rows import Rows, listed
 from causal.vectors import Vectors
+from operators.sinks.exact import Unlike, check_cast, check_values
 
 _REASON_CHARACTERS_MAX = 300
 
@@ -126,10 +127,12 @@ def _shown(names: Sequence[str]) -> str:
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
     try:
+        check_values(field.name, field.type, values)  # first: Arrow ends the process for some values of odd shapes
         column = pa.array(values, field.type)
+    except Unlike as problem:
+        raise Misfit(str(problem)) from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _misfit(field, problem) from None
-    _check(field.name, field.type, values)
     return _complete(field, column)
 
 
@@ -143,32 +146,6 @@ def _misfit(field: pa.Field, problem: Exception) -> Misfit:
     return Misfit(
         f"column {field.name!r} takes {field.type}: {' '.join(str(problem).split())[:_REASON_CHARACTERS_MAX]}"
     )
-
-
-_UNLIKE: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
-    (types.is_integer, float),
-    (types.is_string, bytes),
-    (types.is_large_string, bytes),
-    (types.is_binary, str),
-    (types.is_large_binary, str),
-)
-"""What Arrow would take, and change: 1.5 would become 1."""
-
-
-def _check(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
-    """Refuse what Arrow changes or drops without a word."""
-    for unlike, given in _UNLIKE:
-        if unlike(kind) and given in set(map(type, values)):
-            raise Misfit(f"column {place!r} takes {kind}, not {given.__name__}")
-    if types.is_list(kind) or types.is_large_list(kind):
-        _check(f"{place}[]", kind.value_type, list(chain.from_iterable(filter(None, values))))
-    if types.is_struct(kind):
-        there = list(filter(None, values))
-        strangers = set().union(*there).difference([field.name for field in kind])
-        if strangers:
-            raise Misfit(f"column {place!r} takes {kind}: {min(map(str, strangers))!r} is none of its fields")
-        for field in kind:
-            _check(f"{place}.{field.name}", field.type, list(map(dict.get, there, repeat(field.name))))
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
@@ -211,14 +188,19 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if _family(column.type) != _family(field.type):
             raise Misfit(f"column {field.name!r} takes {field.type}, not {column.type}")
         try:
-            columns.append(_complete(field, column.cast(field.type)))
+            cast = column.cast(field.type)
         except (pa.ArrowException, ValueError) as problem:
             raise _misfit(field, problem) from None
+        try:
+            check_cast(field.name, column, cast)
+        except Unlike as problem:
+            raise Misfit(str(problem)) from None
+        columns.append(_complete(field, cast))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _family(kind: pa.DataType) -> str:
-    """Types of one family differ in their range; a cast within it keeps a value or fails."""
+    """Types of one family differ in their range; a cast within it may keep the values."""
     families = {
         "number": (types.is_integer, types.is_floating, types.is_decimal),
         "text": (types.is_string, types.is_large_string),

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from causal.errors import CorruptData, invariant
+from causal.shell.modes import opened
 
 _HEAD = struct.Struct("<4sII")  # mark, length of the body, checksum of the body
 _CHECK = struct.Struct("<I")  # checksum of the head: a damaged length must not look like a torn tail
@@ -70,10 +71,10 @@ def pwrite_whole(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def replace_file(path: Path, data: bytes, sync: bool) -> int:
+def replace_file(path: Path, data: bytes, sync: bool, mode: int = 0o600) -> int:
     """Put a file with `data` at `path` in one step; answers a descriptor that appends to it."""
     fresh = path.with_name(path.name + ".new")
-    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = opened(fresh, os.O_RDWR | os.O_TRUNC | os.O_APPEND, mode)
     try:
         write_whole(descriptor, data)
         if sync:

@@ -20,15 +20,19 @@ from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark, SinkStore
+from causal.shell.modes import made, mode_of_directories, mode_of_files, opened
 from causal.values import decode, encode, encode_loosely
-from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import Sink, check_directory
 from operators.sinks.bundle_told import told, understood
-from operators.sinks.journal import bodies, pwrite_whole
+from operators.sinks.journal import bodies, pwrite_whole, replace_file, sync_directory
 from operators.sinks.lock import held_once, is_at, outside
 from operators.sinks.locked_journal import LockedJournal
 from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
+
+OWNER = ".causal.run"
+"""In the directory: the run that it belongs to."""
 
 
 class JsonLinesSink(Sink):
@@ -40,6 +44,9 @@ class JsonLinesSink(Sink):
         durability: "process" or "os" (see the module); none: the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
     """
+
+    private = False
+    """Whether only the job reads it: it lies in the job's own directory."""
 
     def __init__(
         self,
@@ -68,6 +75,14 @@ class JsonLinesSink(Sink):
         """Raise `PipelineError` where the directory could not be made or written."""
         check_directory(self.directory, "JsonLinesSink")
 
+    def newest_run(self) -> str | None:
+        """The newest run that has opened the directory."""
+        with outside(self.directory):
+            if not self.directory.is_dir():
+                return None
+            runs = [_run_of(self.directory), *_runs_in(self.directory)]
+        return max([run for run in runs if run], default=None)
+
 
 class JsonLinesStore:
     """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
@@ -78,7 +93,10 @@ class JsonLinesStore:
         self._run = ""
         self._incarnation = -1
         self._path = sink.path_of(task)
-        self._journal = LockedJournal(task, _journal_of(self._path), _lock_of(self._path), self._path, self._forget)
+        self._mode = mode_of_files(sink.private)
+        self._journal = LockedJournal(
+            task, _journal_of(self._path), _lock_of(self._path), self._path, self._forget, self._mode
+        )
         self._journal.sync = sink.durability == "os"
         self._account: Account | None = None
         self._rows = -1
@@ -91,8 +109,10 @@ class JsonLinesStore:
         directory, busy_ms = self._sink.directory, self._sink.busy_ms
         try:
             with outside(directory):
-                directory.mkdir(exist_ok=True)
-                with held_once(directory / ".causal.lock", busy_ms, directory):
+                made(directory, mode_of_directories(self._sink.private))
+                if self._journal.sync:
+                    sync_directory(directory.parent)  # also where whoever made it died before that
+                with held_once(directory / ".causal.lock", busy_ms, directory, self._mode):
                     self._make_room()
                     with self._journal.held(busy_ms):
                         return self._claim().held()
@@ -102,7 +122,7 @@ class JsonLinesStore:
 
     def _claim(self) -> Account:
         """Fence every lower incarnation: a journal of this one takes the place of theirs."""
-        self._rows = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._rows = opened(self._path, os.O_RDWR, self._mode)
         if self._journal.is_there:
             account = self._load()
             account.incarnation = self._incarnation
@@ -181,6 +201,7 @@ class JsonLinesStore:
         start = account.row_bytes
         if account.task != self._task:
             raise PipelineError(f"{self._path} belongs to sink task {account.task}; give the sinks different names")
+        check_newest(self._path, self._run, account.run)
         if account.run != self._run or account.incarnation > self._incarnation:
             raise fenced(self._task, self._incarnation)
         stored = os.fstat(self._rows).st_size
@@ -210,21 +231,49 @@ class JsonLinesStore:
         self._journal.renew(encode([account.task, packed(account), reach]))
 
     def _make_room(self) -> None:
-        """A directory belongs to one run; what an earlier run left is refused, or removed where the sink says so."""
+        """A directory belongs to the newest run; what an earlier one left is refused, or removed where that is said.
+
+        The directory's file `.causal.run` names the run before anything is removed, so an older run that comes back
+        in the middle of this finds out, and a run that is killed in the middle removes the rest when it comes back.
+        """
+        directory = self._sink.directory
+        owner = _run_of(directory)
+        check_newest(directory, self._run, owner, *_runs_in(directory))
         foreign = []
-        for journal in sorted(self._sink.directory.glob(".*.journal")):
-            records, _ = bodies(journal.read_bytes(), journal)
-            if _state(records, journal)[0].run != self._run:
+        for journal in sorted(directory.glob(".*.journal")):
+            if _owner_of(journal) != self._run:
                 foreign.append(journal.with_name(f"{journal.stem[1:]}.jsonl"))
         if not self._journal.is_there:
             foreign.append(self._path)
         for rows in foreign:
             if rows.exists() and rows.stat().st_size and self._sink.existing == "refuse":
                 raise foreign_rows(rows, "JsonLinesSink")
+        if owner != self._run:
+            os.close(replace_file(directory / OWNER, f"{self._run}\n".encode(), self._journal.sync, self._mode))
         for rows in foreign:
-            with held_once(_lock_of(rows), self._sink.busy_ms, rows):
+            with held_once(_lock_of(rows), self._sink.busy_ms, rows, self._mode):
                 rows.unlink(missing_ok=True)
                 _journal_of(rows).unlink(missing_ok=True)
+
+
+def _run_of(directory: Path) -> str | None:
+    """The run that the directory says it belongs to; None where it says nothing yet."""
+    try:
+        return (directory / OWNER).read_text("ascii").rstrip("\n")
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise CorruptData(f"{directory / OWNER} does not name a run; restore the file") from None
+
+
+def _owner_of(journal: Path) -> str:
+    records, _ = bodies(journal.read_bytes(), journal)
+    return _state(records, journal)[0].run
+
+
+def _runs_in(directory: Path) -> list[str]:
+    """The runs of all journals of a directory."""
+    return [_owner_of(journal) for journal in sorted(directory.glob(".*.journal"))]
 
 
 def _journal_of(rows: Path) -> Path:

@@ -10,16 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from causal.errors import Unavailable
+from causal.shell.forks import close, keep_from_children
+from causal.shell.modes import opened
 
 
 class FileLock:
-    """An exclusive lock between processes; it ends with the process that holds it, and waits no longer than told."""
+    """An exclusive lock between processes; it ends with the process that holds it, and waits no longer than told.
 
-    __slots__ = ("path", "_descriptor")
+    A forked child does not hold the lock of its parent, and cannot release it.
+    """
 
-    def __init__(self, path: Path) -> None:
+    __slots__ = ("path", "_descriptor", "_mode", "_process")
+
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
         self.path = path
         self._descriptor = -1
+        self._mode = mode
+        self._process = os.getpid()
 
     def acquire(self, wait_ms: int) -> bool:
         """False if somebody else held it all the time."""
@@ -32,8 +39,9 @@ class FileLock:
         return True
 
     def _try(self) -> bool:
+        self._forget_parent()
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = keep_from_children(opened(self.path, os.O_RDWR, self._mode))
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -62,20 +70,27 @@ class FileLock:
 
     def release(self) -> None:
         """Let others have it."""
+        self._forget_parent()
         if self._descriptor >= 0:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Release it and let go of the file."""
+        self._forget_parent()
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
             self._descriptor = -1
+
+    def _forget_parent(self) -> None:
+        """In a forked child the descriptor is closed, and its number may be another file's."""
+        if self._process != os.getpid():
+            self._process, self._descriptor = os.getpid(), -1
 
 
 @contextmanager
-def held_once(path: Path, wait_ms: int, place: Path) -> Iterator[None]:
+def held_once(path: Path, wait_ms: int, place: Path, mode: int = 0o600) -> Iterator[None]:
     """Hold a lock that is not needed again; raises as `FileLock.held`."""
-    lock = FileLock(path)
+    lock = FileLock(path, mode)
     try:
         with lock.held(wait_ms, place):
             yield

@@ -26,17 +26,21 @@ class LockedJournal:
     Args:
         place: what people know the store by; errors name it.
         forget: called when anything but a refused row went wrong: nothing in memory is to be trusted then.
+        mode: of the files.
 
     State: `sync` is whether what is appended is on the disk before the next step.
     """
 
-    def __init__(self, task: str, path: Path, lock: Path, place: Path, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, task: str, path: Path, lock: Path, place: Path, forget: Callable[[], None], mode: int = 0o600
+    ) -> None:
         self.path = path
         self.sync = False
         self._task = task
         self._place = place
         self._forget = forget
-        self._lock = FileLock(lock)
+        self._lock = FileLock(lock, mode)
+        self._mode = mode
         self._file = -1
         self._bytes = self._bytes_new = 0
 
@@ -114,7 +118,7 @@ class LockedJournal:
     def renew(self, body: bytes) -> None:
         """Put a journal with just this record in the place of the one that is there."""
         record = framed(body)
-        fresh = replace_file(self.path, record, self.sync)
+        fresh = replace_file(self.path, record, self.sync, self._mode)
         self._let_go()
         self._file = fresh
         self._bytes = self._bytes_new = len(record)

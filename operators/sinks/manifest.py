@@ -20,6 +20,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from causal.errors import CorruptData, PipelineError
+from causal.shell.modes import mode_of_files
 from operators.sinks.journal import replace_file
 from operators.sinks.lock import held_once
 
@@ -38,6 +39,8 @@ class Manifest:
     """None until the first bundle has rows."""
     files: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Task → (first, next) of each of its files, in order."""
+    emptying: bool = False
+    """What earlier runs left is being removed: no task of this run has begun to write."""
 
     def end_of(self, task: str) -> int:
         """Position of the first row of the task that is in none of its files."""
@@ -87,7 +90,7 @@ def load_manifest(directory: Path) -> Manifest | None:
         if told["schema"] is not None:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"], validate=True)))
         files = {task: [(int(first), int(next_)) for first, next_ in held] for task, held in told["files"].items()}
-        return Manifest(str(told["run"]), schema, files)
+        return Manifest(str(told["run"]), schema, files, bool(told.get("emptying")))
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as problem:
         raise CorruptData(f"{path} is not a manifest ({problem}); restore it") from None
 
@@ -106,10 +109,12 @@ def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
         "schema": None if schema is None else base64.b64encode(schema.serialize().to_pybytes()).decode(),
         "files": manifest.files,
     }
+    if manifest.emptying:
+        told["emptying"] = True
     told["digest"] = _digest(told)
-    os.close(replace_file(manifest_path(directory), (json.dumps(told) + "\n").encode(), sync))
+    os.close(replace_file(manifest_path(directory), (json.dumps(told) + "\n").encode(), sync, mode_of_files()))
 
 
 def holding_directory(directory: Path, wait_ms: int) -> AbstractContextManager[None]:
     """Alone with the manifest; raises as `operators.sinks.lock.FileLock.held`."""
-    return held_once(directory / OURS / "directory.lock", wait_ms, directory)
+    return held_once(directory / OURS / "directory.lock", wait_ms, directory, mode_of_files())

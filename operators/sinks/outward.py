@@ -22,10 +22,11 @@ from typing import Any
 from causal.errors import CausalError, CorruptData, PipelineError, RowRefused, invariant
 from causal.ports import Bundle, Held
 from causal.values import decode, encode, encode_loosely
-from operators.sinks.account import Account, fenced, fingerprint
+from operators.sinks.account import Account, check_newest, fenced, fingerprint
 from operators.sinks.account_bytes import packed, unpacked
 from operators.sinks.base import lines_of
 from operators.sinks.bundle_told import told, understood
+from operators.sinks.journal import sync_directory
 from operators.sinks.lock import outside
 from operators.sinks.locked_journal import LockedJournal
 
@@ -117,6 +118,8 @@ class OutwardStore:
         try:
             with outside(self._directory):
                 self._directory.mkdir(exist_ok=True)
+                if self._journal.sync:
+                    sync_directory(self._directory.parent)
             with self._journal.held(BUSY_MS):
                 self._account = account = self._claimed()
             with suppress(RowRefused):  # told when the bundle is written again, by `operators.sinks.refusals`
@@ -241,10 +244,11 @@ class OutwardStore:
         try:
             told_all = [decode(record) for record in records]
             account, pending, self._taken = _state(told_all[0], self._task)
+            check_newest(place, self._run, account.run)
             if account.run != self._run:
                 raise PipelineError(
-                    f"{place} holds rows that another run has promised; go on with that run (causal run --resume), "
-                    "or give another --state-dir"
+                    f"{place} holds rows that another run has promised; go on with that run "
+                    "(causal run PIPELINE.py --resume), or give another --state-dir"
                 )
             if account.incarnation > self._incarnation:
                 raise fenced(self._task, self._incarnation)

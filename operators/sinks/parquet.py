@@ -35,7 +35,8 @@ from operators.sinks.base import Sink, check_directory, encode_json
 from operators.sinks.blocks import block, records_in
 from operators.sinks.journal import bodies
 from operators.sinks.ledger import Ledger
-from operators.sinks.manifest import OURS
+from operators.sinks.lock import outside
+from operators.sinks.manifest import OURS, load_manifest
 from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
 from operators.sinks.parquet_reading import read
 from operators.sinks.parquet_store import ParquetStore
@@ -128,6 +129,12 @@ class ParquetSink(Sink):
     def check(self) -> None:
         """Raise `PipelineError` where the directory could not be made or written."""
         check_directory(self.directory, "ParquetSink")
+
+    def newest_run(self) -> str | None:
+        """The newest run that has opened the directory."""
+        with outside(self.directory):
+            manifest = load_manifest(self.directory)
+        return None if manifest is None else manifest.run
 
 
 def _names_of(columns: Sequence[str]) -> list[str]:

@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from causal.shell.modes import mode_of_files, opened
+
 GROUP_BYTES = 4 << 20
 """Rows of so many bytes, in Arrow's form, are written together."""
 _KEY = b"causal"
@@ -33,6 +35,7 @@ class PartFile:
         self._refused: list[int] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
+        os.close(opened(path, os.O_WRONLY, mode_of_files()))
         self._file = pa.OSFile(str(path), "wb")
         try:
             self._writer = pq.ParquetWriter(self._file, schema, compression=compression)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from causal.errors import CorruptData
-from operators.sinks.account import fenced
+from operators.sinks.account import check_newest, fenced
 from operators.sinks.bundle_columns import batches_of
 from operators.sinks.journal import sync_directory
 from operators.sinks.ledger import Entry, Ledger
@@ -85,8 +85,10 @@ class Rolling:
         ledger.forget(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
-        """The manifest, if it is still that of this run."""
+        """The manifest; raises `Fenced` unless it is still that of this run."""
         manifest = load_manifest(self._directory)
+        if manifest is not None:
+            check_newest(self._directory, self._run, manifest.run)
         if manifest is None or manifest.run != self._run:
             raise fenced(self._task, self._incarnation)
         return manifest

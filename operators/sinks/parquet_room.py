@@ -1,4 +1,4 @@
-"""A directory of Parquet files belongs to one run: what an earlier one left is refused, or removed."""
+"""A directory of Parquet files belongs to the newest run: what an earlier one left is refused, or removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from causal.errors import PipelineError
-from operators.sinks.account import foreign_rows
+from operators.sinks.account import check_newest, foreign_rows
 from operators.sinks.journal import bodies
 from operators.sinks.ledger import Ledger
 from operators.sinks.manifest import OURS, Manifest, load_manifest, store_manifest
@@ -21,9 +21,12 @@ _ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
 def make_room(sink: ParquetSink, run: str) -> None:
     """See that the manifest is that of `run`; the caller holds the directory's lock.
 
-    A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.
+    A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.  The
+    manifest names the new run before anything is removed, so an older run that comes back in the middle of this finds
+    out, and a run that is killed in the middle removes the rest when it comes back.
 
     Raises:
+        Superseded: a newer run has begun to write there.
         PipelineError: there are rows of another run, files that no run wrote, or the schema has changed.
     """
     directory, sync = sink.directory, sink.durability == "os"
@@ -33,9 +36,11 @@ def make_room(sink: ParquetSink, run: str) -> None:
         if strange:
             raise PipelineError(f"{directory} holds {strange[0]}, which no run wrote; give a directory of its own")
         store_manifest(directory, Manifest(run, sink.schema), sync)
-    elif manifest.run != run:
-        if _has_rows(directory, manifest) and sink.existing == "refuse":
+    elif manifest.run != run or manifest.emptying:
+        check_newest(directory, run, manifest.run)
+        if manifest.run != run and _has_rows(directory, manifest) and sink.existing == "refuse":
             raise foreign_rows(directory, "ParquetSink")
+        store_manifest(directory, Manifest(run, sink.schema, emptying=True), sync)
         for path in sorted(directory.glob("*.parquet")):
             if _ROWS.fullmatch(path.name):
                 path.unlink(missing_ok=True)

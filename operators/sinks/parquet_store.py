@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark
-from operators.sinks.account import Account, fenced
+from causal.shell.modes import made, mode_of_directories, mode_of_files
+from operators.sinks.account import Account, check_newest, fenced
 from operators.sinks.bundle_columns import batches_of, schema_of
-from operators.sinks.journal import bodies
+from operators.sinks.journal import bodies, sync_directory
 from operators.sinks.ledger import (
     Ledger,
     bundle_record,
@@ -42,7 +43,8 @@ class ParquetStore:
         self._incarnation = -1
         self._directory = sink.directory
         path = journal_path(sink.directory, task)
-        self._journal = LockedJournal(task, path, path.with_suffix(".lock"), sink.directory, self._forget)
+        lock = path.with_suffix(".lock")
+        self._journal = LockedJournal(task, path, lock, sink.directory, self._forget, mode_of_files())
         self._journal.sync = sink.durability == "os"
         self._rolling = Rolling(sink, task, "", -1)
         self._ledger: Ledger | None = None
@@ -56,8 +58,11 @@ class ParquetStore:
         self._rolling = Rolling(self._sink, task, run, incarnation)
         try:
             with outside(self._directory):
-                self._directory.mkdir(exist_ok=True)
-                (self._directory / OURS).mkdir(exist_ok=True)
+                made(self._directory, mode_of_directories())
+                made(self._directory / OURS, mode_of_directories())
+                if self._journal.sync:
+                    sync_directory(self._directory)
+                    sync_directory(self._directory.parent)
                 with holding_directory(self._directory, self._sink.busy_ms):
                     make_room(self._sink, run)
             with self._journal.held(self._sink.busy_ms):
@@ -186,6 +191,7 @@ class ParquetStore:
         account = ledger.account
         if account.task != self._task:
             raise PipelineError(f"{self._directory} has rows of sink task {account.task}; give the sinks other names")
+        check_newest(self._directory, self._run, account.run)
         if account.run != self._run or account.incarnation > self._incarnation:
             raise fenced(self._task, self._incarnation)
         manifest = self._rolling.manifest()

@@ -11,9 +11,10 @@ In the schema of the table lie `causal_task` (one row per sink and task: run, in
 `causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that were put
 aside, with the reason).
 
-A value of a record becomes a column's as `jsonb_populate_record` says: a key that is missing gives NULL, one that is no
-column is left out.  A row that breaks a type, a constraint or a trigger is refused, with its position and the server's
-words; what becomes of it is the job's setting `on_error`.
+A value of a record becomes a column's as `json_populate_record` says: a key that is missing gives NULL, one that is no
+column is left out.  A row with a value that its column cannot keep unchanged (`postgres_columns`), or that breaks a
+type, a constraint or a trigger, is refused, with its position and the server's words; what becomes of it is the job's
+setting `on_error`.
 
 Durability.  Each acknowledged bundle is flushed to the server's disk, with either setting: with synchronous_commit=off,
 which would be enough for a client's death, kill -9 of one process of the server loses acknowledged commits, so it is
@@ -30,11 +31,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
-from operators.sinks.base import Sink
+from causal.vectors import Vectors
+from operators.sinks.base import Sink, encode_json, json_encoder
 from operators.sinks.options import WAIT_MS_MAX, check_choice, check_durability, check_range
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 EXISTING = ("refuse", "replace", "append")
 _GENERIC_PLACE = ("task", "position")
+_encode = json_encoder(before_bytes="\\x")
 
 
 class PostgresSink(Sink):
@@ -75,8 +78,20 @@ class PostgresSink(Sink):
         schema, _, name = table.rpartition(".")
         self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
         self.durability = durability
-        self.existing = existing
+        self.existing: str = existing
         self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        r"""See `Sink.encode`; for a table with columns bytes are `\x` and hexadecimal digits, as PostgreSQL says it."""
+        if not self._said[2]:
+            return super().encode(records)
+        return "".join([_encode(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+
+    def encode_vectors(self, vectors: Vectors) -> bytes:
+        """What `encode` gives for the rows of `vectors`, made column by column."""
+        from operators.sinks.columns import json_lines
+
+        return json_lines(vectors, _encode if self._said[2] else encode_json)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """The store of one sink task; nothing is connected before its `open`."""
@@ -108,12 +123,35 @@ class PostgresSink(Sink):
         except Unavailable:
             return
 
+    def newest_run(self) -> str | None:
+        """The newest run that has written to the table."""
+        _needs_psycopg()
+        import psycopg
+
+        from operators.sinks.postgres_connection import connected
+        from operators.sinks.postgres_errors import translated
+        from operators.sinks.postgres_table import accounts_are_there
+
+        target = self._target()
+        try:
+            session = connected(target.dsn, target.timeout_ms, target.durability, target.place)
+            try:
+                statements = target.statements(session.schema)
+                if not accounts_are_there(session.db, statements):
+                    return None
+                newest: str | None = session.db.execute(statements.newest_run, {"sink": statements.name}).fetchone()[0]
+                return newest
+            finally:
+                session.db.close()
+        except psycopg.Error as problem:
+            raise translated(problem, target.place) from problem
+
     def _target(self) -> Target:
         from operators.sinks.postgres_connection import place_of
         from operators.sinks.postgres_store import Target
 
         said = Target(self.dsn, place_of(self.dsn), *self._said)
-        return replace(said, durability=self.durability or "process")
+        return replace(said, existing=self.existing, durability=self.durability or "process")
 
 
 def _check_said(
@@ -147,4 +185,6 @@ def _needs_psycopg() -> None:
     try:
         import psycopg  # noqa: F401
     except ImportError as problem:
-        raise PipelineError(f"PostgresSink needs psycopg ({problem}); pip install 'causal-streams[postgres]'") from None
+        raise PipelineError(
+            f"PostgresSink needs psycopg ({problem}); pip install -e '.[postgres]' in the checkout"
+        ) from None

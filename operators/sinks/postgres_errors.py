@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from operators.sinks.postgres_columns import words_of
 
 _WORDS_MAX = 400
 _ROW_CLASSES = ("22", "23", "44")
@@ -37,7 +38,7 @@ def one_line(problem: BaseException) -> str:
     diag = getattr(problem, "diag", None)
     primary, detail = getattr(diag, "message_primary", None), getattr(diag, "message_detail", None)
     told = f"{primary}; {detail}" if primary and detail else primary or str(problem)
-    line = " ".join(str(told).split()) or type(problem).__name__
+    line = words_of(" ".join(str(told).split())) or type(problem).__name__
     return line if len(line) <= _WORDS_MAX else line[:_WORDS_MAX] + "…"
 
 

@@ -7,11 +7,12 @@ advanced.  The rows travel as one text, one JSON document per line, and are take
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from operators.sinks.parts import MARK
+from operators.sinks.postgres_columns import taken_by
 
 TASK, HELD, REFUSED = "causal_task", "causal_held", "causal_refused"
 MINE = "sink = %(sink)s AND task = %(task)s"
@@ -31,12 +32,14 @@ class Statements:
         schema, table: where the rows go.
         columns: of a table of the user's, filled from the records' keys; empty for a table that the sink makes.
         place: its columns that take the task and the position of a row; empty if it has none.
+        kinds: types of its columns, by name; see `postgres_columns`.
     """
 
     schema: str
     table: str
     columns: Sequence[str]
     place: Sequence[str]
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -76,6 +79,17 @@ class Statements:
             f"CREATE TABLE {self.rows}(task text NOT NULL, position bigint NOT NULL, record jsonb NOT NULL, "
             "PRIMARY KEY(task, position))"
         )
+
+    @cached_property
+    def others(self) -> str:
+        """The newest of the other runs that have accounts of this sink, and how many rows these account for."""
+        return f"""SELECT max(run COLLATE "C"), coalesce(sum(next), 0)
+            FROM {self.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s"""
+
+    @cached_property
+    def newest_run(self) -> str:
+        """The newest of the runs that have accounts of this sink."""
+        return f"""SELECT max(run COLLATE "C") FROM {self.ours(TASK)} WHERE sink = %(sink)s"""
 
     @cached_property
     def loaded(self) -> str:
@@ -156,6 +170,9 @@ class Statements:
             names, values = "task, position, record", ", ".join([*at, "each.line::jsonb"])
             return f"INSERT INTO {self.rows}({names}) SELECT {values} FROM {source} {kept}"
         names = ", ".join(map(quoted, [*self.place, *self.columns]))
-        values = ", ".join([*at, *(f"taken.{quoted(column)}" for column in self.columns)])
-        parsed = f"LATERAL jsonb_populate_record(NULL::{self.rows}, each.line::jsonb) AS taken"
+        values = ", ".join(
+            [*at, *(taken_by(column, self.kinds.get(column), quoted(column)) for column in self.columns)]
+        )
+        parsed = f"""LATERAL json_populate_record(NULL::{self.rows}, each.line::json) AS taken,
+            LATERAL (SELECT each.line::jsonb AS j OFFSET 0) AS doc"""
         return f"INSERT INTO {self.rows}({names}) SELECT {values} FROM {source}, {parsed} {kept}"

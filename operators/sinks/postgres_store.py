@@ -9,21 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
-from causal.errors import CausalError, Lost, Unavailable, invariant
+from causal.errors import CausalError, Fenced, Lost, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark
-from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.parts import log_parts, mark_parts
 from operators.sinks.postgres_account import advance, held_columns, loaded, row_columns
 from operators.sinks.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres_refused import refused_rows
 from operators.sinks.postgres_sql import MINE, TASK, Statements
-from operators.sinks.postgres_table import emptied, made
+from operators.sinks.postgres_table import emptied, kinds_of, made
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%(sink)s, 0))"
 
@@ -80,10 +80,8 @@ class PostgresStore:
         target, statements = self._target, self._statements
         db.execute(_LOCK, self._key)
         made(db, statements, target.place)
-        foreign = db.execute(
-            f"SELECT coalesce(sum(next), 0) FROM {statements.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s",
-            {**self._key, "run": self._run},
-        ).fetchone()[0]
+        newest, foreign = db.execute(statements.others, {**self._key, "run": self._run}).fetchone()
+        check_newest(f"{target.place}: table {statements.name}", self._run, newest)
         if foreign and target.existing == "refuse":
             raise foreign_rows(f"{target.place}: table {statements.name}", "PostgresSink")
         emptied(db, statements, self._run, rows=target.existing == "replace")
@@ -188,8 +186,10 @@ class PostgresStore:
             self._drop()
             target = self._target
             session = connected(target.dsn, target.timeout_ms, target.durability, target.place)
-            self._statements = target.statements(session.schema)
+            self._statements = statements = target.statements(session.schema)
             self._connection = db = session.db
+            if target.columns:
+                self._statements = replace(statements, kinds=kinds_of(db, statements))
         return db
 
     def _drop(self) -> None:
@@ -215,7 +215,7 @@ class PostgresStore:
         """The stored account, which does not change until the transaction ends."""
         found = loaded(db, self._statements, self._key, self._target.place)
         if found is None:
-            raise fenced(self._task, self._incarnation)
+            raise self._not_owner(db)
         account, self._sequence = found
         account.fence(self._run, self._incarnation)
         if account.next < self._acknowledged:
@@ -233,7 +233,13 @@ class PostgresStore:
             self._key,
         ).fetchone()
         if owner != (self._run, self._incarnation):
-            raise fenced(self._task, self._incarnation)
+            raise self._not_owner(db)
+
+    def _not_owner(self, db: BoundedConnection) -> Fenced:
+        """The error of a process that another one has replaced; raises `Superseded` if that one is of a newer run."""
+        newest, _ = db.execute(self._statements.others, {**self._key, "run": self._run}).fetchone()
+        check_newest(f"{self._target.place}: table {self._statements.name}", self._run, newest)
+        return fenced(self._task, self._incarnation)
 
     def _said(self, db: BoundedConnection, statement: str, told: dict[str, Any]) -> None:
         """Change the stored account, if it is the one that is known."""

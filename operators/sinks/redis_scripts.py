@@ -109,6 +109,7 @@ local task, run, incarnation, existing, stream = ARGV[1], ARGV[2], ARGV[3], ARGV
 local foreign = {}
 local runs = redis.call('HGETALL', KEYS[1])
 for place = 1, #runs, 2 do
+  if runs[place + 1] > run then return {'newer', runs[place + 1]} end
   if runs[place + 1] ~= run then
     local account = stream .. ':' .. runs[place] .. ':causal'
     local next = redis.call('HGET', account, 'next')

@@ -20,7 +20,7 @@ from causal.errors import CausalError, CorruptData, Fenced, Lost, PipelineError,
 from causal.ports import Bundle, Held, Mark
 from causal.values import decode, encode
 from operators.sinks import redis_scripts as scripts
-from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.parts import Part, log_parts, mark_parts, take_part
 from operators.sinks.redis_errors import translated
 
@@ -83,6 +83,11 @@ def check_durable(client: redis.Redis, target: Target) -> None:
         )
 
 
+def newest_run(client: redis.Redis, target: Target) -> str | None:
+    """The newest run that has opened one of the sink's streams; `redis.RedisError` if the server is away."""
+    return max([_text(run) for run in client.hvals(f"{target.stream}:causal")], default=None)
+
+
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
@@ -113,7 +118,9 @@ class RedisStore:
                 told = client.eval(
                     scripts.OPEN, 1, f"{target.stream}:causal", task, run, incarnation, target.existing, target.stream
                 )
-                if told[0] == b"run":
+                if told[0] == b"newer":
+                    check_newest(f"{target.place}: stream {target.stream}", run, told[1].decode())
+                if told[0] in (b"newer", b"run"):
                     raise foreign_rows(f"{target.place}: stream {target.stream}", "RedisSink")
                 if told[0] == b"taken":
                     raise PipelineError(
@@ -227,6 +234,10 @@ class RedisStore:
         """The account in memory, or read again after something failed; never one that belongs to somebody younger."""
         if self._account is None:
             account = self._decoded(*client.eval(scripts.LOAD, 4, *self._keys))
+            if account.run != self._run:
+                replaced = self._not_owner(client)
+                if account.run:
+                    raise replaced
             if account.next < self._acknowledged:
                 raise Lost(
                     f"{self._target.place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it "
@@ -240,7 +251,13 @@ class RedisStore:
     def _check_owner(self, client: redis.Redis) -> None:
         run, incarnation = client.hmget(self._keys[1], "run", "incarnation")
         if (run, incarnation) != (self._run.encode(), str(self._incarnation).encode()):
-            raise fenced(self._task, self._incarnation)
+            raise self._not_owner(client)
+
+    def _not_owner(self, client: redis.Redis) -> Fenced:
+        """The error of a process that another one has replaced; raises `Superseded` if that one is of a newer run."""
+        target = self._target
+        check_newest(f"{target.place}: stream {target.stream}", self._run, newest_run(client, target))
+        return fenced(self._task, self._incarnation)
 
     def _decoded(self, fields: Sequence[bytes], parts: Sequence[bytes]) -> Account:
         """An account as it is stored; of nobody where there is none."""

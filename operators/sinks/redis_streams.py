@@ -77,7 +77,7 @@ class RedisSink(Sink):
         self.url = url
         self.stream = stream
         self.durability = durability
-        self.existing = existing
+        self.existing: str = existing
         self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:
@@ -114,11 +114,28 @@ class RedisSink(Sink):
         finally:
             client.close()
 
+    def newest_run(self) -> str | None:
+        """The newest run that has opened one of the streams."""
+        _needs_redis()
+        import redis
+
+        from operators.sinks.redis_errors import translated
+        from operators.sinks.redis_store import connected, newest_run
+
+        target = self._target()
+        client = connected(target)
+        try:
+            return newest_run(client, target)
+        except redis.RedisError as problem:
+            raise translated(problem, target.place) from problem
+        finally:
+            client.close()
+
     def _target(self) -> Target:
         from operators.sinks.redis_store import Target
 
         said = Target(self.url, _place_of(self.url), *self._said)
-        return replace(said, durability=self.durability or "process")
+        return replace(said, existing=self.existing, durability=self.durability or "process")
 
 
 def _place_of(url: str) -> str:
@@ -132,4 +149,6 @@ def _needs_redis() -> None:
     try:
         import redis  # noqa: F401
     except ImportError as problem:
-        raise PipelineError(f"RedisSink needs redis-py ({problem}); pip install 'causal-streams[redis]'") from None
+        raise PipelineError(
+            f"RedisSink needs redis-py ({problem}); pip install -e '.[redis]' in the checkout"
+        ) from None

@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from causal.errors import OperatorFailed, PipelineError, RowRefused, Unavailable, invariant
 from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
+from causal.shell.modes import made, mode_of_directories, mode_of_files, opened
 from operators.sinks.base import Sink, encode_json
 from operators.sinks.journal import write_whole
 from operators.sinks.lock import held_once
@@ -31,12 +32,14 @@ class RefusedRows:
     Args:
         directory: of the dead letters; its parent is there.
         run: of the job; letters of another run are not added to.
+        private: whether only the job's user reads them.
     """
 
-    def __init__(self, directory: Path, task: str, run: str) -> None:
+    def __init__(self, directory: Path, task: str, run: str, private: bool = True) -> None:
         self.path = directory / f"refused-{task.replace('/', '-')}.jsonl"
         self._task = task
         self._run = run
+        self._private = private
         self._told: set[tuple[int, str]] | None = None
         """(position, record) of the letters that are there, of this bundle; None: not read yet."""
 
@@ -48,8 +51,9 @@ class RefusedRows:
             PipelineError: the file holds letters of another run.
         """
         try:
-            self.path.parent.mkdir(exist_ok=True)
-            with held_once(self.path.with_name(f".{self.path.stem}.lock"), BUSY_MS, self.path):
+            made(self.path.parent, mode_of_directories(self._private))
+            lock = self.path.with_name(f".{self.path.stem}.lock")
+            with held_once(lock, BUSY_MS, self.path, mode_of_files(self._private)):
                 self._append(operator, bundle, rows)
         except OSError as problem:
             self._told = None
@@ -58,7 +62,7 @@ class RefusedRows:
             ) from problem
 
     def _append(self, operator: str, bundle: Bundle, rows: Mapping[int, tuple[Any, str]]) -> None:
-        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = opened(self.path, os.O_RDWR | os.O_APPEND, mode_of_files(self._private))
         try:
             if self._told is None:
                 os.ftruncate(file, self._read(bundle.first))
@@ -162,7 +166,7 @@ class RefusingStore:
             raise OperatorFailed(
                 f"sink {self._name!r}, position {position} of {self._task}: its store refuses the row: "
                 f"{' '.join(reason.split())[: 2 * SHOWN_MAX]}; record {encode_json(record)[:SHOWN_MAX]}; correct the "
-                "pipeline or the store, or run it with on_error = dead-letter to set such rows aside"
+                "pipeline or the store, or start it with --on-error dead-letter to set such rows aside"
             )
         self._letters.put(self._name, bundle, rows)
         self._out.update(fresh)

@@ -28,15 +28,17 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
+from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable, invariant
 from causal.log import LogDelta
 from causal.ports import Bundle, Held, Mark, SinkStore
+from causal.shell.modes import mode_of_files, opened
 from causal.values import decode, encode, encode_loosely
-from operators.sinks.account import Account, fenced, foreign_rows
+from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.base import Sink, check_writable
+from operators.sinks.lock import outside
 from operators.sinks.options import EXISTING, WAIT_MS_MAX, absolute, check_choice, check_durability, check_range
 from operators.sinks.sqlite_errors import code_of, translated
 from operators.sinks.sqlite_log import PAGES_MAX, LogCopier
@@ -91,6 +93,19 @@ class SqliteSink(Sink):
             raise PipelineError(
                 f"{type(self).__name__}: {self.path} is not a file that can be written; give another path"
             )
+
+    def newest_run(self) -> str | None:
+        """The newest run that has opened the file."""
+        if not self.path.is_file():
+            return None
+        try:
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", timeout=self.busy_ms / 1000, uri=True)) as db:
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'causal_task'").fetchone():
+                    return None
+                newest: str | None = db.execute("SELECT max(run) FROM causal_task").fetchone()[0]
+                return newest
+        except sqlite3.Error as problem:
+            raise translated(problem, self.path) from problem
 
 
 class SqliteStore:
@@ -151,7 +166,7 @@ class SqliteStore:
             digest = account.digest.to_bytes(8, "big")
             claim = (account.next, digest, account.last, account.ended, self._task, self._run, self._incarnation)
             if db.execute(_ADVANCE, claim).rowcount != 1:
-                raise fenced(self._task, self._incarnation)
+                raise self._not_owner(db)
             if fresh is None:
                 return
             if self._sink.keeps_rows and bundle.count:
@@ -181,12 +196,13 @@ class SqliteStore:
         with self._atomic() as db:
             account = self._current(db)
             if self._stored_owner(db) != (self._run, self._incarnation):
-                raise fenced(self._task, self._incarnation)
+                raise self._not_owner(db)
+            marked = bool(account.marks)
             if account.truncate(epoch):
                 db.execute("UPDATE causal_task SET kept_from = ? WHERE task = ?", (epoch, self._task))
                 db.execute("DELETE FROM causal_log WHERE task = ? AND epoch < ?", (self._task, epoch))
                 db.execute("DELETE FROM causal_epoch WHERE task = ? AND epoch < ?", (self._task, epoch))
-                if account.marks:
+                if marked:
                     db.execute("DELETE FROM causal_mark WHERE task = ?", (self._task,))
                     self._store_marks(db, account, 0)
 
@@ -198,7 +214,7 @@ class SqliteStore:
             account.withdraw(mark)
             claim = (mark.next, mark.digest.to_bytes(8, "big"), b"", 0, self._task, self._run, self._incarnation)
             if db.execute(_ADVANCE, claim).rowcount != 1:
-                raise fenced(self._task, self._incarnation)
+                raise self._not_owner(db)
             db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
             for table in ("output", "causal_refused") if self._sink.keeps_rows else ("causal_refused",):
                 db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ?", (self._task, mark.next))
@@ -224,6 +240,8 @@ class SqliteStore:
         while True:
             db = None
             try:
+                with outside(self._sink.path):  # its log and its index get the mode of the file
+                    os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
                 db = sqlite3.connect(
                     self._sink.path, timeout=self._sink.busy_ms / 1000, isolation_level=None, check_same_thread=False
                 )
@@ -303,7 +321,8 @@ class SqliteStore:
         db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _make_room(self, db: sqlite3.Connection) -> None:
-        """A file belongs to one run; what an earlier run left is refused, or emptied where the sink says so."""
+        """A file belongs to the newest run; what an earlier one left is refused, or emptied where the sink says so."""
+        self._check_newest(db)
         rows = db.execute("SELECT total(next) FROM causal_task WHERE run != ?", (self._run,)).fetchone()[0]
         if rows and self._sink.existing == "refuse":
             raise foreign_rows(self._sink.path, type(self._sink).__name__)
@@ -312,6 +331,14 @@ class SqliteStore:
             if table != "causal_task":
                 db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (self._run,))
         db.execute("DELETE FROM causal_task WHERE run != ?", (self._run,))
+
+    def _check_newest(self, db: sqlite3.Connection) -> None:
+        check_newest(self._sink.path, self._run, db.execute("SELECT max(run) FROM causal_task").fetchone()[0])
+
+    def _not_owner(self, db: sqlite3.Connection) -> Fenced:
+        """The error of a process that another one has replaced; raises `Superseded` if that one is of a newer run."""
+        self._check_newest(db)
+        return fenced(self._task, self._incarnation)
 
     def _stored_owner(self, db: sqlite3.Connection) -> tuple[str, int]:
         owner = db.execute("SELECT run, incarnation FROM causal_task WHERE task = ?", (self._task,)).fetchone()
@@ -322,7 +349,7 @@ class SqliteStore:
         if self._account is None:
             account = self._load(db)
             if account is None:
-                raise fenced(self._task, self._incarnation)
+                raise self._not_owner(db)
             account.fence(self._run, self._incarnation)
             self._account = account
         return self._account

@@ -8,8 +8,10 @@ A younger process replaces the file `owner` under a lock, before it opens the re
 lock that its own is not there any more, and the real store refuses it as well.
 
 Bounds: one file per epoch, of which at most three exist (one that is being committed, one whose checkpoint is under
-way, one that is written); together they take `bytes_max` on disk, and beyond it the job ends with a line that says
-so.  In memory: one bundle of about `COMMIT_BYTES`.
+way, one that is written).  At half of `bytes_max` the task asks for a checkpoint, and sources hold back records until
+it is complete; rows of records that were under way by then may come on top.  With `OVER_BYTES_MAX` more than
+`bytes_max`, which only rows of a few events can be that no checkpoint divides, the job ends with a line that says so.
+In memory: one bundle of about `COMMIT_BYTES`.
 
 Durability.  "process": what is staged survives the death of every process.  "os": also a loss of power; it is synced
 once per checkpoint, before the snapshot of the sink is written.
@@ -27,10 +29,12 @@ from xxhash import xxh3_128_digest
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, Held, SinkStore
 from causal.values import decode, encode
-from operators.sinks.account import fenced
+from operators.sinks.account import check_newest, fenced
 from operators.sinks.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
 from operators.sinks.lock import FileLock, is_at, outside
 
+OVER_BYTES_MAX = 1 << 30
+"""What may be staged beyond `staged_bytes_max`, of records that were under way when sources were told to wait."""
 COMMIT_BYTES = 4 << 20
 """Rows of about so many bytes become visible in one step."""
 WINDOW_BYTES = 1 << 20
@@ -45,7 +49,7 @@ class StagedStore:
     Args:
         inner: where rows go when they are covered.
         directory: of this task's staged rows; made when it is opened.
-        bytes_max: what may be staged.
+        bytes_max: what should be staged at most.
         durability: "process" or "os" (see the module).
     """
 
@@ -77,6 +81,10 @@ class StagedStore:
         self._task, self._incarnation = task, incarnation
         with self._outside():
             self._directory.mkdir(parents=True, exist_ok=True)
+            for above in (
+                self._directory.parents[:3] if self._sync else ()
+            ):  # `staged/<operator>/<index>` in the job's own
+                sync_directory(above)
         with self._locked():
             self._claim(run)
         held = self._inner.open(task, run, incarnation)
@@ -116,10 +124,11 @@ class StagedStore:
             invariant(bundle.epoch >= max(sizes, default=0), "epochs rise", **facts)
             record = framed(told)
             staged_bytes = sum(sizes.values()) + len(record)
-            if staged_bytes > self._bytes_max:
+            if staged_bytes > self._bytes_max + OVER_BYTES_MAX:
                 raise PipelineError(
                     f"{self._task}: {staged_bytes} bytes of rows wait for a checkpoint, staged_bytes_max is "
-                    f"{self._bytes_max}; take checkpoints more often or set staged_bytes_max higher"
+                    f"{self._bytes_max}, and {OVER_BYTES_MAX} more are let in; emit less per record or window, "
+                    "or set staged_bytes_max higher"
                 )
             write_whole(self._at(bundle.epoch), record)
             sizes[bundle.epoch] = sizes.get(bundle.epoch, 0) + len(record)
@@ -189,10 +198,11 @@ class StagedStore:
         path = self._directory / OWNER
         if path.exists():
             owner = self._owner_of(path)
+            check_newest(self._directory, run, owner[1])
             if owner[:2] != (self._task, run):
                 raise PipelineError(
                     f"{self._directory} holds staged rows of another job or run; go on with that one "
-                    "(causal run --resume), or give another --state-dir"
+                    "(causal run PIPELINE.py --resume), or give another --state-dir"
                 )
             if owner[2] > self._incarnation:
                 raise fenced(self._task, self._incarnation)
@@ -217,7 +227,7 @@ class StagedStore:
         """A descriptor that appends to the file of that epoch."""
         if self._file < 0 or self._file_epoch != epoch:
             self._let_go()
-            self._file = os.open(self._path(epoch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self._path(epoch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self._file_epoch = epoch
         return self._file
 

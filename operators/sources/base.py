@@ -44,6 +44,8 @@ class SourceContext:
     name: str
     job_directory: Path
     began_ns: int
+    checkpoints: bool = True
+    """Whether the job has any, so that `completed` will be called."""
 
 
 @dataclass(frozen=True, slots=True)

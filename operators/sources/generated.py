@@ -11,6 +11,7 @@ from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.vectors import Vectors, require_arrow
 from operators.graph import caller
 from operators.sources.base import PartitionReader, R_co, Read, Source, SourceContext
+from operators.tracebacks import described, location
 
 Slice = Callable[[int, int, int], Any]
 """(partition, start, stop) -> the elements start to stop - 1."""
@@ -148,8 +149,9 @@ class GeneratedSource(SequenceSource[R_co]):
 
 
 def _failed(name: str, partition: int, elements: str, function: str, problem: Exception) -> str:
-    said = " ".join(f"{type(problem).__name__}: {problem}".split())
-    return f"source {name!r}, partition {partition}, {elements}: {said}; correct {function}"
+    where = location(problem)
+    at = f" at {where}" if where else ""
+    return f"source {name!r}, partition {partition}, {elements}: {described(problem)}{at}; correct {function}"
 
 
 class _Reader:

@@ -8,7 +8,9 @@ run for a moment: the older one's commits are refused (`Fenced`).  Nothing here 
     fence.json                    token of the driver that may publish
     manifests/<batch>.json        a published batch
     segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
-    low-water/<channel>.json      batches below it are not needed by that channel
+    low-water/<channel>.json      batches below `batch` are not needed by that channel, those below `done` are done with
+    failures.json                 how often the user's code has raised in the batch that is next
+    backlog.json                  what was published and not done with, and since when a batch waits for room
     ended.json                    number of batches of a query that has ended by itself
     lock                          held while anything above but segments and low-water is written
 
@@ -31,10 +33,14 @@ from typing import Any
 import xxhash
 
 from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invariant
+from causal.shell.forks import close, keep_from_children
 
 FORMAT = 1
 RESTORE = "restore it, or use a new --state-dir"
 _MANIFEST = re.compile(r"(\d{10})\.json")
+_SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
+SEGMENT_BYTES_MIN = 1 << 16
+"""What a segment counts as, at least, where unread ones are bounded: many small files are a burden too."""
 LOCK_WAIT_S = 30.0
 """The lock is held for a few file operations; whoever cannot get it for so long reports it."""
 
@@ -48,6 +54,19 @@ class Segment:
     part: int
     rows: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What was published and not done with when a batch was about to follow.
+
+    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 where it did not wait.
+    """
+
+    unread_bytes: int
+    bytes_max: int
+    batch: int
+    since_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +167,8 @@ class IngestLog:
         with self._locked():
             header = self._header()
             if header is None:
+                if self.batches():
+                    raise CorruptData(f"{self.directory / 'log.json'} is missing although there are batches; {RESTORE}")
                 self._replace("log.json", {"format": FORMAT, "channels": self.channels, "query": ""})
                 return
         if header["format"] != FORMAT:
@@ -165,6 +186,7 @@ class IngestLog:
         with self._locked():
             token = self._token() + 1
             self._replace("fence.json", {"token": token})
+            (self.directory / "backlog.json").unlink(missing_ok=True)
             self._sweep()
             return token
 
@@ -178,10 +200,19 @@ class IngestLog:
         try:
             return int(_unseal(self.directory / "fence.json")["token"])
         except FileNotFoundError:
+            if self.batches():
+                told = f"{self.directory / 'fence.json'} is missing although there are batches"
+                raise CorruptData(f"{told}; {RESTORE}") from None
             return 0
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CorruptData(f"{self.directory / 'fence.json'}: {problem}; {RESTORE}") from None
 
     def _sweep(self) -> None:
-        published = self._published(self.batches())
+        batches = self.batches()
+        missing = sorted(set(range(batches[0], batches[-1])).difference(batches)) if batches else []
+        if missing:
+            raise CorruptData(self._lost_manifest(missing[0]))
+        published = self._published(batches)
         for path in self.segments.iterdir():
             if path.name not in published:
                 path.unlink(missing_ok=True)
@@ -231,12 +262,73 @@ class IngestLog:
             self._link(f"{batch:010d}.json", _seal(asdict(manifest)))
             return True
 
+    def unread_bytes(self, before: int) -> int:
+        """What the published batches below `before` take of which some channel is not done with its part."""
+        done = [self._low(channel)["done"] for channel in range(self.channels)]
+        total = 0
+        for path in self.segments.iterdir():
+            told = _SEGMENT.match(path.name)
+            if told is not None and done[int(told[2]) % self.channels] <= int(told[1]) < before:
+                try:
+                    total += max(path.stat().st_size, SEGMENT_BYTES_MIN)
+                except FileNotFoundError:  # let go a moment ago
+                    continue
+        return total
+
+    def size_of(self, segments: Sequence[Segment]) -> int:
+        """What segments count as that are written and not published."""
+        return sum(max((self.segments / segment.file).stat().st_size, SEGMENT_BYTES_MIN) for segment in segments)
+
+    def tell_backlog(self, backlog: Backlog) -> None:
+        """Leave word for whoever shows it; not synced, and lost without harm."""
+        temporary = self.directory / f".backlog.json.{os.getpid()}"
+        temporary.write_bytes(_seal(asdict(backlog)))
+        temporary.rename(self.directory / "backlog.json")
+
+    def backlog(self) -> Backlog | None:
+        """What the last publisher left word of; None where there was none, or its word was torn."""
+        try:
+            return Backlog(**_unseal(self.directory / "backlog.json"))
+        except (FileNotFoundError, CorruptData, TypeError):
+            return None
+
     def discard(self, segments: Sequence[Segment]) -> None:
         """Remove segments that will not be published; those of a published batch are left alone."""
         published = self._published(sorted({int(segment.file[:10]) for segment in segments}))
         for segment in segments:
             if segment.file not in published:
                 (self.segments / segment.file).unlink(missing_ok=True)
+
+    def _lost_manifest(self, batch: int) -> str:
+        path = self._manifests / f"{batch:010d}.json"
+        return f"{path} is missing although a later batch is published; {RESTORE}"
+
+    def check_committed(self, batch: int) -> None:
+        """Raise `CorruptData` unless the batch is here that Spark has on record as committed (-1: none yet)."""
+        if batch > max(self.batches(), default=-1):
+            path = self._manifests / f"{batch:010d}.json"
+            raise CorruptData(f"{path} is missing although Spark has committed that batch; {RESTORE}")
+
+    def check_follows(self, batch: int) -> None:
+        """Raise `CorruptData` if the batch is not here although a later one is."""
+        if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
+            raise CorruptData(self._lost_manifest(batch))
+
+    # -- failures of the query --------------------------------------------------------------------------------
+
+    def failed_again(self, batch: int) -> int:
+        """The user's code has raised in this batch; how often now, without another batch published meanwhile."""
+        try:
+            told = _unseal(self.directory / "failures.json")
+            count = int(told["count"]) + 1 if told["batch"] == batch else 1
+        except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
+            count = 1
+        self._replace("failures.json", {"batch": batch, "count": count})
+        return count
+
+    def forget_failures(self) -> None:
+        """Begin to count again: the code may have been corrected."""
+        (self.directory / "failures.json").unlink(missing_ok=True)
 
     def _published(self, batches: Sequence[int]) -> set[str]:
         """The files that the manifests of these batches name."""
@@ -358,15 +450,19 @@ class IngestLog:
 
     # -- truncation --------------------------------------------------------------------------------------------
 
-    def release(self, channel: int, batch: int) -> None:
+    def release(self, channel: int, batch: int, done: int | None = None) -> None:
         """`channel` needs no batch below `batch`: remove what no channel needs.
 
         The last published batch is never released by a reader, so the counts go on from it.
+
+        Args:
+            done: the batches below it count as unread no more; `batch` by default.
         """
         temporary = self._low_water / f".{channel}.json.{os.getpid()}"
-        temporary.write_bytes(_seal({"batch": batch}))  # Not synced: what a power failure takes is written again.
+        low = {"batch": batch, "done": batch if done is None else done}
+        temporary.write_bytes(_seal(low))  # Not synced: what a power failure takes is written again.
         temporary.rename(self._low_water / f"{channel}.json")
-        floor = min(self._released(other) for other in range(self.channels))
+        floor = min(self._low(other)["batch"] for other in range(self.channels))
         for number in self.batches():
             if number >= floor:
                 break
@@ -375,16 +471,20 @@ class IngestLog:
                 (self.segments / segment.file).unlink(missing_ok=True)
             (self._manifests / f"{number:010d}.json").unlink(missing_ok=True)
 
-    def _released(self, channel: int) -> int:
+    def _low(self, channel: int) -> dict[str, int]:
         try:
-            return int(_unseal(self._low_water / f"{channel}.json")["batch"])
-        except (FileNotFoundError, CorruptData):  # Torn by a power failure: nothing is known to be released.
-            return 0
+            told = _unseal(self._low_water / f"{channel}.json")
+            batch = int(told["batch"])
+            return {"batch": batch, "done": int(told.get("done", batch))}
+        except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
+            # Torn by a power failure: nothing is known to be released.
+            return {"batch": 0, "done": 0}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """The lock goes with its holder, however that dies."""
-        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = keep_from_children(os.open(self.directory / "lock", flags, 0o600))
         try:
             deadline = time.monotonic() + LOCK_WAIT_S
             while True:
@@ -397,4 +497,4 @@ class IngestLog:
                     time.sleep(0.002)
             yield
         finally:
-            os.close(descriptor)
+            close(descriptor)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import CorruptData, Lost, OperatorFailed, Unavailable, invariant
 from causal.values import NotCarried
+from operators.seconds import seconds_of
 from operators.sources.arrow_rows import rows_of, vectors_of
 from operators.sources.base import Read
 from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_S = 0.005
+LOOKS_PER_CHECK = 100
+"""Looks in vain for the next manifest after which it is seen whether it can still come."""
 OPEN_ATTEMPTS_MAX = 100
 """The lowest manifest may be removed between listing and opening it, but not for ever."""
 
@@ -32,9 +36,12 @@ class IngestReader:
         channel: which of its channels.
         source: the source's name, for messages.
         vectors: whether rows are read as vectors instead of dicts.
+        checkpoints: whether the job has any; without, a batch is done with when it has been read.
     """
 
-    def __init__(self, log: IngestLog, channel: int, source: str, vectors: bool = False) -> None:
+    def __init__(
+        self, log: IngestLog, channel: int, source: str, vectors: bool = False, checkpoints: bool = True
+    ) -> None:
         invariant(0 <= channel < log.channels, "a reader reads a channel of its log", channel=channel)
         self._log = log
         self._channel = channel
@@ -48,6 +55,11 @@ class IngestReader:
         self._starts: list[int] = []  # Position of the first row of each of _pieces.
         self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and when they were published.
         self._loaded: tuple[str, pa.Table] | None = None
+        self._checkpoints = checkpoints
+        self._looks = 0
+        """How often the next manifest was looked for in vain."""
+        self._done = 0
+        """The batches below it are done with, as the log was told last."""
 
     def read(self, position: int, count_max: int) -> Read | None:
         """Up to `count_max` rows of one segment, as dicts; None when none is published yet.
@@ -62,6 +74,8 @@ class IngestReader:
                 pass
         except OSError as problem:
             raise Unavailable(f"{self._place}: {problem}") from problem
+        if not self._checkpoints:
+            self._tell_done(position)
         if position < self._first:
             raise Lost(f"{self._place}: {position} was released, {self._log.directory} begins at {self._first}")
         if position > self._end:
@@ -83,13 +97,35 @@ class IngestReader:
         while covered < len(self._batches) - 1 and self._batches[covered][1] <= position:
             covered += 1
         if not covered:
+            self._tell_done(position)
             return
         self._first = self._batches[covered - 1][1]
         del self._batches[:covered]
         pieces = bisect_right(self._starts, self._first - 1)
         del self._starts[:pieces]
         del self._pieces[:pieces]
-        self._log.release(self._channel, self._batches[0][0])
+        self._done = self._behind(position)
+        self._log.release(self._channel, self._batches[0][0], self._done)
+
+    def _behind(self, position: int) -> int:
+        """The first batch of which something lies at `position` or behind it."""
+        place = bisect_right(self._batches, position, key=itemgetter(1))
+        return self._batches[place][0] if place < len(self._batches) else self._next_batch
+
+    def _tell_done(self, position: int) -> None:
+        """Say which batches lie wholly below `position`, so that others may follow; nothing is removed."""
+        done = self._behind(position) if self._batches else 0
+        if done > self._done:
+            self._done = done
+            self._log.release(self._channel, self._batches[0][0], done)
+
+    def counters(self) -> dict[str, int | float]:
+        """What is published and not done with, and how long a batch has waited for room: of one partition for all."""
+        backlog = self._log.backlog() if self._channel == 0 else None
+        if backlog is None:
+            return {}
+        waiting_s = seconds_of(time.monotonic_ns() - backlog.since_ns) if backlog.since_ns else 0.0
+        return {"ingest_unread_bytes": backlog.unread_bytes, "ingest_waiting_s": round(max(waiting_s, 0.0), 1)}
 
     def close(self) -> None:
         self._loaded = None
@@ -100,7 +136,11 @@ class IngestReader:
         """Take the next manifest into the index; False when it is not published yet."""
         manifest = self._log.manifest(self._next_batch) if self._begun else self._begin()
         if manifest is None:
+            self._looks += 1
+            if self._begun and self._looks % LOOKS_PER_CHECK == 0:
+                self._log.check_follows(self._next_batch)
             return False
+        self._looks = 0
         if self._begun:
             invariant(manifest.before[self._channel] == self._end, "batches follow each other", batch=manifest.batch)
         else:

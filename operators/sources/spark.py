@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.shell.interpreter import module_command
 from operators.sources.base import Companion, PartitionReader, Source, SourceContext
 from operators.sources.ingest_log import IngestLog
 from operators.sources.ingest_reader import IngestReader
@@ -48,6 +48,8 @@ class SparkSource(Source[dict[str, Any]]):
         memory: heap of the driver's JVM, as Java writes it ("1g").
         conf: further entries of Spark's configuration; they win over ours.
         vectors: give the rows as Arrow columns, as Spark wrote them, instead of dicts.
+        failures_max: how often in a row a micro-batch may fail because a function of `read` raises (a UDF, on one row);
+            then the job ends with a line that names the error.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class SparkSource(Source[dict[str, Any]]):
         memory: str = "1g",
         conf: Mapping[str, str] | None = None,
         vectors: bool = False,
+        failures_max: int = 5,
         **unknown: object,
     ) -> None:
         self.read = read
@@ -75,11 +78,12 @@ class SparkSource(Source[dict[str, Any]]):
         self.memory = memory
         self.conf = dict(conf or {})
         self.vectors = vectors
+        self.failures_max = failures_max
         self._check_shape(unknown)
 
     def _check_shape(self, unknown: Mapping[str, object]) -> None:
         if unknown:
-            known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors"
+            known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors, failures_max"
             raise PipelineError(f"SparkSource has no option {', '.join(sorted(unknown))}; known are {known}")
         if not callable(self.read):
             raise PipelineError(f"SparkSource takes a function read(spark), not {type(self.read).__name__}")
@@ -89,6 +93,8 @@ class SparkSource(Source[dict[str, Any]]):
             raise PipelineError(f"SparkSource: trigger is {self.trigger!r}; give an interval like '200 milliseconds'")
         if self.output_mode not in ("append", "update"):
             raise PipelineError(f"SparkSource: output_mode is {self.output_mode!r}; give 'append' or 'update'")
+        if self.failures_max < 1:
+            raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; give a number from 1")
         if self.batch_rows_max < 1:
             raise PipelineError(f"SparkSource: batch_rows_max is {self.batch_rows_max!r}; give a number from 1")
 
@@ -104,11 +110,11 @@ class SparkSource(Source[dict[str, Any]]):
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of the ingest log, which need not exist yet."""
         log = IngestLog(ingest_directory(context.job_directory, context.name), self.partitions)
-        return IngestReader(log, partition, context.name, self.vectors)
+        return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """The driver process; it ends with status 0 when the query has ended by itself."""
-        argv = [sys.executable, "-m", "operators.sources.spark_driver", str(job_directory), name]
+        argv = module_command("operators.sources.spark_driver", str(job_directory), name)
         root = str(Path(__file__).resolve().parents[2])
         inherited = os.environ.get("PYTHONPATH", "")
         return [Companion(f"{name}-driver", argv, {"PYTHONPATH": os.pathsep.join(filter(None, [root, inherited]))})]

@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.shell import processlog
 from operators.loading import MODULE as PIPELINE_MODULE
-from operators.loading import load
+from operators.loading import load_of_job
+from operators.sources import spark_daemon
 from operators.sources.ingest_log import IngestLog
 from operators.sources.java import find_java, java_home
 from operators.sources.spark import SparkSource, ingest_directory
+from operators.sources.spark_errors import UserCodeFailed, user_error
 from operators.sources.spark_jvm import SparkJvm
 
 if TYPE_CHECKING:
@@ -75,18 +78,31 @@ def configuration(source: SparkSource, work: Path) -> dict[str, str]:
         "spark.sql.files.openCostInBytes": str(1 << 20),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
         "spark.sql.streaming.stopTimeout": "5s",
+        "spark.python.daemon.module": spark_daemon.__name__,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         **source.conf,
     }
 
 
-def drive(source: SparkSource, name: str, job_directory: Path, pipeline_directory: Path | None = None) -> int:
+def drive(
+    source: SparkSource,
+    name: str,
+    job_directory: Path,
+    code: str = "",
+    beside: Path | None = None,
+    bytes_max: int = 1 << 30,
+) -> int:
     """Run the query of a source until it ends by itself; returns the process's exit status.
 
     The process belongs to this call: SIGTERM and SIGINT end it, its children are waited for.
+
+    Args:
+        code: digest of the archive that Spark's workers import the pipeline's modules from.
+        beside: without an archive, the directory that they import them from.
+        bytes_max: what may be published and not read.
     """
     try:
-        _drive(source, name, job_directory, pipeline_directory)
+        _drive(source, name, job_directory, code, beside, bytes_max)
     except (PipelineError, CorruptData) as problem:
         return _told(2, name, str(problem))
     except (CausalError, _Failed) as problem:
@@ -99,7 +115,7 @@ def _told(status: int, name: str, problem: str) -> int:
     return status
 
 
-def _drive(source: SparkSource, name: str, job_directory: Path, pipeline_directory: Path | None) -> None:
+def _drive(source: SparkSource, name: str, job_directory: Path, code: str, beside: Path | None, bytes_max: int) -> None:
     source.check()
     log = IngestLog(ingest_directory(job_directory, name), source.partitions)
     log.create()
@@ -107,15 +123,18 @@ def _drive(source: SparkSource, name: str, job_directory: Path, pipeline_directo
         return
     checkpoint = log.directory / "spark-checkpoint"
     with _alone(log.directory / "driver.lock") as lock, _jvm(log.directory / "spark-work", lock) as jvm:
-        from operators.sources.spark_writer import stored_query
+        from operators.sources.spark_writer import last_committed, stored_query
 
         log.check_query(stored_query(checkpoint))
+        log.check_committed(last_committed(checkpoint))
         token = log.take_over()
-        _export_path(pipeline_directory)
+        _export_code(job_directory, code, beside)
         spark = _session(source, jvm)
         try:
-            query = _start(_frame(source, spark, jvm), source, log, token, checkpoint, jvm)
+            query = _start(_frame(source, spark, jvm), source, log, token, checkpoint, jvm, bytes_max)
             _await(query)
+        except UserCodeFailed as problem:
+            raise _counted(source, log, problem) from problem
         finally:
             if jvm.running:
                 spark.stop()
@@ -125,7 +144,7 @@ def _drive(source: SparkSource, name: str, job_directory: Path, pipeline_directo
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
     """The lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + PREDECESSOR_WAIT_S
         while True:
@@ -164,13 +183,15 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
             signal.signal(signum, handler)
 
 
-def _export_path(pipeline_directory: Path | None) -> None:
-    """Let Spark's Python workers import what this process can: these packages and what lies beside the pipeline."""
+def _export_code(job_directory: Path, code: str, beside: Path | None) -> None:
+    """Let Spark's Python workers import what this process can: these packages and the code of the run."""
     places = [str(Path(__file__).resolve().parents[2])]
-    if pipeline_directory is not None:
-        places.append(str(pipeline_directory))
+    if beside is not None and not code:
+        places.append(str(beside))
     inherited = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [inherited])])
+    os.environ["PYTHONSAFEPATH"] = "1"  # Spark starts them by -m: nothing in the working directory is imported.
+    os.environ.update({spark_daemon.JOB: str(job_directory), spark_daemon.CODE: code})
 
 
 def _session(source: SparkSource, jvm: SparkJvm) -> SparkSession:
@@ -224,7 +245,13 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
 
 
 def _start(
-    frame: DataFrame, source: SparkSource, log: IngestLog, token: int, checkpoint: Path, jvm: SparkJvm
+    frame: DataFrame,
+    source: SparkSource,
+    log: IngestLog,
+    token: int,
+    checkpoint: Path,
+    jvm: SparkJvm,
+    bytes_max: int,
 ) -> StreamingQuery:
     from operators.sources.spark_writer import FORMAT_NAME
 
@@ -235,6 +262,7 @@ def _start(
         .option("log", str(log.directory))
         .option("channels", str(log.channels))
         .option("token", str(token))
+        .option("bytesMax", str(bytes_max))
     )
     paced = writer.trigger(availableNow=True) if source.available_now else writer.trigger(processingTime=source.trigger)
     try:
@@ -251,7 +279,22 @@ def _await(query: StreamingQuery) -> None:
         if stated:
             kind = PipelineError if stated[1] == "PipelineError" else CorruptData
             raise kind(stated[2].strip()) from problem
+        raised = user_error(str(problem))
+        if raised is not None:
+            raise UserCodeFailed(raised) from problem
         raise _Failed(f"the query failed: {_first_line(problem)}") from problem
+
+
+def _counted(source: SparkSource, log: IngestLog, problem: UserCodeFailed) -> Exception:
+    """What a failure of the user's code amounts to: another start, or the end of the job when it was one too many."""
+    batch = max(log.batches(), default=-1) + 1
+    count = log.failed_again(batch)
+    if count < source.failures_max:
+        return _Failed(f"batch {batch} failed, {count} of {source.failures_max} times: {problem}")
+    log.forget_failures()
+    return PipelineError(
+        f"batch {batch} failed {count} times in a row: {problem}; correct what read() does with that row, then resume"
+    )
 
 
 def _mistake(jvm: SparkJvm, what: str, problem: Exception) -> Exception:
@@ -272,14 +315,16 @@ def main(argv: Sequence[str]) -> int:
     if len(argv) != 2:
         return _told(2, "?", "usage: python -m operators.sources.spark_driver JOB_DIRECTORY SOURCE")
     job_directory, name = Path(argv[0]).resolve(), argv[1]
+    processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that, a line for each command
     try:
         config = JobConfig.load(job_directory)
-        source = load(config.pipeline, config.settings).sources.get(name)
+        source = load_of_job(job_directory, config, lasting=True).sources.get(name)
         if not isinstance(source, SparkSource):
             raise PipelineError(f"{config.pipeline} has no SparkSource of that name")
     except PipelineError as problem:
         return _told(2, name, str(problem))
-    return drive(source, name, job_directory, Path(config.pipeline).parent)
+    return drive(source, name, job_directory, config.code, Path(config.pipeline).parent, config.ingest_bytes_max)
 
 
 if __name__ == "__main__":

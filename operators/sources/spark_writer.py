@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from causal.errors import InvariantViolation, PipelineError, invariant
 from operators.sources.ingest_log import RESTORE, IngestLog, Segment, digest_of, segment_name
+from operators.sources.ingest_room import await_room, orphaned
 
 FORMAT_NAME = "causal"
 SEGMENT_BYTES = 16 << 20
@@ -42,6 +43,7 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._channels = int(options["channels"])
         self._token = int(options["token"])
         self._checkpoint = options["checkpointlocation"]
+        self._bytes_max = int(options["bytesmax"])
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write one partition of one batch as segments; runs in a Python worker of Spark."""
@@ -73,7 +75,9 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             invariant(message.partition not in partitions, "one attempt of each task is committed", told=message)
             partitions.add(message.partition)
             segments += message.segments
-        self._log().publish(query, batchId, self._token, segments, self._offsets(batchId))
+        log = self._log()
+        await_room(log, batchId, self._token, segments, self._bytes_max, orphaned())
+        log.publish(query, batchId, self._token, segments, self._offsets(batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what this failed batch wrote; not what is published, for Spark also aborts after a failed commit."""
@@ -88,7 +92,7 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class CausalDataSource(DataSource):  # type: ignore[misc]
-    """`df.writeStream.format("causal")` with the options log, channels, token and checkpointLocation."""
+    """`df.writeStream.format("causal")` with the options log, channels, token, bytesMax and checkpointLocation."""
 
     @classmethod
     def name(cls) -> str:
@@ -109,6 +113,14 @@ def stored_query(checkpoint: Path) -> str:
         return ""
     except (ValueError, KeyError) as problem:
         raise PipelineError(f"{checkpoint / 'metadata'} is not Spark's ({problem}); {RESTORE}") from None
+
+
+def last_committed(checkpoint: Path) -> int:
+    """The last batch that a Spark checkpoint has on record as committed, -1 for none."""
+    try:
+        return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
+    except FileNotFoundError:
+        return -1
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from causal.errors import PipelineError
 from operators.graph import ARRIVAL, ORDERED, Edge
+from operators.seconds import ns_of_seconds
 
 if TYPE_CHECKING:
     from operators.pipeline import Pipeline, Stream
@@ -65,7 +66,7 @@ class StreamBase(Generic[T]):
         """
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
             raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
-        return round(value * 1e9)
+        return ns_of_seconds(value)
 
     def _delivery(
         self, where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)

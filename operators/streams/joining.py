@@ -12,6 +12,7 @@ from operators.eventtime.times import ns_of
 from operators.graph import Edge
 from operators.joins.sides import HOW, LEFT, RIGHT, pair
 from operators.operator import Operator
+from operators.seconds import ns_of_seconds, seconds_of
 from operators.streams.base import StreamBase, T, U, kind_of
 from operators.streams.table import Table
 from operators.windowing.assigners import Sliding, Tumbling
@@ -104,14 +105,22 @@ class Joining(StreamBase[T]):
         how: str = "inner",
         wait: bool = False,
         parallelism: int | None = None,
+        as_of: bool = False,
     ) -> Stream[Any]:
         """Each record with the row that the table has for its key when the record is delivered.
+
+        With `as_of` it is the row that was valid at the record's own event time: that of the latest record of the
+        table's stream which is no later.  Late records go to `.side("late")` then; a late row is valid from the
+        watermark on.
 
         Args:
             fn: `fn(record, row)` gives a record, and must not change either; without it `(record, row)`, with the event
                 time of the record.
             how: "inner": a record without a row gives nothing; "left": it gives `fn(record, None)`.
-            wait: hold each record until the table's inputs have ended, or the watermark has passed its event time.
+            wait: hold each record until the table's inputs have ended.  Where the event times of records and of rows
+                are known, and both have watermarks, the same as `as_of`.
+            as_of: join by event time; the table is `stream.key_by(fn).table(name)`, perhaps with `filter` and
+                `map_values` behind it, and both streams have watermarks.
         """
         where = graph.caller()
         told = f"join_table {name!r}"
@@ -123,12 +132,25 @@ class Joining(StreamBase[T]):
             raise PipelineError(f"{where}: {told} is given a table of another pipeline")
         if how not in ("inner", "left"):
             raise PipelineError(f"{where}: {told} has how {how!r}; give 'inner' or 'left'")
-        if type(wait) is not bool:
-            raise PipelineError(f"{where}: {told} has wait {wait!r}; give True or False")
+        for option, value in (("wait", wait), ("as_of", as_of)):
+            if type(value) is not bool:
+                raise PipelineError(f"{where}: {told} has {option} {value!r}; give True or False")
         left = [replace(edge, side=LEFT) for edge in self._use()]
         time_of = None if fn else _first(_one_time(left, LEFT))
-        edges = left + table.by_key(RIGHT)
-        return self._joined(where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of)
+        versions = table.versions(RIGHT) if wait or as_of else None
+        if as_of and versions is None:
+            raise PipelineError(
+                f"{where}: {told} joins as of the time of each record, but when the rows of table {table.name!r} "
+                "became valid is not known; give stream.key_by(fn).table(name), with .filter or .map_values behind it"
+            )
+        timed = versions is not None and all(map(_dated, (left, versions.edges)))
+        if versions is None or not (as_of or timed):
+            edges, options = left + table.by_key(RIGHT), dict[str, Any](as_of=False)
+        else:
+            edges, options = left + versions.edges, dict[str, Any](as_of=True, derivations=versions.taken())
+        return self._joined(
+            where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of, **options
+        )
 
     def broadcast(
         self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
@@ -207,11 +229,17 @@ def _within(where: str, told: str, within: object) -> tuple[int, int]:
         raise PipelineError(
             f"{where}: {told}: within {tuple(bounds)!r} holds nothing; give (before_s, after_s), before ≤ after"
         )
-    return round(bounds[0] * 1e6) * 1000, round(bounds[1] * 1e6) * 1000
+    return ns_of_seconds(bounds[0]), ns_of_seconds(bounds[1])
 
 
 def _is_seconds(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -_FARTHEST_S <= value <= _FARTHEST_S
+
+
+def _dated(edges: list[Edge]) -> bool:
+    """Whether the event time of all records on these edges is known by one function, and how far it has come."""
+    time_of = edges[0].time_of
+    return time_of is not None and all(edge.time_of is time_of and graph.watermarked(edge.source) for edge in edges)
 
 
 def _one_time(edges: list[Edge], side: int) -> Callable[[Any], Any] | None:
@@ -228,7 +256,7 @@ def _later(
 
     def later(made: tuple[Any, Any]) -> float:
         sides = zip((left, right), made, strict=True)
-        return max(ns_of(time_of(record)) for time_of, record in sides if record is not None) / 1e9
+        return seconds_of(max(ns_of(time_of(record)) for time_of, record in sides if record is not None))
 
     return later
 

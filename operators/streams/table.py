@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.graph import Edge
+from operators.graph import Edge, Node
 from operators.joins.sides import HOW, LEFT, RIGHT, pair
 from operators.streams.base import kind_of
-from operators.tables.revisions import KEY_OF, end_of_window
+from operators.tables.revisions import KEY_OF, end_of_window, kept
 from operators.windowing.aggregates import Aggregate
 
 if TYPE_CHECKING:
@@ -159,9 +159,46 @@ class Table(Generic[K, V]):
         self._stream._callable(where, f"{told} {name!r}", fn)
         return Table(self._stream._node(where, name, kind, fn, None), self.windowed)
 
+    @property
+    def name(self) -> str:
+        """The name of the operator that makes it."""
+        return self._name
+
+    def versions(self, side: int) -> Versions | None:
+        """Its rows as records of the stream that it is made of; None where each row is made of several."""
+        node = self._stream._edges[0].source
+        chain: list[Node] = []
+        while node.kind in ("table_filter", "map_values"):
+            chain.append(node)
+            node = node.edges[0].source
+        if node.kind != "table":
+            return None
+        return Versions([replace(edge, side=side) for edge in node.edges], [*chain, node])
+
     def by_key(self, side: int) -> list[Edge]:
         """Edges on which each of its revisions goes to the task that owns its key, for an operator that reads it."""
         return [replace(edge, key_of=KEY_OF, side=side) for edge in self._stream._use()]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The rows of a table as what they are made of: records of a stream, keyed, and the table's operators.
+
+    Attributes:
+        nodes: from the last `filter` or `map_values` to the `table` itself.
+    """
+
+    edges: list[Edge]
+    nodes: list[Node]
+
+    def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
+        """Somebody reads the records instead of the table: (name, what makes a row out of another), first one first."""
+        for node in self.nodes:
+            node.options["versions_read"] = True
+        return [
+            (node.name, kept(node.subject) if node.kind == "table_filter" else node.subject)
+            for node in reversed(self.nodes[:-1])
+        ]
 
 
 class Grouped(Generic[K, V]):

@@ -52,7 +52,7 @@ class Tables(StreamBase[T]):
         if assigner.clock != "event":
             raise PipelineError(f"{where}: {told} counts event time, its windows use the wall clock; use window")
         given = checked(where, told, aggregate)
-        grace_ns = self._seconds(where, f"{told} has grace_s", grace_s, 0) // 1000 * 1000
+        grace_ns = self._seconds(where, f"{told} has grace_s", grace_s, 0)
         made = self._node(
             where, name, "window_table", given, parallelism, time_of=end_of_window, assigner=assigner, grace_ns=grace_ns
         )

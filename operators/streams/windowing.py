@@ -68,7 +68,7 @@ class Windowing(StreamBase[T]):
                 f"{where}: session window {name!r} aggregates without merge; give Aggregate(..., merge=fn)"
             )
         _check_trigger(where, name, assigned, trigger)
-        lateness_ns = self._seconds(where, f"window {name!r} has lateness_s", lateness_s, 0) // 1000 * 1000
+        lateness_ns = self._seconds(where, f"window {name!r} has lateness_s", lateness_s, 0)
         by_time = isinstance(assigned, (Tumbling, Sliding, Session))
         if lateness_ns and not by_time:
             raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} has no lateness; leave it out")

@@ -14,6 +14,7 @@ from operators.ownership import own
 from operators.stages import Stage
 from operators.state import Table
 from operators.tables.revisions import Revision
+from operators.tables.sameness import same
 
 
 class TableJoinStage(Stage):
@@ -45,7 +46,7 @@ class TableJoinStage(Stage):
                 rows[key] = new
             old_row = self._row(side, key, held, other, None)
             new_row = self._row(side, key, new, other, index)
-            if old_row != new_row:
+            if not same(old_row, new_row):
                 out.append((key, old_row, new_row))
         return out
 

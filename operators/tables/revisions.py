@@ -1,6 +1,6 @@
 """Revisions `(key, old, new)`: plain tuples, None for no row, `old` what was last sent for the key.
 
-A value is told once: where it does not differ from the one before it, there is no revision.
+A value is told once: where it is the same as the one before it (`sameness.same`), there is no revision.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.failures import NO_KEY, Failures
+from operators.keys import canonical_key
 from operators.ownership import SCALARS, own
+from operators.seconds import ns_of_seconds
 from operators.stages import Stage
 from operators.state import Table
+from operators.tables.sameness import same
 
 Revision = tuple[Any, Any, Any]
 """(key, old, new)"""
@@ -32,7 +35,7 @@ def end_of_window(revision: Revision) -> float:
 
 def end_ns(key: tuple[Any, Any, Any]) -> int:
     """The end of the window in a key (key, start, end)."""
-    return int(round(key[2] * 1e6) * 1000)
+    return ns_of_seconds(key[2])
 
 
 class LatestStage(Stage):
@@ -51,7 +54,7 @@ class LatestStage(Stage):
         self._kept = []
         for index, (key, record) in enumerate(zip(keys, records, strict=True)):
             old = rows.get(key)
-            if old == record:
+            if same(old, record):
                 continue
             if record is None:
                 del rows[key]
@@ -84,7 +87,7 @@ class DeriveStage(Stage):
         out: list[Revision] = []
         for index, (key, old, new) in enumerate(records):
             before, after = self._derived(key, old, None), self._derived(key, new, index)
-            if before != after:
+            if not same(before, after):
                 out.append((key, before, after))
         return out
 
@@ -131,7 +134,7 @@ class GroupStage(Stage):
         if value is None:
             return None
         try:
-            return (self._fn(key, value),)
+            return (canonical_key(self._fn(key, value)),)
         except CausalError:
             raise
         except Exception as problem:

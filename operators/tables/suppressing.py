@@ -13,6 +13,7 @@ from operators.slots import Slots
 from operators.stages import Stage
 from operators.state import FragmentJob, Table
 from operators.tables.revisions import Revision, end_ns
+from operators.tables.sameness import same
 
 
 class SuppressStage(Stage):
@@ -25,7 +26,8 @@ class SuppressStage(Stage):
     ) -> None:
         """
         Args:
-            after_ns: how long after the watermark at which a key is first held it is sent; None: when its window ends.
+            after_ns: how long after the watermark at which a key is first held it is sent; what is held before the
+                first watermark counts from that one.  None: when its window ends.
             keys_max: with more keys than this, those that are due first are sent at once.
         """
         super().__init__(name, ordinal, failures)
@@ -55,20 +57,36 @@ class SuppressStage(Stage):
     def _due_ns(self, key: Any) -> int:
         if self._after_ns is None:
             return end_ns(key)
-        return min((self._mark_ns or 0) + self._after_ns, END_NS)
+        return END_NS if self._mark_ns is None else self._later_ns(self._mark_ns)
+
+    def _later_ns(self, mark_ns: int) -> int:
+        return min(mark_ns + (self._after_ns or 0), END_NS)
 
     def _send(self, pairs: list[Any], out: list[Revision]) -> None:
         for pair in pairs:
             old, new = self._slots.values[pair]
-            if old != new:
+            if not same(old, new):
                 out.append((pair[0], old, new))
         self._slots.drop(pairs)
 
     def advance(self, mark_ns: int) -> list[Revision]:
+        first = self._mark_ns is None
         self._mark_ns = mark_ns
+        if first and self._after_ns is not None:
+            self._count_from(mark_ns)
         out: list[Revision] = []
         self._send(self._slots.due(mark_ns), out)
         return out
+
+    def _count_from(self, mark_ns: int) -> None:
+        """Event time becomes known: what has been held since before that is held from now on."""
+        values = self._slots.values
+        held = {pair: values[pair] for pair in self._slots.due(END_NS)}
+        self._slots.drop(held)
+        moved = {(key, self._later_ns(mark_ns)): value for (key, _), value in held.items()}
+        self._slots.touch(moved)
+        values.update(moved)
+        self._slots.added(moved)
 
     def passes(self, mark_ns: int) -> int:
         """What is held is as old as it was when it came."""

@@ -15,15 +15,17 @@ from causal.errors import CausalError, invariant
 from operators.eventtime.merge import END_NS, IDLE_NS
 from operators.eventtime.times import times_of
 from operators.failures import Failures
+from operators.keys import canonical_key
+from operators.ownership import own
+from operators.seconds import seconds_of
 from operators.slots import Slots
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
-from operators.tables.aggregates import Told
+from operators.tables.aggregates import ABSENT, Told
 from operators.tables.revisions import Revision
-from operators.windowing.aggregates import Aggregate
+from operators.tables.sameness import same
+from operators.windowing.aggregates import Aggregate, keeps_records
 from operators.windowing.assigners import Sliding, Tumbling
-
-_ABSENT: Any = object()
 
 
 class WindowTableStage(Stage):
@@ -51,7 +53,7 @@ class WindowTableStage(Stage):
         self.makes_marks = not watermarked
         self._assigner = assigner
         self._aggregate = aggregate
-        self._told = Told(aggregate)
+        self._told = Told(aggregate, failures.set_aside)
         self._grace_ns = grace_ns
         self._time_of = time_of
         self._tags = tags
@@ -93,29 +95,30 @@ class WindowTableStage(Stage):
                 if "late" in self._tags:
                     self.aside.setdefault("late", []).append(record)
                 return
-        for start in starts:
-            try:
-                old, new = self._change((key, start), record)
-            except CausalError:
-                raise
-            except Exception as problem:
-                self.failed(index, record, problem, key)
-                continue
-            if old != new:
+        shared = len(starts) > 1 and keeps_records(self._aggregate)
+        try:
+            changes = [self._changed((key, start), own(record) if shared else record) for start in starts]
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failed(index, record, problem, key)  # it is in none of its windows
+            return
+        for start, (held, old, new) in zip(starts, changes, strict=True):
+            fresh = (key, start) not in self._slots.values
+            self._slots.values[key, start] = held
+            if fresh:
+                self._slots.added(((key, start),))
+            if not same(old, new):
                 self._kept.append(index)
-                out.append(((key, start / 1e9, end_of(start) / 1e9), old, new))
+                bounds = seconds_of(start), seconds_of(end_of(start))
+                out.append((canonical_key((key, *bounds)), old, new))
 
-    def _change(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any]:
-        """(old, new) of a window's row."""
-        values = self._slots.values
-        held = values.get(pair, _ABSENT)
-        if held is _ABSENT:
-            values[pair] = held = self._aggregate.add(self._aggregate.initial(), record)
-            self._slots.added((pair,))
-            return None, self._told(held)
-        old = self._told(held)
-        values[pair] = held = self._aggregate.add(held, record)
-        return old, self._told(held)
+    def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
+        """(accumulator, old, new) of a window's row with one record more; nothing has changed yet."""
+        held = self._slots.values.get(pair, ABSENT)
+        old = self._told.last(held)
+        held = self._told.added(held, record)
+        return held, old, self._told(held)
 
     def source_of(self, index: int) -> int:
         return self._kept[index]

@@ -12,6 +12,7 @@ from causal.errors import PipelineError
 from causal.rows import Rows, listed
 from causal.vectors import Vectors
 from operators.plan import Plan
+from operators.seconds import ns_of_seconds
 from operators.sources.base import Source, SourceContext
 from operators.sources.generated import SequenceSource
 
@@ -70,7 +71,7 @@ class Partition:
         """More elements, at the end."""
         for each in records:
             if isinstance(each, At):
-                self.ends_ns = max(self.ends_ns, round(each.seconds * 1e9))
+                self.ends_ns = max(self.ends_ns, ns_of_seconds(each.seconds))
                 if each.empty:
                     continue
                 each = each.record

@@ -15,6 +15,7 @@ from operators.graph import DEAD_LETTERS, Edge
 from operators.loading import load
 from operators.pipeline import Pipeline
 from operators.plan import Plan, plan
+from operators.seconds import seconds_of
 from operators.testing.capturing import capture
 from operators.testing.inputs import partitions_of
 from operators.testing.outside import RecordsSink, documents_in, records_in
@@ -191,6 +192,8 @@ def told_of(world: World) -> Told:
     """What a world has shown so far."""
     rows: dict[str, list[Any]] = {}
     for channel in sorted(world.stores):
+        if world.topology.channels[channel].carries_requests:
+            continue
         store = world.stores[channel]
         sink = store.task.rpartition("/")[0]
         kept = documents_in(store.rows) if sink == DEAD_LETTERS else records_in(store.rows)
@@ -207,5 +210,5 @@ def told_of(world: World) -> Told:
         world.recoveries,
         dict(determinant_bytes),
         {process.protocol.name: process.chain.given for _, process in sorted(world.processes.items())},
-        world.now_ns / 1e9,
+        seconds_of(world.now_ns),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from causal.errors import PipelineError, invariant
 from operators.operator import Operator
 from operators.pipeline import Pipeline, Stream
+from operators.seconds import ns_of_seconds, seconds_of
 from operators.sinks.jsonlines import JsonLinesSink
 from operators.sources.generated import GeneratedSource
 from operators.testing.running import Told, told_of, world_of
@@ -79,7 +80,7 @@ class OperatorTrial:
     @property
     def clock_s(self) -> float:
         """The wall clock."""
-        return self._world.now_ns / 1e9
+        return seconds_of(self._world.now_ns)
 
     def give(self, *records: Any) -> list[Any]:
         """The operator is given these records, one event each; returns the rows that are new."""
@@ -98,7 +99,7 @@ class OperatorTrial:
 
     def advance(self, seconds: float) -> list[Any]:
         """Time passes, and timers fire in it; returns the rows that are new."""
-        until_ns = self._world.now_ns + round(seconds * 1e9)
+        until_ns = self._world.now_ns + ns_of_seconds(seconds)
         self._world.settle()
         while self._world.now_ns < until_ns:
             self._world.pass_time(until_ns)

@@ -31,6 +31,7 @@ from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
 from causal.task import TaskProtocol
 from operators.plan import Plan
+from operators.seconds import ns_of_seconds
 from operators.testing.effects import perform
 from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
@@ -67,7 +68,7 @@ class World:
         self.config = config
         self.topology = plan.topology
         self.chance = Random(seed)
-        self.now_ns = round(clock_s * 1e9)
+        self.now_ns = ns_of_seconds(clock_s)
         self.crash = {name: list(counts) for name, counts in crash.items()}
         self.recoveries = 0
         self.logged: Counter[str] = Counter()

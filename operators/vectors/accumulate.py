@@ -80,6 +80,9 @@ def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, kn
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaN are values, as they are to Python
         running[heads] = fold(states[known], running[heads])
         _in_rounds(fold, running, rows)
+    if running.dtype == np.float64:  # one NaN and one zero, as `operators.arithmetic` says
+        running += 0.0
+        running[np.isnan(running)] = np.nan
     return running
 
 

@@ -17,6 +17,7 @@ import pyarrow.types as types
 
 from causal.errors import invariant
 from causal.vectors import Vectors
+from operators.keys import canonical_key
 from operators.sources.arrow_rows import values_of
 
 Slots: TypeAlias = "npt.NDArray[np.int64]"
@@ -194,6 +195,7 @@ class ValueIndex:
         if slot is None:
             if key != key:
                 return -1
+            key = canonical_key(key)
             slot = self._slots[key] = len(self._keys)
             self._keys.append(key)
         return slot

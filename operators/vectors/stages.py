@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as types
 
 from causal.errors import CausalError
@@ -97,6 +98,8 @@ class KeyedStage(VectorStage):
         ordered = self.running(vectors, rows, rows.slots < known)
         table.put(rows.slots, ordered[rows.starts + rows.lengths - 1])
         out = unsorted(rows, ordered)
+        if types.is_floating(column.type):  # -0.0 is a spelling of 0.0
+            column = pc.add(column, pa.scalar(0.0, column.type))
         return Vectors(pa.RecordBatch.from_arrays([column, pa.array(out)], names=[self.key, self.value_name]))
 
     value_name = "count"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from causal.errors import CorruptData
 from causal.values import decode, encode
-from operators.keys import canonical, key_group
+from operators.keys import canonical, canonical_keys, key_group
 from operators.vectors.keys import KeyIndex, Slots
 
 Values: TypeAlias = "npt.NDArray[Any]"
@@ -88,7 +88,7 @@ class NumberTable:
         keys, values, gone = decode(fragment)
         if gone or not all(type(v) is float or (type(v) is int and -(1 << 63) <= v < 1 << 63) for v in values):
             raise CorruptData(f"state {self.name!r} is not one number per key; resume with the pipeline that wrote it")
-        self._loaded.append((keys, values))
+        self._loaded.append((canonical_keys(keys), values))
 
     def settle(self) -> None:
         """Put what was loaded in its place: slots by key, so that equal states are equal however they grew."""

@@ -5,12 +5,14 @@ The form is that of Flink's AggregateFunction and Beam's CombineFn; `subtract` i
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from causal.errors import PipelineError, invariant
 from operators import graph
+from operators.arithmetic import checked, extreme, is_nan, same_spelling, settled, shifted, spelling, total_of
 from operators.ownership import own
 
 T = TypeVar("T")
@@ -86,15 +88,27 @@ class Count(Aggregate[Any, int]):
 
 
 class Sum(Aggregate[T, Any]):
-    """The sum of `of(record)`, from 0."""
+    """The sum of `of(record)`, from 0; NaN and zero as `operators.arithmetic` says."""
 
     def __init__(self, of: Callable[[T], Any]) -> None:
         _check(of, "of", "Sum")
+        self._of = of
         super().__init__(
             int,
             lambda total, record: total + of(record),
+            settled,
             merge=lambda first, second: first + second,
             subtract=lambda total, record: total - of(record),
+        )
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """The same on a total from which NaN and infinities can be taken back."""
+        of = self._of
+        return Aggregate(
+            int,
+            lambda total, record: shifted(total, of(record), 1),
+            total_of,
+            subtract=lambda total, record: shifted(total, of(record), -1),
         )
 
 
@@ -103,65 +117,109 @@ class Mean(Aggregate[T, Any]):
 
     def __init__(self, of: Callable[[T], Any]) -> None:
         _check(of, "of", "Mean")
+        self._of = of
         super().__init__(
             lambda: (0, 0),
             lambda held, record: (held[0] + of(record), held[1] + 1),
-            lambda held: held[0] / held[1] if held[1] else None,
+            lambda held: settled(held[0] / held[1]) if held[1] else None,
             lambda first, second: (first[0] + second[0], first[1] + second[1]),
             lambda held, record: (held[0] - of(record), held[1] - 1),
         )
 
-
-class _Extreme(Aggregate[T, Any]):
-    """The first or last of `of(record)`."""
-
-    def __init__(self, of: Callable[[T], Any], name: str, choose: Callable[[Any, Any], Any], place: int) -> None:
-        _check(of, "of", name)
-        self._of = of
-        self._place = place
-
-        def add(best: Any, record: T) -> Any:
-            value = of(record)
-            return value if best is _NOTHING else choose(best, value)
-
-        super().__init__(lambda: _NOTHING, add, merge=choose)
-
     def retracting(self) -> Aggregate[T, Any]:
-        """The same on a sorted list of all values, so that the best but one is there when the best is retracted."""
-        of, place = self._of, self._place
-
-        def add(held: list[Any], record: T) -> list[Any]:
-            insort(held, of(record))
-            return held
-
-        def subtract(held: list[Any], record: T) -> list[Any]:
-            value = of(record)
-            found = bisect_left(held, value)
-            invariant(found < len(held) and held[found] == value, "what is retracted was added", value=value)
-            del held[found]
-            return held
-
+        """The same on a total from which NaN and infinities can be taken back."""
+        of = self._of
         return Aggregate(
-            list,
-            add,
-            lambda held: held[place] if held else None,
-            lambda first, second: sorted([*first, *second]),
-            subtract,
+            lambda: (0, 0),
+            lambda held, record: (shifted(held[0], of(record), 1), held[1] + 1),
+            lambda held: settled(total_of(held[0]) / held[1]) if held[1] else None,
+            subtract=lambda held, record: (shifted(held[0], of(record), -1), held[1] - 1),
         )
 
 
-class Min(_Extreme[T]):
-    """The least `of(record)`."""
+class _Extreme(Aggregate[T, Any]):
+    """The least or greatest `of(record)`; NaN if one of them is, and of equal values one that does not depend on order.
+
+    Attributes of a subclass: `least`, whether it is the least.
+    """
+
+    least = True
 
     def __init__(self, of: Callable[[T], Any]) -> None:
-        super().__init__(of, "Min", min, 0)
+        name, least = type(self).__name__, self.least
+        _check(of, "of", name)
+        self._of = of
+
+        def add(best: Any, record: T) -> Any:
+            value = checked(of(record), name)
+            return value if best is _NOTHING else extreme(best, value, least)
+
+        super().__init__(lambda: _NOTHING, add, merge=lambda first, second: extreme(first, second, least))
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """The same on a sorted list of all values, so that the best but one is there when the best is retracted.
+
+        NaN stand first, equal values in the order of their spellings.
+        """
+        of, least, name = self._of, self.least, type(self).__name__
+
+        def add(held: list[Any], record: T) -> list[Any]:
+            value = checked(of(record), name)
+            held.insert(_place(held, value)[0], value)
+            return held
+
+        def subtract(held: list[Any], record: T) -> list[Any]:
+            value = checked(of(record), name)
+            place, found = _place(held, value)
+            if not found:  # an older version did not put equal values in order
+                place = next((at for at, other in enumerate(held) if other == value), len(held))
+            invariant(place < len(held), "what is retracted was added", value=value)
+            del held[place]
+            return held
+
+        def result(held: list[Any]) -> Any:
+            if not held or is_nan(held[0]):
+                return held[0] if held else None
+            if least or len(held) == 1 or held[-2] != held[-1]:
+                return held[0 if least else -1]
+            return held[bisect_left(held, held[-1])]  # of equal ones the first
+
+        return Aggregate(list, add, result, subtract=subtract)
+
+
+def _place(held: list[Any], value: Any) -> tuple[int, bool]:
+    """Where a value stands, or would stand, in the list of an `_Extreme`; whether it is there, written like this."""
+    nans = sum(1 for _ in takewhile(is_nan, held))
+    if is_nan(value):
+        place = bisect_left(held, spelling(value), 0, nans, key=spelling)
+        return place, place < nans and spelling(held[place]) == spelling(value)
+    place = bisect_left(held, value, nans)
+    if place == len(held) or held[place] != value:
+        return place, False
+    if same_spelling(held[place], value):
+        last = bisect_right(held, value, place) - 1
+        if same_spelling(held[last], value):
+            return place, True
+    last = bisect_right(held, value, place)
+    place = bisect_left(held, spelling(value), place, last, key=spelling)
+    return place, place < last and spelling(held[place]) == spelling(value)
+
+
+class Min(_Extreme[T]):
+    """The least `of(record)`; NaN if one of them is NaN."""
+
+    least = True
 
 
 class Max(_Extreme[T]):
-    """The greatest `of(record)`."""
+    """The greatest `of(record)`; NaN if one of them is NaN."""
 
-    def __init__(self, of: Callable[[T], Any]) -> None:
-        super().__init__(of, "Max", max, -1)
+    least = False
+
+
+def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
+    """Whether an accumulator may hold a record, or a part of one."""
+    return not isinstance(aggregate, (Count, Sum, Mean, _Extreme))
 
 
 def _check(fn: object, what: str, name: str) -> None:

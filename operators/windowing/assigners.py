@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from causal.errors import PipelineError
 from operators import graph
 from operators.eventtime.merge import END_NS
+from operators.seconds import ns_of_seconds
 
 Clock = Literal["event", "processing"]
 _SECONDS_MAX = 1e9
@@ -157,7 +158,7 @@ def duration_ns(where: str, what: str, name: str, value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= _SECONDS_MAX:
         raise PipelineError(f"{where}: {what} has {name} {value!r}; give seconds, at least 0.001")
-    return round(value * 1e6) * 1000
+    return ns_of_seconds(value)
 
 
 def count_of(where: str, what: str, name: str, value: object) -> int:
@@ -174,4 +175,4 @@ def count_of(where: str, what: str, name: str, value: object) -> int:
 def _offset_ns(where: str, what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_SECONDS_MAX <= value <= _SECONDS_MAX:
         raise PipelineError(f"{where}: {what} has offset_s {value!r}; give seconds")
-    return round(value * 1e6) * 1000
+    return ns_of_seconds(value)

@@ -1,6 +1,7 @@
 """What windows hold, by (key, slot): accumulators, or all records for a function.
 
-Both are tables: of accumulators a checkpoint writes those that changed, of records those that came.
+Both are tables: of accumulators a checkpoint writes those that changed, of records those that came.  Where failing
+records become dead letters, a record is in all of its windows or in none.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
-from itertools import chain
+from itertools import chain, groupby
 from operator import itemgetter, length_hint
 from typing import Any
 
@@ -19,7 +20,7 @@ from operators.ownership import SCALARS, own
 from operators.slots import Pair
 from operators.stages import check_records
 from operators.state import Table
-from operators.windowing.aggregates import Aggregate, Count
+from operators.windowing.aggregates import Aggregate, Count, keeps_records
 from operators.windows import Window, WindowFunction
 
 Failed = Callable[[int, Pair, Exception], None]
@@ -33,7 +34,12 @@ class Contents:
     Attributes:
         table: all of it.
         values: (key, slot) -> what is held; a pair without records is not there.
+        refuses: whether the user's code may refuse a record while the job goes on.
+        shares: whether what is held may be part of a record, so that each window needs a record of its own.
     """
+
+    refuses = False
+    shares = True
 
     def __init__(self, table: Table, operator: str, keyed: bool, failures: Failures) -> None:
         self.table = table
@@ -42,21 +48,48 @@ class Contents:
         self._keyed = keyed
         self._failures = failures
 
-    def add(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> list[Pair]:
-        """Put each row into its window, in order; returns the pairs that had none before."""
+    def add(
+        self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
+    ) -> list[Pair]:
+        """Put each row into its window, in order; returns the pairs that had none before.
+
+        Args:
+            places: tells which rows are one record, by equal numbers beside one another; None: each is one.
+        """
         distinct = dict.fromkeys(pairs)
         fresh = [pair for pair in distinct if pair not in self.values]
-        self._add(distinct, pairs, rows, failed)
+        if self.refuses:
+            self.table.touch(distinct)
+            self._add_records(pairs, rows, failed, range(len(rows)) if places is None else places)
+        else:
+            self._add(distinct, pairs, rows, failed)
         return [pair for pair in fresh if pair in self.values]
 
     def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
         raise NotImplementedError
 
+    def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
+        for _, same in groupby(range(len(rows)), key=places.__getitem__):
+            indices = list(same)
+            try:
+                self.put([pairs[index] for index in indices], rows[indices[0]])
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(indices[0], pairs[indices[0]], problem)
+
     def opening(self, pairs: Collection[Pair]) -> None:
         """Records will be `put` into these windows."""
 
-    def put(self, pair: Pair, record: Any) -> None:
-        """Put one record into a window that is open; raises what the user's code raises."""
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        """Put one record into windows that are open; raises what the user's code raises, and is in none then."""
+        raise NotImplementedError
+
+    def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
+        """Put a record into the first of these windows, behind what all of them hold; the others are gone.
+
+        Raises what the user's code raises, and then nothing has changed.
+        """
         raise NotImplementedError
 
     def merge(self, into: Pair, other: Pair) -> None:
@@ -85,21 +118,25 @@ class Contents:
                 held = own(held)
             else:
                 self.table.touch((pair,))
+        before = len(out)
         try:
             self._tell(pair[0], held, window, out)
         except CausalError:
             raise
         except Exception as problem:
+            del out[before:]
             self.refused(pair, window, problem)
 
     def tell_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
         """The same of several pairs of one key, the earliest first, as if they were one; they are kept."""
+        before = len(out)
         try:
             held = list(map(own, map(self.values.__getitem__, pairs)))
             self._tell(pairs[0][0], self._joined(held), window, out)
         except CausalError:
             raise
         except Exception as problem:
+            del out[before:]
             self.refused(pairs[0], window, problem)
 
     def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
@@ -118,6 +155,8 @@ class Accumulated(Contents):
         super().__init__(table, operator, keyed, failures)
         self._aggregate = aggregate
         self._counts = type(aggregate) is Count
+        self.refuses = failures.set_aside and not self._counts
+        self.shares = keeps_records(aggregate)
 
     def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
         self.table.touch(distinct)
@@ -142,9 +181,29 @@ class Accumulated(Contents):
     def opening(self, pairs: Collection[Pair]) -> None:
         self.table.touch(pairs)
 
-    def put(self, pair: Pair, record: Any) -> None:
-        held = self.values.get(pair, _ABSENT)
-        self.values[pair] = self._aggregate.add(self._aggregate.initial() if held is _ABSENT else held, record)
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        if len(pairs) == 1:
+            self.values[pairs[0]] = self._with(self.values.get(pairs[0], _ABSENT), record)
+            return
+        records = [own(record) if self.shares else record for _ in pairs]
+        held = [self._with(self.values.get(pair, _ABSENT), each) for pair, each in zip(pairs, records, strict=True)]
+        self.values.update(zip(pairs, held, strict=True))
+
+    def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
+        values = self.values
+        known = [own(values[pair]) for pair in pairs if pair in values]
+        self.table.touch(pairs)
+        values[pairs[0]] = self._with(self._joined(known) if known else _ABSENT, record)
+        for pair in pairs[1:]:
+            values.pop(pair, None)
+
+    def _with(self, held: Any, record: Any) -> Any:
+        """An accumulator with one record more; the one that is held stays as it is where records may be refused."""
+        if held is _ABSENT:
+            held = self._aggregate.initial()
+        elif self.refuses and type(held) not in SCALARS:
+            held = own(held)
+        return self._aggregate.add(held, record)
 
     def _joined(self, held: Sequence[Any]) -> Any:
         merge = self._aggregate.merge
@@ -172,8 +231,9 @@ class Listed(Contents):
         for pair, records in more.items():
             self._lists.extend(pair, records)
 
-    def put(self, pair: Pair, record: Any) -> None:
-        self._lists.append(pair, record)
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        for pair in pairs:
+            self._lists.append(pair, record if len(pairs) == 1 else own(record))
 
     def _joined(self, held: Sequence[Any]) -> Any:
         return list(chain.from_iterable(held))

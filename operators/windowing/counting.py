@@ -65,10 +65,14 @@ class CountWindowStage(Stage):
         told, entry = self._told, self._table.values.get(key)
         count, held = (0, _NOTHING) if entry is None else entry if len(entry) == 2 else (entry[0], _NOTHING)
         if self._folds and isinstance(told, Aggregate):
-            held = told.add(told.initial() if held is _NOTHING else held, record)
-        elif held is _NOTHING:
-            held = [record]
+            if held is _NOTHING:
+                held = told.initial()
+            held = told.add(own(held) if self.failures.set_aside else held, record)
         else:
+            if self.failures.set_aside and isinstance(told, Aggregate):
+                told.add(told.initial(), own(record))  # a record that it refuses is in none of its windows
+            if held is _NOTHING:
+                held = []
             held.append(record)
         count += 1
         if count % self._every:
@@ -78,7 +82,16 @@ class CountWindowStage(Stage):
         if keeps:
             del held[: -self._n]
         self._table.values[key] = [count, held] if keeps else [count]
-        self._tell(key, own(held) if keeps else held, Window(max(0, count - self._n), count), out)
+        window = Window(max(0, count - self._n), count)
+        before = len(out)
+        try:
+            self._tell(key, own(held) if keeps else held, window, out)
+        except CausalError:
+            raise
+        except Exception as problem:
+            del out[before:]
+            letter = {"window": [window.start, window.end]}
+            self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _tell(self, key: Any, held: Any, window: Window, out: list[Any]) -> None:
         told = self._told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from causal.errors import PipelineError
-from operators.graph import Node, time_of_inputs, watermarked
+from operators.graph import ORDERED, Node, time_of_inputs, watermarked
 from operators.scope import Kind, Scope
 from operators.stages import Stage
 from operators.windowing.aggregates import Aggregate
@@ -28,7 +28,7 @@ def _stage(node: Node, scope: Scope) -> Stage:
 
         return VectorWindowStage(name, ordinal, failures, subject, assigner.size_ns, node.column, groups)
     if not isinstance(subject, Aggregate) and isinstance(assigner, Tumbling) and assigner.clock == "processing":
-        return WindowStage(name, ordinal, failures, subject, assigner.size_ns, node.keyed, groups)
+        return WindowStage(name, ordinal, failures, subject, assigner.size_ns, node.keyed, groups, assigner.offset_ns)
     lateness_ns, time_of, tags = node.options["lateness_ns"], time_of_inputs(node), scope.tags
     trigger: Trigger | None = node.options["trigger"]
     if isinstance(assigner, CountWindow):
@@ -45,7 +45,8 @@ def _stage(node: Node, scope: Scope) -> Stage:
     if isinstance(assigner, Session):
         return SessionStage(windows, assigner.gap_ns, groups)
     if isinstance(assigner, Global) or (trigger is not None and not isinstance(trigger, AtEnd)):
-        return TriggeredStage(windows, assigner, trigger or AtEnd(), groups)
+        in_order = time_of_inputs(node) if node.options.get("delivery") == ORDERED else None
+        return TriggeredStage(windows, assigner, trigger or AtEnd(), groups, in_order)
     if isinstance(assigner, Sliding) and sliced(assigner, subject):
         return SliceStage(windows, assigner)
     return PaneStage(windows, assigner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from operators.ownership import own
 from operators.slots import Pair
 from operators.windowing.assigners import Tumbling
 from operators.windowing.stage import AssignedStage, window_of
@@ -17,26 +18,22 @@ class PaneStage(AssignedStage):
     between has it told again, once per batch.
     """
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        out: list[Any] = []
-        rows, named, times = self._timed(records, keys)
-        if rows:
-            places: Sequence[int]
-            if isinstance(self._assigner, Tumbling):
-                starts = self._assigner.starts(times)
-                places = range(len(rows))
-                pairs = list(zip(named, starts, strict=True))
-                earliest = min(starts)
-            else:
-                panes = self._assigner.panes(times)
-                places = [place for place, starts_of in enumerate(panes) for _ in starts_of]
-                pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
-                earliest = min([starts_of[0] for starts_of in panes])
-            if self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns:
-                pairs, places = self._open_ones(rows, pairs, places)
-            given = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
-            self._absorb(pairs, given, places, out)
-        return out
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        places: Sequence[int]
+        if isinstance(self._assigner, Tumbling):
+            starts = self._assigner.starts(times)
+            places = range(len(rows))
+            pairs = list(zip(named, starts, strict=True))
+            earliest = min(starts)
+        else:
+            panes = self._assigner.panes(times)
+            places = [place for place, starts_of in enumerate(panes) for _ in starts_of]
+            pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
+            earliest = min([starts_of[0] for starts_of in panes])
+        if self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns:
+            pairs, places = self._open_ones(rows, pairs, places)
+        given = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
+        self._absorb(pairs, given, places, out)
 
     def _open_ones(
         self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
@@ -52,7 +49,9 @@ class PaneStage(AssignedStage):
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
         """Put rows into their panes; those that have been told, and change, are told again."""
         contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
-        for pair in contents.add(pairs, rows, self._failed_in(places, rows)):
+        if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
+            rows = list(map(own, rows))  # each window may keep, and change, what it is given
+        for pair in contents.add(pairs, rows, self._failed_in(places, rows), places):
             self._wakes.set(pair, self._due_ns(pair))
         if mark_ns is not None and self._lateness_ns:
             told = [pair for pair in dict.fromkeys(pairs) if end_ns(pair[1]) <= mark_ns and pair in contents.values]

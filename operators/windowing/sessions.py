@@ -16,6 +16,7 @@ from causal.errors import CausalError
 from causal.ports import Services
 from operators.calls import CLOSED
 from operators.eventtime.merge import END_NS
+from operators.seconds import seconds_of
 from operators.slots import Pair
 from operators.stages import Due
 from operators.state import Table
@@ -34,10 +35,11 @@ class SessionStage(WindowedStage):
         self._table = Table(f"{windows.name}:sessions", windows.name, key_groups, {}, drop_empty=False)
         self._sessions: dict[Any, list[_Session]] = self._table.values
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        out: list[Any] = []
-        rows, named, times = self._timed(records, keys)
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         self._table.touch(dict.fromkeys(named))
+        if self._contents.refuses:
+            self._run_each(rows, named, times, out)
+            return
         pairs, given, places, late = list[Pair](), list[Any](), list[int](), list[Any]()
         changed: dict[Pair, _Session] = {}
         failed = self._failed_in(places, given)
@@ -63,7 +65,59 @@ class SessionStage(WindowedStage):
         self._contents.add(pairs, given, failed)
         self._late(late)
         self._came(changed, out)
-        return out
+
+    def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        """The same record by record: a session grows, or is made one with others, only if its contents took it."""
+        late, changed = list[Any](), dict[Pair, _Session]()
+        failed = self._failed_in(range(len(rows)), rows)
+        for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
+            sessions = self._sessions.get(key, [])
+            first, last = self._reached(sessions, time_ns)
+            if first == last and self._over(time_ns):
+                late.append(record)
+                continue
+            pairs = [(key, session[_ID]) for session in sessions[first:last]] or [(key, time_ns)]
+            try:
+                self._contents.put_merged(pairs, record)
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(place, pairs[0], problem)
+                continue
+            session = self._grown(key, time_ns, first, last)
+            self._wakes.forget(pairs[1:])
+            for pair in pairs[1:]:
+                changed.pop(pair, None)
+            changed[pairs[0]] = session
+        self._late(late)
+        self._came(changed, out)
+
+    def _grown(self, key: Any, time_ns: int, first: int, last: int) -> _Session:
+        """The session of a record: those from `first` to before `last`, which it reaches, made one, or a new one."""
+        end_ns = time_ns + self._gap_ns
+        if first == last:
+            session = [time_ns, end_ns, time_ns, False]
+            self._sessions.setdefault(key, []).insert(first, session)
+            return session
+        sessions = self._sessions[key]
+        session = sessions[first]
+        session[_START] = min(session[_START], time_ns)
+        session[_END] = max(end_ns, *[each[_END] for each in sessions[first:last]])
+        del sessions[first + 1 : last]
+        return session
+
+    def _reached(self, sessions: Sequence[_Session], time_ns: int) -> tuple[int, int]:
+        """Places of the first session that a record of that time reaches, and behind the last; where none: equal."""
+        place = bisect_right(sessions, time_ns, key=itemgetter(_START))
+        first = place - 1 if place and sessions[place - 1][_END] > time_ns else place
+        last = place
+        while last < len(sessions) and sessions[last][_START] < time_ns + self._gap_ns:
+            last += 1
+        return first, last
+
+    def _over(self, time_ns: int) -> bool:
+        """Whether a session that began at that time would be closed already."""
+        return self.mark_ns is not None and time_ns + self._gap_ns + self._lateness_ns <= self.mark_ns
 
     def _alone(self, sessions: Sequence[_Session], time_ns: int) -> bool:
         """Whether a record of that time reaches no session that there is."""
@@ -73,31 +127,19 @@ class SessionStage(WindowedStage):
 
     def _session_at(self, key: Any, time_ns: int, changed: dict[Pair, _Session]) -> _Session | None:
         """The session of a record, made one with all that it reaches; None when it would be closed already."""
-        sessions = self._sessions.get(key)
-        place = 0 if sessions is None else bisect_right(sessions, time_ns, key=itemgetter(_START))
-        first = place - 1 if sessions and place and sessions[place - 1][_END] > time_ns else place
-        last = place
-        while sessions and last < len(sessions) and sessions[last][_START] < time_ns + self._gap_ns:
-            last += 1
-        if sessions is None or first == last:
-            end_ns = time_ns + self._gap_ns
-            if self.mark_ns is not None and end_ns + self._lateness_ns <= self.mark_ns:
-                return None
-            session = [time_ns, end_ns, time_ns, False]
-            self._sessions.setdefault(key, []).insert(place, session)
-            return session
-        session, others = sessions[first], sessions[first + 1 : last]
-        session[_START] = min(session[_START], time_ns)
-        for other in others:
-            self._join(key, session, other)
-            changed.pop((key, other[_ID]), None)
-        del sessions[first + 1 : last]
+        sessions = self._sessions.get(key, [])
+        first, last = self._reached(sessions, time_ns)
+        if first == last and self._over(time_ns):
+            return None
+        gone = [(key, other[_ID]) for other in sessions[first + 1 : last]]
+        session = self._grown(key, time_ns, first, last)
+        self._wakes.forget(gone)
+        for pair in gone:
+            changed.pop(pair, None)
+            self._merge((key, session[_ID]), pair, session)
         return session
 
-    def _join(self, key: Any, session: _Session, other: _Session) -> None:
-        session[_END] = max(session[_END], other[_END])
-        into, gone = (key, session[_ID]), (key, other[_ID])
-        self._wakes.forget([gone])
+    def _merge(self, into: Pair, gone: Pair, session: _Session) -> None:
         try:
             self._contents.merge(into, gone)
         except CausalError:
@@ -137,6 +179,14 @@ class SessionStage(WindowedStage):
 
     def tables(self) -> list[Table]:
         return [*super().tables(), self._table]
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """What the open sessions of a key hold, and the bounds of each, in seconds."""
+        shown = super().inspect(key)
+        name = self._table.name
+        if name in shown:
+            shown[name] = [[seconds_of(session[_START]), seconds_of(session[_END])] for session in shown[name]]
+        return shown
 
     def _rebuild(self) -> None:
         for key, sessions in self._sessions.items():

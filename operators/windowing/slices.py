@@ -43,9 +43,7 @@ class SliceStage(AssignedStage):
         self._slices: dict[Any, list[int]] = {}
         """By key the starts of its slices, ascending; derived."""
 
-    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        out: list[Any] = []
-        rows, named, times = self._timed(records, keys)
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         length_ns, offset_ns = self._length_ns, self._offset_ns
         pairs = [(key, at_ns - (at_ns - offset_ns) % length_ns) for key, at_ns in zip(named, times, strict=True)]
         places: Sequence[int] = range(len(rows))
@@ -64,7 +62,6 @@ class SliceStage(AssignedStage):
         if self.mark_ns is not None and self._lateness_ns:
             ends = self._ends(pairs, self.mark_ns - self._lateness_ns, self.mark_ns)
             self._tell(ends, out)
-        return out
 
     # Which windows a slice is in.
 

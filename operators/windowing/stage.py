@@ -11,6 +11,7 @@ from causal.ports import Services
 from operators.eventtime.times import times_of
 from operators.failures import NO_KEY, Failures
 from operators.ownership import own
+from operators.seconds import seconds_of
 from operators.slots import Pair
 from operators.stages import Stage, without
 from operators.state import FragmentJob, Table
@@ -25,7 +26,7 @@ LATE = "late"
 
 def window_of(start_ns: int, end_ns: int) -> Window:
     """Bounds in seconds; of whole microseconds, so that they come back as the same numbers."""
-    return Window(start_ns // 1000 / 1e6, end_ns // 1000 / 1e6)
+    return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,29 @@ class WindowedStage(Stage):
             records, named = without(records, lost), without(named, lost)
         return records, named, times
 
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        rows, named, times = self._timed(records, keys)
+        out: list[Any] = []
+        if self._lateness_ns and self.mark_ns is not None and len(rows) > 1 and min(times) < self.mark_ns:
+            # One by one: each late record has its windows told again, whatever else came in the same batch.
+            places = self._places
+            for at in range(len(rows)):
+                one = slice(at, at + 1)
+                self._places = places[one]
+                self._take(rows[one], named[one], times[one], out)
+        elif rows:
+            self._take(rows, named, times, out)
+        return out
+
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        """Put records, at least one, into their windows.
+
+        Args:
+            named: their keys.
+            out: what they bring.
+        """
+        raise NotImplementedError
+
     def _now_ns(self) -> int:
         """What records that have no time of their own are given."""
         return 0
@@ -123,6 +147,14 @@ class WindowedStage(Stage):
         raise NotImplementedError
 
     # State.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """What the open windows of a key hold, each with its start in seconds, as user code sees it."""
+        shown = super().inspect(key)
+        name = self._contents.table.name
+        if name in shown:
+            shown[name] = [[seconds_of(start_ns), content] for start_ns, content in shown[name]]
+        return shown
 
     def tables(self) -> list[Table]:
         return [self._contents.table]

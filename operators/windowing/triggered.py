@@ -7,15 +7,17 @@ have come, and the trigger's own state.  Each record is put and judged before th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NoReturn
 
 from causal.errors import CausalError
 from causal.ports import Services
 from operators.calls import CLOSED
-from operators.eventtime.times import ns_of
+from operators.eventtime.times import ns_of, times_of
+from operators.seconds import seconds_of
 from operators.slots import Pair
-from operators.stages import Due
+from operators.stages import Due, without
 from operators.state import Table
 from operators.windowing.assigners import Assigner, Global
 from operators.windowing.contents import pair_table
@@ -34,8 +36,20 @@ _Entry = list[Any]
 class TriggeredStage(PaneStage):
     """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
 
-    def __init__(self, windows: Windows, assigner: Assigner, trigger: Trigger, key_groups: int) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        assigner: Assigner,
+        trigger: Trigger,
+        key_groups: int,
+        in_order: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            in_order: where the event time is in records that come in its order; None where they come as they arrive.
+        """
         super().__init__(windows, assigner)
+        self._in_order = None if trigger.clock == "processing" else in_order
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         self._by_clock = trigger.clock == "processing"
@@ -53,44 +67,67 @@ class TriggeredStage(PaneStage):
 
     # Records.
 
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        """Where records come in order each says how far event time is, so that watermarks do not matter."""
+        if self._in_order is None:
+            return super().run(records, keys)
+        times, lost = times_of(
+            self._in_order, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        if lost:
+            records, keys = without(records, lost), None if keys is None else without(keys, lost)
+        out: list[Any] = []
+        for index, time_ns in enumerate(times):
+            if self.mark_ns is None or time_ns > self.mark_ns:
+                out += self.advance(time_ns)
+            out += super().run(records[index : index + 1], None if keys is None else keys[index : index + 1])
+        return out
+
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
-        contents, entries, on_record = self._contents, self._entries, self._trigger.on_record
+        contents, entries = self._contents, self._entries
         distinct = dict.fromkeys(pairs)
         contents.opening(distinct)
         self._table.touch(distinct)
         failed = self._failed_in(places, rows)
         mark_s = self._mark_s()
-        for index, (pair, record) in enumerate(zip(pairs, rows, strict=True)):
+        for _, same in groupby(range(len(rows)), key=places.__getitem__):
+            indices = list(same)
+            record = rows[indices[0]]
             try:
-                contents.put(pair, record)
+                contents.put([pairs[index] for index in indices], record)
             except CausalError:
                 raise
             except Exception as problem:
-                failed(index, pair, problem)
+                failed(indices[0], pairs[indices[0]], problem)
                 continue
-            entry = entries.get(pair)
-            if entry is None:
-                entry = entries[pair] = [False, None, 0, 0, {}]
-            entry[_UNSEEN] = True
-            entry[_SEEN] += 1
-            try:
-                firing = on_record(entry[_STATE], record, self._bounds(pair, entry), mark_s)
-            except CausalError:
-                raise
-            except Exception as problem:
-                self._stop(pair, problem)
-            if firing is Firing.NOTHING and self._ended(pair):
-                firing = Firing.FIRE
-            if firing is not Firing.NOTHING:
-                self._perform(firing, pair, entry, out)
+            for index in indices:
+                self._judge(pairs[index], record, mark_s, out)
         for pair in distinct:
             if pair in entries:
                 self._schedule(pair, entries[pair])
 
+    def _judge(self, pair: Pair, record: Any, mark_s: float | None, out: list[Any]) -> None:
+        """A record has come into a window: ask the trigger, and do as it says."""
+        entry = self._entries.get(pair)
+        if entry is None:
+            entry = self._entries[pair] = [False, None, 0, 0, {}]
+        entry[_UNSEEN] = True
+        entry[_SEEN] += 1
+        try:
+            firing = self._trigger.on_record(entry[_STATE], record, self._bounds(pair, entry), mark_s)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._stop(pair, problem)
+        if firing is Firing.NOTHING and self._ended(pair):
+            firing = Firing.FIRE
+        if firing is not Firing.NOTHING:
+            self._perform(firing, pair, entry, out)
+
     def _mark_s(self) -> float | None:
         if self._by_clock:
-            return self._services.now_ns() // 1000 / 1e6
-        return None if self.mark_ns is None else self.mark_ns // 1000 / 1e6
+            return seconds_of(self._services.now_ns() // 1000 * 1000)
+        return None if self.mark_ns is None else seconds_of(self.mark_ns)
 
     def _ended(self, pair: Pair) -> bool:
         return self.mark_ns is not None and self._assigner.end_ns(pair[1]) <= self.mark_ns
@@ -164,7 +201,7 @@ class TriggeredStage(PaneStage):
     def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
         """The clock of the trigger has reached what it asked for."""
         try:
-            firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), at_ns // 1000 / 1e6)
+            firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), seconds_of(at_ns))
         except CausalError:
             raise
         except Exception as problem:
@@ -194,6 +231,13 @@ class TriggeredStage(PaneStage):
         return out
 
     # State.
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Where records come in order each task is as far as its last record; what was told each window knows."""
+        if self._in_order is None:
+            return super().merge_headers(headers)
+        marks = [header["mark"] for header in headers]
+        return {**headers[0], "mark": None if None in marks else min(marks)}
 
     def tables(self) -> list[Table]:
         return [*super().tables(), self._table]

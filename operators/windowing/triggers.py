@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from operators import graph
+from operators.seconds import ns_of_seconds, seconds_of
 from operators.windowing.assigners import Clock, clock_of, count_of, duration_ns
 from operators.windows import Window
 
@@ -72,7 +73,7 @@ class EverySeconds(Trigger):
 
     def __init__(self, period_s: float, clock: Clock, purge: bool) -> None:
         self.clock = clock
-        self._period_us = round(period_s * 1e6)
+        self._period_ns = ns_of_seconds(period_s)
         self._firing = Firing.PURGE if purge else Firing.FIRE
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
@@ -93,7 +94,7 @@ class EverySeconds(Trigger):
         return self._firing
 
     def _next(self, now_s: float) -> float:
-        return (round(now_s * 1e6) // self._period_us + 1) * self._period_us / 1e6
+        return seconds_of((ns_of_seconds(now_s) // self._period_ns + 1) * self._period_ns)
 
 
 def at_end() -> Trigger:

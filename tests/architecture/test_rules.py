@@ -37,7 +37,7 @@ BREAKS = [
     (rules.errors_are_not_swallowed, "try: f()\nexcept Exception as e: log.warning('%s', e)"),
     (rules.no_asserts, "assert x"),
     (rules.nothing_is_unpickled, "import pickle"),
-    (rules.sizes, "x = 1\n" * 401),
+    (rules.sizes, "x = 1\n" * 601),
     (rules.sizes, "def f():\n" + "    x = 1\n" * 70),
     (rules.docstrings, "x = 1"),
     (rules.docstrings, '"""M."""\nclass A: ...'),
@@ -68,6 +68,13 @@ KEEPS = [
 @pytest.mark.parametrize(("rule", "text"), KEEPS)
 def test_a_rule_lets_pass_what_keeps_it(rule: rules.Rule, text: str) -> None:
     assert not list(rule(parsed("causal.example", text)))
+
+
+@pytest.mark.parametrize("text", ["x = at_ns / 1e9", "x = round(at_s * 1e6) * 1000", "x = 1_000_000_000 * at_s"])
+def test_operators_convert_times_in_one_place(text: str) -> None:
+    assert list(rules.one_conversion_of_time(parsed("operators.example", text)))
+    assert not list(rules.one_conversion_of_time(parsed("operators.seconds", text)))
+    assert not list(rules.one_conversion_of_time(parsed("operators.example", "x = seconds_of(at_ns)")))
 
 
 def test_the_shell_may_touch_the_world() -> None:

@@ -8,7 +8,7 @@ from tests.exhaustive.explore import Exploration
 from tests.exhaustive.sabotages import SABOTAGES, in_force
 from tests.exhaustive.story import told
 
-STATES_MAX = 60_000
+STATES_MAX = 100_000
 
 
 @pytest.mark.parametrize("name", SABOTAGES)

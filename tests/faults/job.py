@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ WAIT_S = 180.0
 """Longer than anything here takes on a machine that is ten times too busy; what it bounds is a hang."""
 
 CLEAN_S = 10.0
+PROGRESS = re.compile(r"causal: \d+\.\d s  \w+: in ")
 
 T = TypeVar("T")
 
@@ -96,7 +98,10 @@ class Job:
         return self
 
     def finish(self) -> tuple[int, str]:
-        """Exit status and what was said on standard error, once the job has ended and nothing of it is left."""
+        """Exit status and what was said on standard error, once the job has ended and nothing of it is left.
+
+        Lines about the progress of the job are left out: how many there are depends on how busy the machine is.
+        """
         assert self._run is not None
         try:
             self.printed, said = self._run.communicate(timeout=WAIT_S)
@@ -105,7 +110,7 @@ class Job:
         left = self.living()
         assert not left, f"still running after the job ended: {left}"
         self._status = self._run.returncode
-        return self._run.returncode, said.strip()
+        return self._run.returncode, without_progress(said)
 
     def finish_well(self) -> dict[str, Any]:
         """The report of a run that must end with exit status 0."""
@@ -292,7 +297,19 @@ def environment() -> dict[str, str]:
 
 def causal(directory: Path, *arguments: str) -> tuple[int, str]:
     """One `causal` command that must end by itself: exit status, and what it said on standard error."""
-    ended = subprocess.run(
+    ended = _ended(directory, *arguments)
+    return ended.returncode, without_progress(ended.stderr)
+
+
+def causal_output(directory: Path, *arguments: str) -> str:
+    """What one `causal` command that must succeed printed."""
+    ended = _ended(directory, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def _ended(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command(*arguments),
         cwd=directory,
         env=environment(),
@@ -302,4 +319,8 @@ def causal(directory: Path, *arguments: str) -> tuple[int, str]:
         timeout=WAIT_S,
         check=False,
     )
-    return ended.returncode, ended.stderr.strip()
+
+
+def without_progress(said: str) -> str:
+    """What was said on standard error, without the lines that a job repeats every few seconds."""
+    return "\n".join(line for line in said.splitlines() if not PROGRESS.match(line)).strip()

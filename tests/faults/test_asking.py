@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, Job
+from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 from tests.faults.test_savepoints import further, sets, stop
 
@@ -76,6 +76,31 @@ def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path)
     assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything()
 
 
+@pytest.mark.parametrize(
+    "victims",
+    [("after/0",), ("after/0", "keyed/0", "out/0"), ("numbers/0", "numbers/1", "after/0", "keyed/0")],
+    ids=["caller", "caller and all behind it", "caller and its neighbours"],
+)
+def test_what_was_asked_stays_so_whoever_dies_together(start: Start, tmp_path: Path, victims: tuple[str, ...]) -> None:
+    """What is asked depends on the order of arrival, which must be stored before anything is asked."""
+    gate = tmp_path / "gate"
+    job = asking(start, tmp_path, order="completion", gate=gate, rate=300, sources=2, stamped=1)
+    job.until_warm(records=200)
+    for _ in range(4):
+        job.replace(*victims)
+    gate.touch()
+    job.finish_well()
+    told = rows(tmp_path)
+    done = effects(tmp_path)
+    named = [divmod(content, 1_000_000) for _, content, _ in done]
+    assert sorted(divmod(record, 1_000_000) for record, _ in named) == everything(), "one effect per record"
+    for path in (tmp_path / "world").iterdir():
+        assert len(set(path.read_text().split())) == 1, "one key, one request"
+    places = {(record["p"] * 1_000_000 + record["i"]): record["place"] for record in told}
+    assert dict(named) == places, "what is visible is what was asked"
+    assert {record["key"] for record in told} == {key for key, _, _ in done}
+
+
 def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: Start, tmp_path: Path) -> None:
     job = asking(start, tmp_path, "--on-error", "dead-letter", fail=7, never=50, slow=90, rate=300)
     job.finish_well()
@@ -110,5 +135,20 @@ def test_requests_move_with_a_change_of_the_job(start: Start, tmp_path: Path) ->
     done = further(tmp_path)
     job.start("--resume", *sets(sources=2, parallelism=2, count=done, rate=2000))
     job.finish_well()
+    assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything(done)
+    assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything(done)
+
+
+def test_a_copy_that_keeps_the_sinks_asks_what_was_not_asked(start: Start, tmp_path: Path) -> None:
+    """The store of requests stays with the job that wrote it; the new run has keys of its own, what waits keeps its."""
+    job = asking(start, tmp_path, count=100_000)
+    job.until_warm(records=200)
+    copy = tmp_path / "copy"
+    stop(job, "--to", str(copy))
+    done = further(tmp_path)
+    told = {"out": tmp_path / "rows.db", "world": tmp_path / "world", "count": done, "rate": 2000}
+    where = ["--state-dir", str(tmp_path / "other"), "--from", str(copy), "--keep-sinks"]
+    status, said = causal(tmp_path, "run", str(PIPELINES / "asking.py"), *sets(**told), *where)
+    assert status == 0, said
     assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything(done)
     assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything(done)

@@ -65,7 +65,8 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     assert status == 1 and "holds rows of another run" in one_line(said)
     assert len(counts(tmp_path)) == before
     let_end(tmp_path)
-    job.start("--resume").finish_well()
+    figures = job.start("--resume").finish_well()
+    assert 0 < figures["active_s"] < figures["wall_s"]  # the time that the job was down is no part of this run
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
 
 

@@ -27,7 +27,7 @@ def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_
     job.interrupt()
     status, said = job.finish()
     before = [json.loads(line) for line in job.printed.splitlines()]
-    assert status == 130 and "goes on" in said, said
+    assert status == 130 and "resume it with: causal run " in said, said
     assert before
     (tmp_path / "gate").touch()
     job.start("--resume")

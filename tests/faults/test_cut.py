@@ -31,7 +31,7 @@ def test_cut_connections_resume_and_nobody_recovers(held: Held, transport: str) 
         found = links_of(chain.job, task)
         data = [link for link in found if not link.control]
         assert data and all(link.tcp == (transport == "tcp") for link in data)
-        assert len(found) == len(data) + 1, "one connection to the supervisor"
+        assert len(found) == len(data) + 2, "two connections to the supervisor: of the loop, and of its pulse"
         cuts = [cut(link) for link in found]
         assert any(cuts)  # an end may have gone with the other one
         done = chain.until_checkpoint(done)

@@ -30,6 +30,7 @@ FIRST, COUNT = 25 * KEYS, 50 * KEYS
 HELD = FIRST % (GROUP * KEYS)
 """Of the first records, those that the operator holds."""
 LONG = ("--checkpoint-interval", "600")
+MANY = 100 * COUNT
 
 
 def rows(database: Path) -> list[tuple[str, int, str]]:
@@ -96,7 +97,7 @@ class Gathering:
         fresh.write_text(" ".join(str(pid) for pid in pids))
         fresh.rename(self.database.with_name(moment))
 
-    def counted(self) -> tuple[int, int, int]:
+    def counted(self, count: int = COUNT) -> tuple[int, int, int]:
         """(lost, doubled, contradicted): records that are missing, rows that are too many, numbers out of turn."""
         told = [json.loads(record) for _, _, record in rows(self.database)]
         often = Counter(row["i"] for row in told)
@@ -104,7 +105,7 @@ class Gathering:
         for key in range(KEYS):
             numbers = [row["n"] for row in told if row["k"] == key]
             wrong += numbers != list(range(1, len(numbers) + 1))
-        return COUNT - len(often), sum(often.values()) - len(often), wrong
+        return count - len(often), sum(often.values()) - len(often), wrong
 
 
 PROMISES = {
@@ -241,13 +242,19 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     assert ended(gathering.database) == {True}, "every store is told that the job has ended"
 
 
-def test_epoch_too_much_that_waits_ends_the_job_with_one_line(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [False, True])
+def test_epoch_a_bound_on_what_waits_has_checkpoints_begin(start: Start, tmp_path: Path, kills: bool) -> None:
+    """More rows than may wait, far fewer checkpoints by the clock than are needed: the bound takes them."""
     (tmp_path / "gate").touch()
     (tmp_path / "few.toml").write_text("staged_bytes_max = 65536\n")
     config = ("--config", str(tmp_path / "few.toml"))
-    job = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG, *config, count=100 * COUNT).job
-    status, said = job.finish()
-    assert status == 1 and "out/0" in said and "staged_bytes_max" in said and "Traceback" not in said
+    gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG, *config, count=MANY, rate=10_000)
+    if kills:
+        wait_for("the first rows are visible", lambda: rows(gathering.database))
+        gathering.order("kill-before")
+    report = gathering.job.finish_well()
+    assert gathering.counted(MANY) == (0, 0, 0)
+    assert report["checkpoints"] > 2, "the clock had none begin, and the end only the last"
 
 
 def test_a_stop_signal_is_no_end_of_an_epoch(start: Start, tmp_path: Path) -> None:

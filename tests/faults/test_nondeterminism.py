@@ -68,3 +68,45 @@ def test_a_check_without_standbys_is_refused(tmp_path: Path) -> None:
     assert status == 2 and "per-task" in one_line(said)
     status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--check", "--guarantee", "none")
     assert status == 2 and "causal" in one_line(said)
+
+
+CULPRITS = {
+    "attribute": "attribute `counts` of Count changed in process(); declare it as state",
+    "scalar": "attribute `last` of Count changed in process(); declare it as state",
+    "class": "attribute `everything` of class Count changed while operators ran",
+    "global": "global `seen` of forgetful.py changed while operators ran; keep it in ctx.state",
+    "closure": "variable `n` that numbering.<locals>.number closes over changed while operators ran",
+    "default": "variable `held` that defaulting closes over changed while operators ran",
+}
+"""What is named, by where an operator keeps its count."""
+
+
+def forgetful(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
+    told = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
+    settings = [part for setting in told for part in ("--set", setting)]
+    return start(PIPELINES / "forgetful.py", *settings, *arguments)
+
+
+@pytest.mark.parametrize("count", [ENDLESS, 300], ids=["of many epochs", "of a single epoch"])
+@pytest.mark.parametrize("how", CULPRITS)
+def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: Path, how: str, count: int) -> None:
+    job = forgetful(start, tmp_path, how, count, "--check", "--checkpoint-interval", "0.6")
+    status, said = job.finish()
+    line = said.splitlines()[-1]
+    assert status == 1 and line.startswith("causal: ") and "count" in line, said
+    assert "performed again from its own log" in line and CULPRITS[how] in line, line
+
+
+def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path) -> None:
+    report = forgetful(start, tmp_path, "cache", 3000, "--check", "--checkpoint-interval", "0.4").finish_well()
+    assert all(report["checked_epochs"].values())
+
+
+@pytest.mark.parametrize("how", ["attribute", "global"])
+def test_the_first_recovery_names_it_too(start: Start, tmp_path: Path, how: str) -> None:
+    job = forgetful(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "0.4")
+    job.until_warm(records=300, checkpoints=2)
+    kill(job.pid_of("count/0"))
+    status, said = job.finish()
+    line = one_line(said)
+    assert status == 1 and "count/0" in line and CULPRITS[how] in line, line

@@ -142,7 +142,7 @@ def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
     for operator, key, line in [
         ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
         ("keep", "k0", "the key k0 cannot be used"),
-        ("keep", '{"a": 1}', "a key is an object"),
+        ("keep", '{"a": 1}', "an object is a text behind one of bytes, decimal, datetime"),
     ]:
         status, found, said = state(job, operator, key)
         assert (status, found) == (2, None)

@@ -29,7 +29,7 @@ def test_a_refused_row_ends_the_job_in_one_line(start: Start, tmp_path: Path) ->
     )
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
-    assert '"i": 7' in said and "on_error = dead-letter" in said
+    assert '"i": 7' in said and "--on-error dead-letter" in said
 
 
 def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:

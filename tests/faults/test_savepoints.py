@@ -24,8 +24,8 @@ def sets(**settings: object) -> list[str]:
     return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
 
-def stop(job: Job) -> None:
-    status, said = causal(job.directory, "savepoint", "--stop", "--state-dir", str(job.state))
+def stop(job: Job, *arguments: str) -> None:
+    status, said = causal(job.directory, "savepoint", "--stop", "--state-dir", str(job.state), *arguments)
     assert status == 0, said
     job.finish_well()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from causal import batch, wire
 from causal.checkpointing import Cut
+from causal.config import STATE_FORMAT
 from causal.deltas import DeltaWriter, pack_deltas
 from causal.determinants import (
     Answer,
@@ -196,7 +197,7 @@ def _manifests() -> list[bytes]:
 
 def _jobs() -> list[bytes]:
     """Not by `save`: settings that are added later must not make other seeds."""
-    least = {"run": "r", "name": "n", "pipeline": "/p.py"}
+    least = {"run": "r", "name": "n", "pipeline": "/p.py", "format": STATE_FORMAT}
     more = {
         "settings": {"a": "b"},
         "guarantee": "none",

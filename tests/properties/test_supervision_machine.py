@@ -11,13 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from causal.activity import KINDS, Activity
 from causal.rollback import Finding
 from causal.values import decode, encode
 from standby import effects as fx
 from standby import events
 from standby.roster import SeatState, SlotState
 from standby.supervision import Supervision
-from tests.unit.standby.scene import Scene, of, snapshot_files
+from tests.unit.standby.scene import MS, Scene, of, snapshot_files
 
 CRASHES_MAX = 1000
 LOST_BYTES_MAX = 5
@@ -106,6 +107,30 @@ class Supervised(RuleBasedStateMachine):
             self.counted[slot] = self.counted.get(slot, 0) + records
             counters = {"sent_bytes": self.counted[slot], "log_bytes": records}
             self._note(self.scene.beat(slot, counters=counters, first_record_ns=self.scene.now))
+
+    @rule(place=st.integers(0, 9), kind=st.sampled_from((*KINDS, None)), state=st.sampled_from(("", "running")))
+    def pulse(self, place: int, kind: str | None, state: str) -> None:
+        slot = self._slot(place)
+        if slot is not None:
+            doing = None if kind is None else Activity(kind, self.scene.now - 1)
+            told = events.Pulse(slot, int(slot[1:]) + 100, f"ipc:///x/{slot}", state, doing)
+            self._note(self.scene.step(told))
+
+    @rule(place=st.integers(0, 9), silent_ms=st.sampled_from((1000, 20_000)))
+    def a_process_is_busy_for_long(self, place: int, silent_ms: int) -> None:
+        """It does not beat, whatever it is or becomes, and nobody takes it for hung as long as it sends pulses."""
+        slot = self._slot(place)
+        if slot is None:
+            return
+        until, since = self.scene.now + silent_ms * MS, self.scene.now
+        while self.scene.now < until and slot in self.scene.living:
+            for other in list(self.scene.living):
+                if other != slot:
+                    self._note(self.scene.beat(other))
+            told = events.Pulse(slot, int(slot[1:]) + 100, doing=Activity("event", since, "slow"))
+            self._note(self.scene.step(told, 400))
+        silent = [record for record in self.scene.journal if record["kind"] == "killing" and record["why"] == "silent"]
+        assert not any(record["slot"] == slot for record in silent)
 
     @rule()
     def agent_beat(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from operators.sinks import conformance, conformance_withdrawal
-from operators.sinks.conformance import Subject, bundles, crashes, outages
+from operators.sinks.conformance import Subject, bundles, crashes, outages, successions
 from operators.sinks.postgres import PostgresSink
 from operators.sinks.redis_streams import RedisSink
 from tests.servers.postgres import Postgres
@@ -83,7 +83,7 @@ def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_p
     check(generic(shared_postgres))
 
 
-@pytest.mark.parametrize("check", QUICK + conformance_withdrawal.CHECKS, ids=named)
+@pytest.mark.parametrize("check", QUICK + successions.CHECKS + conformance_withdrawal.CHECKS, ids=named)
 def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(columns(shared_postgres, place=True))
 

@@ -17,7 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from tests.simulation.diagram import drawn
-from tests.simulation.sabotage import SABOTAGES
+from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES
+from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
 from tests.simulation.scenario import Scenario, draw, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
@@ -152,6 +153,8 @@ def _teeth(names: list[str], first: int, jobs: int) -> int:
 
 def _in_order(name: str, first: int, jobs: int) -> Iterator[Outcome]:
     """Seed by seed: most sabotages show within the first few."""
+    if name in SHELL_SABOTAGE_NAMES:
+        yield from (run(scenario, name) for scenario in LAST_ROWS_REFUSED)
     few = min(20, FOUND_WITHIN_SEEDS)
     yield from _outcomes(range(first, first + few), 1, name)
     yield from _outcomes(range(first + few, first + FOUND_WITHIN_SEEDS), jobs, name)

@@ -26,6 +26,8 @@ def hash_of(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
 
 
+SLOW_EVERY = 19
+"""One position in so many is a record that takes long, where a scenario has such records."""
 ASKED_MAX = 3
 """Requests that may wait before a chain takes no more records."""
 
@@ -36,9 +38,12 @@ class HashingChain(PlainChain):
     Args:
         outputs: how many channels to spread over, or to copy to.
         ask: a live answer of the outside world.
+        slow_ns: how long one record in `SLOW_EVERY` takes.
     """
 
-    def __init__(self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes]) -> None:
+    def __init__(
+        self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes], slow_ns: int = 0
+    ) -> None:
         self._outputs = outputs
         self._sink = sink
         self._fan_out = fan_out
@@ -46,6 +51,9 @@ class HashingChain(PlainChain):
         self._ask = ask
         self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
         self._new: list[Request] = []
+        self._slow_ns = slow_ns
+        self.spent_ns = 0
+        """What the records since it was last set to 0 have taken; whoever performs the chain lets that time pass."""
 
     def _link(self, *facts: object) -> str:
         self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
@@ -76,6 +84,8 @@ class HashingChain(PlainChain):
                 records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
         told = []
         for record in records:
+            if self._slow_ns and identity_of(record)[0] == "p" and identity_of(record)[-1] % SLOW_EVERY == 0:
+                self.spent_ns += self._slow_ns
             told.append((self._link(input, record, *self._facts(services)), record))
             if "ask" in self._kinds and self.state["n"] % 7 == 0:
                 self._request(services)

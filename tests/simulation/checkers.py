@@ -312,6 +312,11 @@ class Observer:
     def end(self, status: int, reason: str) -> None:
         """The job is over: the verdict on what users saw."""
         world = self._world
+        if any(store.superseded for store in world.stores.values()):
+            # Whether it ended before or was refused: it must not have touched what the newer run writes.
+            if status and "newer run" not in reason:
+                raise Violated(f"newer run: the older one ends for another reason: {reason}")
+            return
         if status:
             raise Violated(f"the job fails: {reason}")
         for store in world.stores.values():
@@ -328,7 +333,9 @@ class Observer:
             self._check_nothing_lost()
 
     def final_logs(self) -> dict[tuple[int, int], bytes]:
-        """Every determinant that happened, once."""
+        """Every determinant that happened, once; where rows wait for checkpoints, of what the last one covers."""
+        if self._staged:
+            return self._covered_logs()
         logs = dict(self._complete)
         for index, lives in enumerate(self._lives):
             # A zombie may have ended the job before anybody knew that it was one.
@@ -339,6 +346,19 @@ class Observer:
             for epoch in own.extents():
                 logs.setdefault((index, epoch), own.bytes_of(epoch))
         return logs
+
+    def _covered_logs(self) -> dict[tuple[int, int], bytes]:
+        """Logs of the epochs below the last complete checkpoint: no row is visible that depends on a later one.
+
+        What a task did behind that barrier may have been rolled back without a successor that has begun, so the last
+        lives of two tasks may tell of different runs of a later epoch.
+        """
+        unfinished = [self._topology.tasks[index].name for index, cut in self._cuts.items() if not cut.finished]
+        if unfinished or not self._cuts:
+            raise Violated(
+                f"end: checkpoint {self.durable} is the last complete one, {unfinished or 'all'} go on in it"
+            )
+        return {log: whole for log, whole in self._complete.items() if log[1] < self.durable}
 
     def _check_twin(self) -> None:
         world = self._world

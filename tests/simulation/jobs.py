@@ -21,6 +21,7 @@ from operators.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from tests.simulation.chains import HashingChain
+from tests.simulation.clockwork import MS
 from tests.simulation.scenario import Scenario
 
 Ask = Callable[[], bytes]
@@ -73,7 +74,7 @@ def _hashing_job(scenario: Scenario) -> Job:
     def chain(task: int, ask: Ask) -> Chain:
         outputs = len(topology.outputs(TaskIndex(task)))
         sink = topology.is_sink(TaskIndex(task))
-        return HashingChain(outputs, sink, scenario.fan_out, scenario.kinds, ask)
+        return HashingChain(outputs, sink, scenario.fan_out, scenario.kinds, ask, scenario.slow_ms * MS)
 
     return Job(topology, chain, lambda partition, position: ("p", partition, position))
 
@@ -101,7 +102,7 @@ class Chained(Operator):
         if "timer" in self._kinds and not ctx.state.get("waiting"):
             ctx.state["waiting"] = True
             ctx.set_timer(ctx.now() + 0.004, "again")
-        yield self._linked(ctx, record, facts)
+        yield self._linked(ctx, record, [*facts, repr(ctx.key)])
 
     def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
         ctx.state["waiting"] = False
@@ -119,11 +120,13 @@ def _summed(key: Any, records: list[Any], window: Any) -> Iterator[Any]:
 
 
 def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
+    make = _mixed_record if scenario.mixed_keys else _record
+
     def planned(ask: Ask) -> Plan:
         pipeline = Pipeline("simulated")
         widths = scenario.layers
         count, partitions = scenario.records, widths[0] * scenario.partitions
-        stream = pipeline.source("read", GeneratedSource(_record, count=count, partitions=partitions), widths[0])
+        stream = pipeline.source("read", GeneratedSource(make, count=count, partitions=partitions), widths[0])
         for depth, width in enumerate(widths[1:-1]):
             keyed = stream.map(f"pass{depth}", dict).key_by(lambda r: r["k"])
             stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask), parallelism=width)
@@ -132,8 +135,15 @@ def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
         stream.sink("out", JsonLinesSink(Path("/nowhere")), parallelism=widths[-1])
         return plan(pipeline, config)
 
-    return Job(planned(bytes).topology, lambda task, ask: planned(ask).chain(task), _record)
+    return Job(planned(bytes).topology, lambda task, ask: planned(ask).chain(task), make)
 
 
 def _record(partition: int, position: int) -> dict[str, Any]:
     return {"from": partition, "i": position, "k": (partition * 7 + position) % 5}
+
+
+def _mixed_record(partition: int, position: int) -> dict[str, Any]:
+    """The same with keys that are equal and of different type."""
+    record = _record(partition, position)
+    spelled = (int, float, bool if record["k"] < 2 else int)[position // 5 % 3]
+    return {**record, "k": spelled(record["k"])}

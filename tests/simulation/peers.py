@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xxhash import xxh3_128_hexdigest
 
 from causal.errors import Unavailable
 from causal.ports import Bundle, Held, Mark
+from causal.runs import run_id
+from operators.sinks import account as accounts
 from operators.sinks.account import Account, fenced
+
+RUN, NEWER_RUN = "run", run_id(2, "ab")
 
 
 class Violated(AssertionError):
@@ -24,7 +28,9 @@ class Store:
 
     def __init__(self, task: str) -> None:
         self.task = task
-        self.account = Account(task, "run", 0)
+        self.account = Account(task, RUN, 0)
+        self.superseded = False
+        """A newer run has begun to write here (D15)."""
         self.away_until_ns = 0
         self.rows: list[bytes] = []
         self.spans: list[tuple[int, int, int]] = []
@@ -35,7 +41,19 @@ class Store:
     def reachable(self, now_ns: int) -> bool:
         return now_ns >= self.away_until_ns
 
+    def supersede(self) -> None:
+        """A newer run opens the store, which empties it."""
+        self.account = Account(self.task, NEWER_RUN, 1)
+        self.rows, self.spans = [], []
+        self.superseded = True
+
+    def _changed(self, how: str) -> None:
+        if self.superseded:
+            raise Violated(f"newer run: the older one {how} {self.task}")
+
     def open(self, incarnation: int) -> Held:
+        accounts.check_newest(f"the store of {self.task}", RUN, self.account.run)
+        self._changed("opens")
         if incarnation < self.account.incarnation:
             raise fenced(self.task, incarnation)
         self.account.incarnation = incarnation
@@ -43,7 +61,8 @@ class Store:
         return self.account.held()
 
     def write(self, bundle: Bundle) -> None:
-        self.account.fence("run", bundle.incarnation)
+        self.account.fence(RUN, bundle.incarnation)
+        self._changed("writes")
         if bundle.incarnation != self.opened_by:
             raise Violated(
                 f"one writer: incarnation {bundle.incarnation} writes, {self.opened_by} has opened {self.task}"
@@ -53,11 +72,13 @@ class Store:
             self.rows.append(bundle.rows)
 
     def truncate(self, epoch: int, incarnation: int) -> None:
-        self.account.fence("run", incarnation)
+        self.account.fence(RUN, incarnation)
+        self._changed("truncates")
         self.account.truncate(epoch)
 
     def withdraw(self, mark: Mark, incarnation: int) -> Held:
-        self.account.fence("run", incarnation)
+        self.account.fence(RUN, incarnation)
+        self._changed("withdraws rows of")
         before = self.account.next
         self.account.withdraw(mark)
         while self.spans and self.spans[-1][0] >= mark.next:
@@ -96,6 +117,10 @@ class Disk:
         parts = self.files[name]
         return name, sum(map(len, parts)), xxh3_128_hexdigest(b"\0".join(parts))
 
+    def has(self, files: Iterable[tuple[str, int, str]]) -> bool:
+        """Whether none of these files has been removed."""
+        return all(name in self.files for name, _, _ in files)
+
     def read(self, file: tuple[str, int, str]) -> tuple[bytes, ...]:
         """The parts of a file that a manifest or a message names; it must be just that one."""
         if file[0] not in self.files or self._described(file[0]) != tuple(file):
@@ -124,6 +149,10 @@ class Partition:
     def available(self, now_ns: int, began_ns: int) -> int:
         batches = max(0, now_ns - began_ns) // self._every_ns
         return min(self.records, batches * self._batch)
+
+    def ready_ns(self, position: int, began_ns: int) -> int:
+        """When the element at `position` appears."""
+        return began_ns + (position // self._batch + 1) * self._every_ns
 
     def read(self, position: int, count: int) -> list[object]:
         if position < self.low:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.checkpointing import Cut
-from causal.dissemination import NO_KNOWLEDGE
-from causal.effects import (
-    Effect,
-)
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.effect_queue import EffectQueue
+from causal.effects import Effect
 from causal.errors import (
     CausalError,
     CorruptData,
@@ -24,6 +23,7 @@ from causal.errors import (
     OperatorFailed,
     PipelineError,
     ReplayDivergence,
+    Superseded,
 )
 from causal.events import (
     Event,
@@ -56,7 +56,7 @@ from tests.simulation.shell import Shell
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
-DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation)
+DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation, Superseded)
 TURNS_PER_POLL = 8
 
 SLOW_TURN_EVERY_MS, SLOW_TURN_NS = 8, 1_000_000_000
@@ -77,7 +77,7 @@ class _Image:
     def _clear(self) -> None:
         self.cut = Cut()
         self.files: list[tuple[str, int, str]] = []
-        self.chain = self._world.job.chain(self.task, self._world.outside)
+        self.chain = self._world.code(self.task)
 
     def load(self, files: tuple[tuple[str, int, str], ...]) -> None:
         if list(files[: len(self.files)]) != self.files:
@@ -110,16 +110,22 @@ class Process:
         self.task: TaskProtocol | None = None
         self.shell = Shell(self)
         scheme = "tcp" if world.scenario.tcp else "ipc"
-        self.membership = Membership(
-            slot, pid, f"{scheme}://{slot}", world.topology, world.config.heartbeat_ms, self._vitals
-        )
+        self.endpoint = f"{scheme}://{slot}"
+        self.membership = Membership(slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals)
         self._image: _Image | None = None
+        self._loading: Callable[[], None] | None = None
+        """What follows once the state that is being loaded is there."""
+        self._loaded_at_ns = 0
+        self._later: deque[Act] = deque()
+        """Acts that wait behind it."""
+        self._busy_until_ns = self._pulsed_ns = 0
+        self._made: list[Effect] = []
+        """What the event has asked for that keeps the process busy."""
         self._control: deque[dict[str, Any]] = deque()
         self._inbox: deque[tuple[bytes, tuple[bytes, ...]]] = deque()
         self.from_disk: deque[Event] = deque()
-        self._todo: deque[Effect] = deque()
         self.answers: deque[Event] = deque()
-        self._stalled = False
+        self._effects = EffectQueue(self._performed)
         self._poked_ns = -1
         self.poke(0)
 
@@ -139,10 +145,20 @@ class Process:
         if self.world.clock.now_ns < self.paused_until_ns:
             self.poke(0)
             return
+        if self._busy_until_ns:
+            if self.world.clock.now_ns < self._busy_until_ns:
+                self._pulse()
+                return
+            self._busy_until_ns = 0
         try:
+            self._effects.perform(self._taken_over())
+            self._hand_over()
             self._round()
         except Died:
             self.world.end(self, None)
+            return
+        except Superseded as problem:
+            self.fail(problem)
             return
         except Fenced:
             self.world.end(self, 0)
@@ -155,6 +171,18 @@ class Process:
         if self.living:
             self.poke(self._sleep_ns())
 
+    def _taken_over(self) -> list[Effect]:
+        made, self._made = self._made, []
+        return made
+
+    def _pulse(self) -> None:
+        """Busy in an event: only the second heartbeat speaks (`causal.shell.pulse`)."""
+        now_ns, every_ns = self.world.clock.now_ns, self.world.config.heartbeat_ms * MS
+        if now_ns >= self.membership.beat_due_ns + every_ns and now_ns >= self._pulsed_ns + every_ns:
+            self._pulsed_ns = now_ns
+            self.world.tell_pulse(self)
+        self.poke(min(every_ns, self._busy_until_ns - now_ns))
+
     def fail(self, problem: CausalError) -> None:
         facts = {"task": self.membership.name, "incarnation": self.membership.incarnation}
         definite = isinstance(problem, DEFINITE)
@@ -165,51 +193,53 @@ class Process:
 
     def _sleep_ns(self) -> int:
         now_ns = self.world.clock.now_ns
-        busy = bool(self._control or self._inbox or self.from_disk) or (self.task is not None and not self.task.idle)
-        if busy and not self._stalled:
+        if self._busy_until_ns:
+            return min(self._busy_until_ns - now_ns, self.world.config.heartbeat_ms * MS)
+        busy = bool(self._control or self._inbox or self.from_disk)
+        busy = busy or (self.task is not None and not self.task.idle and not self._effects)
+        if busy:
             return self.world.rng.randint(2_000, 60_000)
         due = [self.membership.beat_due_ns]
-        if self._stalled:
+        due += [self._loaded_at_ns] if self._loading is not None else []
+        if self._effects:
             due.append(now_ns + 5 * MS)
         elif self.task is not None:
             deadline = self.task.next_deadline_ns(now_ns)
             due += [deadline] if deadline is not None else []
-            due += [now_ns + MS] if self.shell.reads else []
+            due += [self.shell.reads_due_ns()] if self.shell.reads else []
         return max(1_000, min(due) - now_ns)
 
     def _round(self) -> None:
-        """One turn of the worker's loop; how much it finds ready is chance."""
+        """One turn of the worker's loop (`operators.worker`, `TaskDriver.work`); how much it finds ready is chance."""
         rng = self.world.rng
+        self._load_more()
         self._handle(Due())
-        if self._stalled:
-            self._stalled = False
-            self._drain()
-            if self._stalled:
-                return
-        while self._control and not self._stalled:
+        while self._control:
             self._handle(Told(self._control.popleft()))
         for _ in range(rng.randint(1, 6)):
-            if not self._inbox or self._stalled or not self.living:
+            if not self._inbox or not self.living:
                 break
             link, frame = self._inbox.popleft()
             if self.task is not None:
                 self._feed(FrameReceived(link, list(frame)))
-        while self.from_disk and not self._stalled:
+        while self.from_disk:
             self._feed(self.from_disk.popleft())
         for channel, (position, count) in sorted(self.shell.reads.items()):
-            if not self._stalled:
-                self.shell.read(channel, position, count)
-                self._drain()
-        if self.task is None:
+            self.shell.read(channel, position, count)
+            self._hand_over()
+        if self.task is None or (self._effects and not self._tried_again()):
             return
         for _ in range(rng.randint(1, TURNS_PER_POLL)):
-            if self._stalled:
-                return
             # Now and then a turn is said to have taken long, so that what follows is taken in small parts.
             slow = self.world.clock.now_ns // 1_000_000 % SLOW_TURN_EVERY_MS == 0
             self._feed(Turn(SLOW_TURN_NS if slow else 0))
-            if self.task.idle:
+            if self.task.idle or self._busy_until_ns:
                 return
+
+    def _tried_again(self) -> bool:
+        self._effects.retry()
+        self._hand_over()
+        return not self._effects
 
     # -- the control plane -----------------------------------------------------------------------------
 
@@ -231,13 +261,40 @@ class Process:
 
     def _handle(self, event: Input) -> None:
         for act in self.membership.handle(event, self.world.clock.now_ns):
-            _ACTS[type(act)](self, act)
+            if isinstance(act, (Tell, End)) or (self._loading is None and not self._later):
+                _ACTS[type(act)](self, act)
+            else:
+                last = self._later[-1] if self._later else None
+                if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task:
+                    self._later.pop()
+                self._later.append(act)
+
+    def _load_more(self) -> None:
+        """Loading takes a while, in which the process beats; then what was put off follows, up to the next state."""
+        while self.living and (self._loading is not None or self._later):
+            if self._loading is not None:
+                if self.world.clock.now_ns < self._loaded_at_ns:
+                    return
+                loaded, self._loading = self._loading, None
+                loaded()
+            else:
+                act = self._later.popleft()
+                _ACTS[type(act)](self, act)
+
+    def _takes(self, loaded: Callable[[], None]) -> None:
+        """Have `loaded` follow when the state has been read."""
+        load_ms = self.world.scenario.load_ms
+        if not load_ms:
+            loaded()
+            return
+        self._loading = loaded
+        self._loaded_at_ns = self.world.clock.now_ns + self.world.rng.randint(0, load_ms * MS)
 
     def _vitals(self) -> Vitals:
         if self.task is None:
             return Vitals()
         return Vitals(
-            self.task.word,
+            self._effects.word(self.task.word, self.task.recovery.state.value),
             self.task.schedule.epoch,
             self.task.counters(),
             self.shell.first_record_ns,
@@ -245,6 +302,7 @@ class Process:
             self.task.inquiry.rollback.number,
             [list(each) for each in self.task.lost],
             self.task.channels.committed,
+            wanted_epoch=self.task.retention.wanted_epoch,
         )
 
     def _tell(self, act: Tell) -> None:
@@ -253,21 +311,32 @@ class Process:
     def _load(self, act: Load) -> None:
         if self._image is None or self._image.task != act.task:
             self._image = _Image(self.world, act.task)
-        self._image.load(act.files)
-        self._handle(Loaded(self._image.cut.epoch))
+        image = self._image
+        self._takes(lambda: self._followed(act, image))
+
+    def _followed(self, act: Load, image: _Image) -> None:
+        if not self.world.disk.has(act.files):
+            self._image = None  # a later checkpoint has replaced it: the supervisor says which one
+            return
+        image.load(act.files)
+        self._handle(Loaded(image.cut.epoch))
 
     def _begin(self, act: Begin) -> None:
         image = self._image if self._image is not None and self._image.task == act.task else None
         image = image or _Image(self.world, act.task)
-        image.load(act.files)
-        if image.cut.epoch != act.epoch:
-            raise Violated(f"promotion: {self.slot} is told epoch {act.epoch}, its files hold {image.cut.epoch}")
         self._image = None
         retained = NO_KNOWLEDGE if self.task is None else self.task.retained(act.rollback)
-        self._todo.clear()
+        self._effects = EffectQueue(self._performed)
         self.answers.clear()
         self.from_disk.clear()
         self.shell.clear()
+        self.task = None
+        self._takes(lambda: self._begun(act, image, retained))
+
+    def _begun(self, act: Begin, image: _Image, retained: Knowledge) -> None:
+        image.load(act.files)
+        if image.cut.epoch != act.epoch:
+            raise Violated(f"promotion: {self.slot} is told epoch {act.epoch}, its files hold {image.cut.epoch}")
         self.task = TaskProtocol(
             self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,  # type: ignore[arg-type]
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
@@ -297,11 +366,8 @@ class Process:
     def _feed(self, event: Event) -> None:
         if self.task is None or not self.living:
             return
-        if self._stalled:  # an event of the control plane, while a store is away: behind what it waits for
-            self.answers.append(event)
-            return
         self._give(event)
-        self._drain()
+        self._hand_over()
 
     def _give(self, event: Event) -> None:
         task, observer = self.task, self.world.observer
@@ -311,24 +377,24 @@ class Process:
         effects = task.handle(event, self.world.clock.now_ns)
         observer.after(self, task, event, before)
         self.world.trace(self, event, effects)
-        self._todo.extend(effects)
+        spent_ns = getattr(task.execution.chain, "spent_ns", 0)
+        if spent_ns:
+            task.execution.chain.spent_ns = 0  # type: ignore[attr-defined]
+            self._busy_until_ns, self._made = self.world.clock.now_ns + spent_ns, effects
+            return
+        self._effects.perform(effects)
 
-    def _drain(self) -> None:
-        """Perform effects in order, and feed what they are answered with; stop where the outside does not answer."""
-        while self.living:
-            while self._todo:
-                if self.dies_after is not None:
-                    self.dies_after -= 1
-                    if self.dies_after < 0:
-                        raise Died
-                if not self.shell.perform(self._todo[0]):
-                    self._stalled = True
-                    return
-                if self._todo:
-                    self._todo.popleft()
-            if not self.answers:
-                return
+    def _hand_over(self) -> None:
+        """Give the task what its effects were answered."""
+        while self.living and self.answers:
             self._give(self.answers.popleft())
+
+    def _performed(self, effect: Effect) -> bool:
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            if self.dies_after < 0:
+                raise Died
+        return self.shell.perform(effect)
 
 
 _ACTS: dict[type[Act], Callable[[Process, Any], None]] = {

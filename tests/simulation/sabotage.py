@@ -15,7 +15,6 @@ from causal.batch import BARRIER, LISTED, RECORDS
 from causal.checkpointing import Checkpointing, Cut
 from causal.determinants import Clock, Timer
 from causal.dissemination import Holdings
-from causal.effects import Ask
 from causal.exchange import Exchange
 from causal.execution import Execution
 from causal.inflight import InflightLog
@@ -32,6 +31,7 @@ from operators.sinks.account import Account
 from standby.checkpoints import Coordinator
 from standby.effects import Journal, Outbox
 from standby.roster import Roster
+from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
 from tests.simulation.sabotage_stable import STABLE_SABOTAGES
 from tests.simulation.sabotage_staging import STAGING
 
@@ -156,9 +156,9 @@ def _no_alignment() -> Patches:
     """Elements behind a barrier are delivered before it has come on all inputs."""
     head_count = InputChannel.head_count
 
-    def unblocked(self: InputChannel, elements_max: int, bytes_max: int) -> int:
+    def unblocked(self: InputChannel, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
         blocked, self.blocked = self.blocked, False
-        count = head_count(self, elements_max, bytes_max)
+        count = head_count(self, elements_max, bytes_max, cutting)
         self.blocked = blocked
         head = self._queue[0] if self._queue else None
         return 0 if blocked and head is not None and head.kind == BARRIER else count
@@ -355,9 +355,24 @@ def _nothing_is_asked_again() -> Patches:
 
     def forgetful(self: Execution, effects: list[Any], now_ns: int) -> None:
         go_live(self, effects, now_ns)
-        effects[:] = [effect for effect in effects if not isinstance(effect, Ask)]
+        self._unasked = []
 
     return {(Execution, "_go_live"): forgetful}
+
+
+def _sources_hold_for_ever() -> Patches:
+    """A source that holds back records does not go on when the checkpoint that it waits for is complete."""
+    return {(Execution, "completed"): lambda self, epoch: None}
+
+
+def _the_source_that_holds_passes_no_barrier() -> Patches:
+    """A source that holds back records performs nothing at all."""
+    perform = Execution._perform_one
+
+    def stopped(self: Execution, effects: list[Any]) -> bool:
+        return not self.holding and perform(self, effects)
+
+    return {(Execution, "_perform_one"): stopped}
 
 
 def name_of(made: Callable[[], Patches]) -> str:
@@ -398,11 +413,20 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _ordered_by_arrival,
         _runs_are_not_told,
         _answers_count_twice,
+        _sources_hold_for_ever,
+        _the_source_that_holds_passes_no_barrier,
         _nothing_is_asked_again,
+        *SHELL_SABOTAGES,
+        *OUTSIDE_SABOTAGES,
         *STABLE_SABOTAGES,
         *STAGING,
     )
 }
+
+SHOWS_IN = {name_of(made): shows for made, shows in OUTSIDE_SABOTAGES.items()}
+"""Sabotages that show in some scenarios only, and in which."""
+SHELL_SABOTAGE_NAMES = frozenset(name_of(made) for made in SHELL_SABOTAGES)
+"""Found by scenarios of their own."""
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
@@ -13,8 +13,8 @@ KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
 
 LATER = ("ask", "marks", "idle")
-"""What hashing chains may do besides, drawn apart so that the seeds from before mean what they meant: requests that are
-answered later, watermarks, and watermarks that say that nobody should wait."""
+"""What hashing chains may do besides: requests that are answered later, watermarks, and watermarks that say that nobody
+should wait."""
 
 DEADLY = ("kill", "kill_mid", "kill_standby", "several", "host", "everything", "supervisor", "agent")
 TROUBLE = (
@@ -30,9 +30,14 @@ TROUBLE = (
     "mute",
     "rot_spill",
 )
-FAULTS = DEADLY + TROUBLE
+RARE = {"forge": 0.1, "newer_run": 0.05, "edit": 0.15}
+"""Chance of each, drawn apart from the other faults: somebody forges a HELLO, a newer run begins to write to the sinks,
+the files of the pipeline are edited."""
+FAULTS = DEADLY + TROUBLE + tuple(RARE)
 ALL_BACK = ("kill", "everything")
 """Of these each scenario with the guarantee `epoch` has one at least: without a failure nobody goes back."""
+TOGETHER = 0.3
+"""How often a fault comes while the one before still lasts: recoveries fail where faults overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,14 @@ class Scenario:
     """All tasks that read from others do so in an order that follows from content."""
     flush: bool = False
     """Determinants go to stable storage in the background."""
+    slow_ms: int = 0
+    """How long some records take in each task that they pass: longer than the silence that counts as death."""
+    load_ms: int = 0
+    """The most that the loading of a state takes."""
+    kept_bytes: int = 0
+    """The bounds on what a task keeps until the next checkpoint; 0 for the defaults."""
+    mixed_keys: bool = False
+    """Equal keys come in several types (1, 1.0, True), where operators have keys."""
 
 
 def draw(seed: int) -> Scenario:
@@ -85,24 +98,23 @@ def draw(seed: int) -> Scenario:
     rng = random.Random(seed)
     chance = rng.random
     layers = rng.choice(((1, 1), (2, 1), (1, 2, 1), (2, 2, 1), (1, 1, 1, 1), (2, 1, 2), (1, 2, 2, 1), (3, 1, 1)))
-    guarantee = rng.choices(("causal", "at-least-once", "none"), (18, 1, 1))[0]
-    staged = random.Random(seed ^ 0xE90C)  # apart, as `LATER` is
-    if staged.random() < 0.12:
-        guarantee = "epoch"
-    depth = rng.choices((FULL_DEPTH, 1, 2, 3), (10, 4, 2, 1))[0] if guarantee == "causal" else FULL_DEPTH
+    guarantee = rng.choices(("causal", "epoch", "at-least-once", "none"), (30, 8, 1, 1))[0]
+    depth = rng.choices((FULL_DEPTH, 1, 2, 3), (7, 5, 4, 1))[0] if guarantee == "causal" else FULL_DEPTH
     production = chance() < 0.2
-    faults = tuple(sorted((_fault(rng) for _ in range(rng.choice((0, 1, 2, 3, 4, 6)))), key=lambda f: f.at_ns))
-    if guarantee not in ("causal", "epoch"):
+    faults = _faults(rng, rng.choice((0, 1, 2, 3, 4, 6)))
+    if guarantee in ("at-least-once", "none"):
         # Only what these guarantees say something about; without any, nobody compares digests.
         meant = ("kill", "supervisor", "agent", "cut", "disk_slow")
         meant = meant if guarantee == "none" else (*meant, "garble")
         faults = tuple(f for f in faults if f.kind in meant)
     if guarantee == "epoch":
-        drawn = Fault(staged.choice(ALL_BACK), staged.randint(300, 1500) * MS, staged.randrange(1 << 16), 1)
-        faults = tuple(sorted((*faults, drawn), key=lambda f: f.at_ns))
-    apart = random.Random(seed ^ 0x0D0E)
-    later = tuple(kind for kind in LATER if apart.random() < 0.3)
-    ordered = apart.random() < 0.25
+        back = Fault(rng.choice(ALL_BACK), rng.randint(300, 1500) * MS, rng.randrange(1 << 16), 1)
+        faults = tuple(sorted((*faults, back), key=lambda f: f.at_ns))
+    apart = random.Random(seed ^ 0x51_0E)
+    if guarantee in ("causal", "epoch"):
+        rare = [_timed(apart, kind) for kind, share in RARE.items() if apart.random() < share]
+        faults = tuple(sorted((*faults, *rare), key=lambda f: f.at_ns))
+    ordered = chance() < 0.4
     return Scenario(
         seed=seed,
         layers=layers,
@@ -110,11 +122,11 @@ def draw(seed: int) -> Scenario:
         fan_out=chance() < 0.3,
         production=production,
         partitions=rng.choice((1, 1, 2)),
-        records=rng.choice((20, 40, 80)),
+        records=rng.choice((20, 20, 40, 80)),
         batch_every_ms=rng.choice((2, 10, 40)),
         depth=depth,
         guarantee=guarantee,
-        kinds=tuple(kind for kind in KINDS if chance() < 0.6) + later,
+        kinds=tuple(kind for kind in KINDS if chance() < 0.6) + tuple(kind for kind in LATER if chance() < 0.3),
         checkpoint_ms=rng.choice((60, 150, 400, 5000)),
         credit_bytes=rng.choice((1 << 16, 1 << 20)),
         batch_elements=rng.choice((1, 4, 16)),
@@ -124,7 +136,11 @@ def draw(seed: int) -> Scenario:
         tcp=chance() < 0.2,
         faults=faults,
         ordered=ordered and not production,
-        flush=guarantee == "causal" and random.Random(seed ^ 0xF1005).random() < 0.4,
+        flush=guarantee == "causal" and chance() < 0.5,
+        slow_ms=apart.randint(350, 900) if apart.random() < 0.12 else 0,
+        load_ms=apart.randint(50, 900) if apart.random() < 0.25 else 0,
+        mixed_keys=production and apart.random() < 0.5,
+        kept_bytes=apart.choice((400, 2000, 8000)) if apart.random() < 0.25 else 0,
     )
 
 
@@ -137,6 +153,20 @@ def from_json(text: str) -> Scenario:
     return Scenario(**told)
 
 
+def _faults(rng: random.Random, count: int) -> tuple[Fault, ...]:
+    """In order of time; some begin while the one before still lasts."""
+    faults = sorted((_fault(rng) for _ in range(count)), key=lambda f: f.at_ns)
+    for place in range(1, count):
+        if rng.random() < TOGETHER:
+            before = faults[place - 1]
+            faults[place] = replace(faults[place], at_ns=before.at_ns + rng.randint(0, before.extent * MS))
+    return tuple(sorted(faults, key=lambda f: f.at_ns))
+
+
 def _fault(rng: random.Random) -> Fault:
-    kind = rng.choices(FAULTS, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 2, 2, 3, 3, 4, 2))[0]
+    kind = rng.choices(DEADLY + TROUBLE, (8, 8, 3, 6, 2, 2, 4, 3, 4, 3, 4, 2, 2, 5, 2, 3, 3, 4, 2))[0]
+    return _timed(rng, kind)
+
+
+def _timed(rng: random.Random, kind: str) -> Fault:
     return Fault(kind, rng.randint(300, 1500) * MS + rng.randint(0, MS), rng.randrange(1 << 16), rng.randint(1, 400))

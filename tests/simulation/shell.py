@@ -135,12 +135,18 @@ class Shell:
         return True
 
     def _withdraw(self, effect: WithdrawRows) -> bool:
-        held = self._world.stores[effect.channel].withdraw(effect.mark, self._incarnation)
+        store = self._world.stores[effect.channel]
+        if not store.reachable(self._world.clock.now_ns):
+            return False
+        held = store.withdraw(effect.mark, self._incarnation)
         self._process.answers.append(SinkOpened(effect.channel, held))
         return True
 
     def _truncate_sink(self, effect: TruncateSink) -> bool:
-        self._world.stores[effect.channel].truncate(effect.epoch, self._incarnation)
+        store = self._world.stores[effect.channel]
+        if not store.reachable(self._world.clock.now_ns):
+            return False
+        store.truncate(effect.epoch, self._incarnation)
         return True
 
     @property
@@ -168,6 +174,11 @@ class Shell:
         self._process.answers.append(
             SourceRead(channel, position, records, now_ns, position + count == partition.records)
         )
+
+    def reads_due_ns(self) -> int:
+        """When a partition that is waited for has something."""
+        began_ns = self._world.began_ns
+        return min(self._world.partitions[c].ready_ns(position, began_ns) for c, (position, _) in self.reads.items())
 
     def _source_completed(self, effect: SourceCompleted) -> bool:
         self._world.partitions[effect.channel].completed(effect.position)

@@ -29,23 +29,25 @@ class StagedRows:
         self._owner = 0
         self._bundles: list[Bundle] = []
         self._synced = 0
+        self._visible = 0
+        """Position behind the last row that is visible, as this run knows it: a newer run may have the store by now."""
 
     @property
     def next(self) -> int:
         """Position behind the last row, staged or visible."""
         last = self._bundles[-1] if self._bundles else None
-        return self._store.account.next if last is None else last.first + last.count
+        return self._visible if last is None else last.first + last.count
 
     def next_at(self, epoch: int) -> int:
         """The same of epochs below `epoch` only."""
         ends = [bundle.first + bundle.count for bundle in self._bundles if bundle.epoch < epoch]
-        return max(ends, default=self._store.account.next)
+        return max(ends, default=self._visible)
 
     def open(self, incarnation: int) -> None:
         if incarnation < self._owner:
             raise fenced(self._store.task, incarnation)
         self._owner = incarnation
-        self._store.open(incarnation)
+        self._visible = self._store.open(incarnation).next
 
     def write(self, bundle: Bundle) -> None:
         self._fence(bundle.incarnation)
@@ -72,6 +74,7 @@ class StagedRows:
         rows, count = b"".join(bundle.rows for bundle in due), sum(bundle.count for bundle in due)
         told = replace(due[-1], first=due[0].first, count=count, rows=rows, incarnation=incarnation)
         self._store.write(told)
+        self._visible = told.first + told.count
         del self._bundles[: len(due)]
         self._synced = max(0, self._synced - len(due))
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,15 +16,18 @@ from causal.topology import FULL_DEPTH
 from tests.simulation.__main__ import main
 from tests.simulation.clockwork import MS
 from tests.simulation.diagram import drawn
-from tests.simulation.sabotage import SABOTAGES, name_of
+from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES, SHOWS_IN, name_of
+from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
 from tests.simulation.sabotage_staging import STAGING
-from tests.simulation.scenario import FAULTS, Fault, Scenario, draw
+from tests.simulation.scenario import FAULTS, Fault, Scenario, draw, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
 SEEDS = 300
 GROUP = 20
 FOUND_WITHIN_SEEDS = 2000
+PROGRAMMING_ERRORS = ("TypeError", "AttributeError", "NameError")
+"""What a sabotage raises whose signature is no longer that of what it replaces."""
 ONLY_STAGED = [name_of(made) for made in STAGING]
 ROOT = Path(__file__).parents[2]
 
@@ -48,18 +52,39 @@ def test_the_seeds_of_this_suite_meet_every_fault_and_every_way_to_recover() -> 
     assert drawn_kinds == set(FAULTS)
 
 
+REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
+"""Scenarios that once broke a promise, kept because a change of what seeds mean changes them."""
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
+def test_what_once_broke_a_promise_keeps_it(path: Path) -> None:
+    outcome = run(from_json(path.read_text()))
+    assert not outcome.problem, outcome.problem
+
+
 @pytest.mark.parametrize("name", list(SABOTAGES))
 def test_a_broken_rule_is_found(name: str) -> None:
-    scenarios = (draw(seed) for seed in range(FOUND_WITHIN_SEEDS))
+    scenarios: Iterator[Scenario] = (draw(seed) for seed in range(FOUND_WITHIN_SEEDS))
+    if name in SHELL_SABOTAGE_NAMES:
+        scenarios = iter(LAST_ROWS_REFUSED)
+    if name in SHOWS_IN:
+        scenarios = filter(SHOWS_IN[name], scenarios)
     if name in ONLY_STAGED:
         scenarios = (each for each in scenarios if each.guarantee == "epoch")
-    found = next((each for each in scenarios if run(each, name).problem), None)
-    assert found is not None, f"{name} is not found: a hole in the checkers"
+    problems = (run(each, name).problem for each in scenarios)
+    found = next((problem for problem in problems if problem), "")
+    assert found, f"{name} is not found: a hole in the checkers"
+    assert not found.startswith(PROGRAMMING_ERRORS), f"{name} does not break a rule, it is broken itself: {found}"
+
+
+def test_rows_refused_at_the_end_are_written_when_the_store_is_back() -> None:
+    outcomes = [run(scenario) for scenario in LAST_ROWS_REFUSED]
+    assert not failing(outcomes), failing(outcomes)
 
 
 def test_a_sabotage_ends_with_its_run() -> None:
-    assert run(draw(0), "skip-a-delta").problem
-    assert not run(draw(0)).problem
+    found = next(each for each in map(draw, range(FOUND_WITHIN_SEEDS)) if run(each, "skip-a-delta").problem)
+    assert not run(found).problem
 
 
 @pytest.mark.parametrize("seed", [3, 7, 11])
@@ -145,7 +170,9 @@ def test_a_depth_of_f_masks_f_neighbours_that_die_together(depth: int, dead: int
     assert not failing(outcomes), failing(outcomes)
     assert sum(outcome.figures["rollbacks"] for outcome in outcomes) == 0
     assert sum(outcome.figures["withdrawn rows"] for outcome in outcomes) == 0
-    assert sum(outcome.figures["recovered: standby"] for outcome in outcomes) == 25 * dead
+    standby, cold = (sum(outcome.figures[f"recovered: {mode}"] for outcome in outcomes) for mode in ("standby", "cold"))
+    # The standby of a task that dies early may still be starting.
+    assert standby + cold == 25 * dead and standby >= 24 * dead
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

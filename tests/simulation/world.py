@@ -9,12 +9,16 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from causal import wire
+from causal.activity import PULSE_SUFFIX
 from causal.config import JobConfig
 from causal.ids import OUTSIDE
+from causal.ports import Chain
 from causal.values import encode
 from standby.blueprint import Blueprint
 from standby.journal import CHECKPOINTS_KEPT
@@ -23,7 +27,7 @@ from tests.simulation.clockwork import MS, SECOND, Clockwork
 from tests.simulation.host import Agent, Supervisor
 from tests.simulation.jobs import job_of
 from tests.simulation.network import Network
-from tests.simulation.peers import Disk, Partition, Store, Violated
+from tests.simulation.peers import RUN, Disk, Partition, Store, Violated
 from tests.simulation.process import Process
 from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.stable import StableFiles
@@ -32,6 +36,7 @@ from tests.simulation.staging import StagedRows
 SECONDS_MAX = 90
 STEPS_MAX = 600_000
 NOTES_KEPT = 200
+FORGED_INCARNATION = (1 << 32) - 1
 
 
 class _Live:
@@ -62,13 +67,16 @@ class Simulation:
         self.clock = Clockwork()
         self.live = _Live(self.clock, self.rng)
         self.config = JobConfig(
-            run="run", name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
+            run=RUN, name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
             sharing_depth=scenario.depth, checkpoint_interval_s=scenario.checkpoint_ms / 1000,
             standbys=scenario.standbys, credit_bytes=scenario.credit_bytes,
             batch_elements_max=scenario.batch_elements, heartbeat_ms=60, suspect_after_ms=300,
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
             key_groups=8, determinant_flush="background" if scenario.flush else "off",
         )  # fmt: skip
+        if scenario.kept_bytes:
+            kept = scenario.kept_bytes
+            self.config = replace(self.config, inflight_disk_bytes_max=kept, log_bytes_max=kept)
         self.job = job_of(scenario, self.config)
         self.topology = self.job.topology
         self.blueprint = Blueprint(self.topology)
@@ -82,6 +90,8 @@ class Simulation:
         self.dead: dict[str, int | None] = {}
         self.killed: dict[str, int] = {}
         self.ended: tuple[int, str] | None = None
+        self.edited = False
+        """The files of the pipeline are no longer those that the run has archived."""
         self.began_ns = 0
         self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
         self.story: list[tuple[int, str, str]] | None = [] if draw else None
@@ -220,6 +230,12 @@ class Simulation:
         """A message of a worker to whatever supervisor there is when it arrives."""
         if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
             self.to_supervisor(process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
+
+    def tell_pulse(self, process: Process) -> None:
+        """The second heartbeat of a worker whose loop is busy."""
+        if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
+            facts = {"pid": process.pid, "endpoint": process.endpoint}
+            self.to_supervisor(process.slot + PULSE_SUFFIX, encode({"kind": "pulse", "slot": process.slot, **facts}))
 
     def to_supervisor(self, sender: str, data: bytes) -> None:
         """Messages to a supervisor that is not there wait in the sender's socket, or are lost."""
@@ -377,6 +393,27 @@ class Simulation:
         for process in self._victims(fault):
             process.mute_until_ns = self.clock.now_ns + 2 * fault.extent * MS
 
+    def _forge(self, fault: Fault) -> None:
+        """Somebody who knows the job's fingerprint says HELLO to a task, as a high incarnation of its neighbour."""
+        for process in self._victims(fault):
+            if process.task is not None and process.task.channels.network:
+                channels = process.task.channels.network
+                channel = channels[fault.who % len(channels)]
+                header = wire.Header(wire.HELLO, process.task.exchange.job, channel.id, FORGED_INCARNATION)
+                hello = wire.Hello(1, 0, 1 << 40, 0, False)
+                self.network.send(self.network.dial("forger", process.slot), (header.pack(), hello.pack()))
+
+    def _newer_run(self, fault: Fault) -> None:
+        for store in self.stores.values():
+            store.supersede()
+
+    def _edit(self, fault: Fault) -> None:
+        self.edited = True
+
+    def code(self, task: int) -> Chain:
+        """The chain of a task as a process of this run loads it: from the archive of the run (D12)."""
+        return self.job.chain(task, self.outside)
+
     def _rot_spill(self, fault: Fault) -> None:
         for process in self._victims(fault):
             process.shell.rotten = True
@@ -402,4 +439,7 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "garble": Simulation._garble,
     "mute": Simulation._mute,
     "rot_spill": Simulation._rot_spill,
+    "forge": Simulation._forge,
+    "newer_run": Simulation._newer_run,
+    "edit": Simulation._edit,
 }

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.torture_processes import kill
 from causal.config import JobConfig
+from causal.shell.processlog import parsed
 from operators.sources.base import SourceContext
 from operators.sources.ingest_log import IngestLog
 from operators.sources.spark import SparkSource, ingest_directory
@@ -66,7 +67,7 @@ def written_job(directory: Path, files_per_batch: int, source: Path) -> Path:
     job.mkdir()
     pipeline = directory / "lines.py"
     pipeline.write_text(PIPELINE.format(files_per_batch=files_per_batch, last=LAST, gate=str(gate_of(directory))))
-    JobConfig("run", "lines", str(pipeline), {"input": str(source)}).save(job)
+    JobConfig("run", "lines", str(pipeline), settings={"input": str(source)}).save(job)
     return job
 
 
@@ -174,7 +175,7 @@ def test_a_driver_ends_when_told_and_a_mistake_is_one_line_with_the_java_of_a_wh
 
     driver = start_driver(job, "lines", **no_java)
     assert driver.process.wait() == 2
-    told = driver.said().splitlines()[-1]
+    _, _, told = parsed(driver.said().splitlines()[-1])
     assert told.startswith("source 'lines': read(spark) raised: AnalysisException: [PATH_NOT_FOUND]")
     assert str(tmp_path / "nowhere") in told
     assert "Traceback" not in driver.said()

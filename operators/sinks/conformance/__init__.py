@@ -12,7 +12,7 @@ that can take rows back.
 
 from collections.abc import Callable
 
-from operators.sinks.conformance import bundles, crashes, outages, zombies
+from operators.sinks.conformance import bundles, crashes, outages, successions, values, zombies
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     OWNERS,
@@ -44,5 +44,7 @@ __all__ = [
     "record_at",
 ]
 
-CHECKS: tuple[Callable[[Subject], None], ...] = bundles.CHECKS + crashes.CHECKS + zombies.CHECKS + outages.CHECKS
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    bundles.CHECKS + crashes.CHECKS + zombies.CHECKS + outages.CHECKS + successions.CHECKS + values.CHECKS
+)
 """Every check; each takes a fresh subject."""

@@ -77,14 +77,30 @@ def interrupted(store: Any, at: Step | None, act: Callable[[], object], write: C
 
 def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Callable[[], None]], int]) -> list[Step]:
     """The steps of a write of two rows that are worth a try, in order; counted in a process of its own."""
+
+    def prepared() -> tuple[object, Callable[[], object]]:
+        store, held = subject.opened(incarnation)
+        bundle = bundle_at(subject, held, 2, incarnation)
+        return store, lambda: store.write(bundle)
+
+    return steps_of(prepared, forked)
+
+
+def steps_of(
+    prepared: Callable[[], tuple[object, Callable[[], object]]], forked: Callable[[Callable[[], None]], int]
+) -> list[Step]:
+    """The steps of a call that are worth a try, in order; counted in a process of its own.
+
+    Args:
+        prepared: gives the store whose own code counts, and the call.
+    """
     told, telling = os.pipe()
 
     def count() -> None:
         total = 0
         times: dict[Place, int] = {}
         places: list[tuple[int, Place]] = []
-        store, held = subject.opened(incarnation)
-        bundle = bundle_at(subject, held, 2, incarnation)
+        store, call = prepared()
         own = own_file(store)
 
         def step(frame: Any, event: str, argument: Any) -> None:
@@ -97,7 +113,7 @@ def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Calla
                 times[place] = times.get(place, 0) + 1
 
         sys.setprofile(step)
-        store.write(bundle)
+        call()
         sys.setprofile(None)
         with os.fdopen(telling, "w") as answer:
             json.dump([total - 1, [(at, place, times[place]) for at, place in places]], answer)
@@ -107,9 +123,9 @@ def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Calla
     with os.fdopen(told) as answer:
         text = answer.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    expect(status == 0 and text != "", "a forked writer writes", f"it ended with status {status}")
+    expect(status == 0 and text != "", "a forked process can use the store", f"it ended with status {status}")
     total, places = json.loads(text)
-    expect(total >= 2, "a write is called and returns", f"{total} steps")
+    expect(total >= 2, "a call begins and returns", f"{total} steps")
     chosen: list[tuple[int, Step]] = [(at, Step(at)) for at in evenly(range(1, total), SPREAD_MAX)]
     for at, (event, name, line), times in evenly(places, PLACES_MAX):
         place = (event, name, line)

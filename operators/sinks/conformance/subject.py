@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ class Subject:
         tears: each changes what is stored for a task as a writer may leave it that dies in the middle of the last
             bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where somebody else's
             transaction holds all of a bundle.
+        replacing: the same sink, but one that lets a newer run take the place of an older one; by default a copy of
+            `sink` with `existing="replace"`, if `sink` has that option.
+        reads: what a user reads where this record was put, where that is not its JSON (`conformance.values.as_json`).
         poison: gives a record that is encoded and that the store will refuse for good from now on; it may add a
             constraint to the store first, which has rows of the kit by then.
     """
@@ -52,6 +56,13 @@ class Subject:
     away: Callable[[], AbstractContextManager[object]] | None = None
     tears: Sequence[Callable[[str], None]] = ()
     poison: Callable[[], Any] | None = None
+    replacing: Sink | None = None
+    reads: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.replacing is None and self.sink.existing == "refuse":
+            self.replacing = copy(self.sink)
+            self.replacing.existing = "replace"
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, Held]:
         """A new store object, as a new process would have it, and what it holds."""
@@ -127,14 +138,13 @@ def expect(holds: bool, promise: str, detail: str) -> None:
         raise NotConforming(f"{promise}: not so ({detail})")
 
 
-def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object]) -> None:
-    """Raise `NotConforming` unless `step` raises just that."""
+def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object], *others: type[CausalError]) -> None:
+    """Raise `NotConforming` unless `step` raises an error of that kind, or of one of the others."""
+    expected = " or ".join(each.__name__ for each in (kind, *others))
     try:
         step()
-    except kind:
+    except (kind, *others):
         return
     except CausalError as problem:
-        raise NotConforming(
-            f"{promise}: expected {kind.__name__}, got {type(problem).__name__}: {problem}"
-        ) from problem
-    raise NotConforming(f"{promise}: expected {kind.__name__}, nothing was raised")
+        raise NotConforming(f"{promise}: expected {expected}, got {type(problem).__name__}: {problem}") from problem
+    raise NotConforming(f"{promise}: expected {expected}, nothing was raised")

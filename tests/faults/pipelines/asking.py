@@ -1,6 +1,7 @@
 """Every record asks a service outside, which remembers who asked: a directory with a file per idempotency key.
 
-Settings: out, world, count, rate, order, sources, parallelism, gate (a file without which it does not end); records
+Settings: out, world, count, rate, order, sources, parallelism, stamped (each record is given the place in which it
+came, by an operator before the call), gate (a file without which it does not end); records
 whose number `fail` divides fail the first time, those of `never` always, and those of `slow` hang until they are out of
 time.
 """
@@ -42,7 +43,8 @@ def noted(key: str, number: int) -> int:
 def ask(record: Any, key: str) -> Any:
     """Its effect is there once per key, however often it is asked; the answer is another one each time."""
     time.sleep(random.random() * 0.02)
-    asked = noted(key, record["p"] * 1_000_000 + record["i"])
+    number = record["p"] * 1_000_000 + record["i"]
+    asked = noted(key, number if "place" not in record else number * 1_000_000 + record["place"])
     if NEVER and record["i"] % NEVER == 0:
         raise ValueError(f"never {record['i']}")
     if FAIL and asked == 1 and record["i"] % FAIL == 0:
@@ -50,6 +52,14 @@ def ask(record: Any, key: str) -> Any:
     if SLOW and record["i"] % SLOW == 0:
         time.sleep(2 * SLOW_S)
     return {"key": key, "by": os.getpid(), "at": time.time()}
+
+
+class Stamp(Operator):
+    """Gives each record the place in which it came: what is asked depends on an order that only the log knows."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        place = ctx.state["place"] = ctx.state.get("place", 0) + 1
+        yield {**record, "place": place}
 
 
 class Onward(Operator):
@@ -65,8 +75,9 @@ def numbered(partition: int, position: int) -> dict[str, int]:
 
 
 made = GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2, rate=float(told.get("rate", 400)))
+numbers = pipeline.source("numbers", held(made, told.get("gate")), parallelism=int(told.get("sources", 1)))
 (
-    pipeline.source("numbers", held(made, told.get("gate")), parallelism=int(told.get("sources", 1)))
+    (numbers.process("stamp", Stamp(), parallelism=1) if told.get("stamped") else numbers)
     .call(
         "rate",
         ask,

@@ -26,10 +26,10 @@ LOOK_S = 0.02
 class GatedSource(Source):
     """One partition, of which the first elements are there at once and the others when the gate is."""
 
-    def __init__(self, first: int, count: int, gate: Path) -> None:
+    def __init__(self, first: int, count: int, gate: Path, rate: float | None) -> None:
         self.partitions = 1
         self.first, self.gate = first, gate
-        self.all = GeneratedSource(lambda p, i: {"i": i, "k": i % KEYS}, count=count)
+        self.all = GeneratedSource(lambda p, i: {"i": i, "k": i % KEYS}, count=count, rate=rate)
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         return GatedReader(self, self.all.open(partition, context))
@@ -92,8 +92,9 @@ class KillingStore(SqliteStore):
 pipeline = Pipeline("guarantees")
 settings = pipeline.settings
 first, count = int(settings.get("first", "200")), int(settings.get("count", "400"))
+rate = float(settings["rate"]) if "rate" in settings else None
 (
-    pipeline.source("numbers", GatedSource(first, count, Path(settings.get("gate", "gate"))))
+    pipeline.source("numbers", GatedSource(first, count, Path(settings.get("gate", "gate")), rate))
     .key_by(lambda record: record["k"])
     .process("gather", Gather(), parallelism=int(settings.get("parallelism", "2")))
     .sink("out", KillingSink(settings.get("out", "out.db")))

@@ -22,6 +22,7 @@ from tests.faults.pipelines.held_source import held
 
 pipeline = Pipeline("hidden")
 settings = pipeline.settings
+SPELL = settings.get("spell")
 sys.path.insert(0, settings["site"])
 
 import ticket  # noqa: E402
@@ -53,7 +54,7 @@ class Own(Operator):
 
 
 def key(record):
-    return time.time_ns() if settings.get("spell") == "key" else record["i"] % 20
+    return time.time_ns() if SPELL == "key" else record["i"] % 20
 
 
 made = GeneratedSource(

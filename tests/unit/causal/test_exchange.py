@@ -17,7 +17,7 @@ from causal.config import JobConfig
 from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send
-from causal.errors import Fenced, PeerViolation, ReplayDivergence
+from causal.errors import Fenced, Lost, PeerViolation, ReplayDivergence
 from causal.exchange import (
     CORRUPT_FRAMES_MAX,
     CREDIT_WITHIN_NS,
@@ -28,6 +28,7 @@ from causal.exchange import (
     Exchange,
 )
 from causal.log import LogDelta
+from causal.output_channel import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX
 from causal.rolling import RollingDigest
 from causal.wire import Header, read_header, read_welcome
 from tests.unit.causal.world import layered
@@ -71,6 +72,7 @@ class Pair:
         assert self.sender.output is not None and self.receiver.input is not None
         self.output, self.input = self.sender.output, self.receiver.input
         self.output.redial(1, 0)
+        self.receiver.exchange.announce(0, incarnation)
         self.introduce()
 
     def introduce(self, now_ns: int = 0) -> list[list[bytes]]:
@@ -257,6 +259,85 @@ def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
     assert pair.sender.told == ["dropped a frame: fenced by an incarnation that is not younger"]
 
 
+def hello_of(incarnation: int) -> list[bytes]:
+    """A HELLO as an incarnation of the sender says it, or somebody who knows the job's fingerprint."""
+    end = End(0, incarnation)
+    assert end.output is not None
+    end.output.redial(1, 0)
+    return parts_of(end.exchange.pump(0))[0]
+
+
+@pytest.mark.parametrize("forged", [2, 3, (1 << 32) - 1])
+def test_a_hello_above_the_announced_incarnation_fences_nobody(forged: int) -> None:
+    pair = Pair()
+    frame = pair.send("a")
+    assert pair.receiver.receive(hello_of(forged)) == []
+    assert pair.receiver.receive(frame) == []
+    assert (pair.input.next, pair.input.peer_incarnation) == (1, 1)
+    assert not pair.receiver.exchange.faults
+
+
+def test_a_hello_that_comes_before_its_announcement_is_answered_after_it() -> None:
+    pair = Pair()
+    pair.receiver.receive(pair.send("a"))
+    assert pair.receiver.receive(hello_of(2)) == []
+    assert pair.receiver.receive(hello_of((1 << 32) - 1)) == []
+    assert pair.receiver.exchange.answer_early(answers=True) == []
+    pair.receiver.exchange.announce(0, 2)
+    (welcome,) = parts_of(pair.receiver.exchange.answer_early(answers=True))
+    assert (read_header(welcome, JOB).kind, read_welcome(welcome[1]).next) == (wire.WELCOME, 1)
+    assert pair.receiver.exchange.answer_early(answers=True) == []
+    (fenced,) = parts_of(pair.receiver.receive(hello_of(1)))
+    assert (read_header(fenced, JOB).kind, read_header(fenced, JOB).incarnation) == (wire.FENCED, 2)
+
+
+def test_an_early_hello_waits_for_a_receiver_that_collects() -> None:
+    pair = Pair()
+    assert pair.receiver.receive(hello_of(2), answers=False) == []
+    pair.receiver.exchange.announce(0, 2)
+    assert pair.receiver.exchange.answer_early(answers=False) == []
+    (welcome,) = parts_of(pair.receiver.exchange.answer_held())
+    assert read_header(welcome, JOB).kind == wire.WELCOME
+
+
+def test_an_early_hello_of_an_incarnation_that_never_lived_is_forgotten() -> None:
+    pair = Pair()
+    assert pair.receiver.receive(hello_of(2)) == []
+    pair.receiver.exchange.announce(0, 3)
+    assert pair.receiver.exchange.answer_early(answers=True) == []
+    assert len(pair.receiver.receive(hello_of(3))) == 1
+
+
+def test_an_answer_of_an_incarnation_that_was_not_announced_is_dropped() -> None:
+    pair = Pair()
+    pair.output.needs_hello, pair.output.hello_at_ns = True, 0
+    (hello,) = parts_of(pair.sender.exchange.pump(0))
+    (welcome,) = parts_of(pair.receiver.receive(hello))
+    session = pair.output.session
+    assert pair.sender.receive(changed(welcome, incarnation=2)) == []
+    assert pair.sender.told == ["dropped a frame: an answer of an incarnation that the supervisor has not announced"]
+    assert pair.output.session == session
+    pair.sender.receive(welcome)
+    assert pair.output.session == session + 1
+
+
+@pytest.mark.parametrize("kind", [wire.FENCED, wire.CREDIT, wire.WELCOME, wire.LOGS])
+def test_an_answer_at_the_socket_for_upstream_is_dropped(kind: int) -> None:
+    """Anybody can connect there; answers come on connections that the task has made itself."""
+    pair = Pair()
+    header = Header(kind, JOB, CHANNEL, (1 << 32) - 1)
+    body = {wire.WELCOME: [wire.Welcome(9, 0, 0, [], [], []).pack()], wire.LOGS: [pack_deltas([], [])]}
+    assert pair.sender.exchange.receive(LINK, [header.pack(), *body.get(kind, [])], True, False, 0) == []
+    assert pair.sender.told == ["dropped a frame: a frame that came by the wrong way"]
+
+
+def test_data_on_a_connection_to_downstream_is_dropped() -> None:
+    pair = Pair()
+    frame = pair.send("a")
+    assert pair.receiver.exchange.receive(b"", frame, True, False, 0) == []
+    assert pair.input.next == 0 and pair.receiver.told == ["dropped a frame: a frame that came by the wrong way"]
+
+
 def test_an_answer_of_an_old_incarnation_is_dropped() -> None:
     pair = Pair()
     pair.output.redial(2, 0)
@@ -268,6 +349,7 @@ def test_one_that_collects_answers_later_and_takes_no_data() -> None:
     pair = Pair()
     frame = pair.send("a")
     receiver = End(1)
+    receiver.exchange.announce(0, 1)
     assert receiver.receive(frame, answers=False) == []
     (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
     assert receiver.receive(hello, answers=False) == []
@@ -286,6 +368,7 @@ def test_one_that_collects_gets_the_bytes_of_its_log() -> None:
     successor = End(0, incarnation=2)
     assert successor.output is not None
     successor.output.redial(1, 0)
+    pair.receiver.exchange.announce(0, 2)
     (hello,) = parts_of(successor.exchange.pump(0))
     (welcome,) = parts_of(pair.receiver.receive(hello))
     successor.exchange.receive(b"", welcome, False, True, 0)
@@ -312,6 +395,7 @@ def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_
     successor = End(0, incarnation=2)
     assert successor.output is not None
     successor.output.redial(1, 0)
+    pair.receiver.exchange.announce(0, 2)
     for lost in (0, 2, None):
         (hello,) = parts_of([successor.exchange._hello_frame(successor.output, 0)])
         answers = parts_of(pair.receiver.receive(hello))
@@ -334,6 +418,28 @@ def test_a_welcome_that_promises_more_than_came_is_not_taken() -> None:
     successor.exchange.receive(b"", [header.pack(), welcome.pack()], False, True, 0)
     assert not successor.output.welcomed
     assert successor.told == ["dropped a frame: log of task 0, epoch 3: 0 of 8 bytes came"]
+
+
+def test_a_welcome_that_contradicts_for_long_ends_the_wait() -> None:
+    successor = End(0, incarnation=2)
+    assert successor.output is not None
+    successor.output.redial(1, 0)
+    header = Header(wire.WELCOME, JOB, CHANNEL, 1)
+
+    def told(attempt: int, extent: int, now_ns: int) -> None:
+        welcome = wire.Welcome(attempt, 0, 0, [(0, 0, extent)], [], [])
+        successor.exchange.receive(b"", [header.pack(), welcome.pack()], False, True, now_ns)
+
+    for attempt in range(1, 2 * CONTRADICTIONS_MAX):
+        told(attempt, 8, attempt)
+    with pytest.raises(Lost, match="0 of 8 bytes came.*start the job anew"):
+        told(99, 8, CONTRADICTED_NS_MAX + 1)
+    successor.output.redial(2, CONTRADICTED_NS_MAX)
+    header = Header(wire.WELCOME, JOB, CHANNEL, 2)
+    for attempt in range(100, 99 + CONTRADICTIONS_MAX):
+        told(attempt, 8, 2 * CONTRADICTED_NS_MAX + attempt)
+    told(200, 0, 3 * CONTRADICTED_NS_MAX)
+    assert successor.output.welcomed
 
 
 def test_a_hello_is_repeated_until_it_is_answered() -> None:

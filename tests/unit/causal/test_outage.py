@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from causal.effects import Effect, OpenSink, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
+from causal.effects import Effect, Found, OpenSink, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
 from causal.errors import Fenced, Lost, OutOfPatience, Unavailable
-from causal.events import Event, SinkOpened, Turn
+from causal.events import Event, Inquired, SinkOpened, Turn
 from causal.ports import Bundle, Held, Mark
 from causal.recovery import State
+from causal.rollback import Finding
 from causal.shell import driver as driving
 from causal.shell import outage
 from causal.shell.driver import TaskDriver
@@ -81,40 +81,24 @@ def test_other_errors_are_not_waited_for(clock: Clock) -> None:
     assert calls.waiting is None
 
 
-def test_somebody_speaks_for_a_call_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "LONG_NS", 1_000_000)
-    monkeypatch.setattr(outage, "LOOK_S", 0.001)
-    enough, spoken = threading.Event(), []
+def test_another_thread_sees_a_call_that_does_not_come_back_and_when_it_must_end(clock: Clock) -> None:
+    calls = StoreCalls("out/0", 60.0, lambda kind, facts: None)
+    seen: list[Any] = []
 
-    def report(kind: str, facts: dict[str, Any]) -> None:
-        spoken.append((kind, threading.current_thread() is threading.main_thread(), calls.waiting))
-        if len(spoken) == 3:
-            enough.set()
+    def attempt() -> int:
+        for waited_s in (0.1, 1.0, 60.0, 61.0):
+            clock.now_ns = 1_000 + int(waited_s * 1e9)
+            seen.append((calls.call_ns, calls.waiting, calls.overdue()))
+        return 7
 
-    calls = StoreCalls("out/0", 60.0, report)
-    calls.watch()
-    assert calls.make(lambda: enough.wait(30))
-    calls.close()
-    assert {(kind, mine) for kind, mine, _ in spoken} == {("waiting", False)}
-    assert all(waiting is not None and waiting[1] == NO_ANSWER for _, _, waiting in spoken)
-    assert calls.waiting is None
-
-
-def test_a_call_that_does_not_come_back_at_all_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "LONG_NS", 1_000_000)
-    monkeypatch.setattr(outage, "LOOK_S", 0.001)
-    ended, messages = threading.Event(), []
-
-    def report(kind: str, facts: dict[str, Any]) -> None:
-        if kind == "stuck":
-            messages.append(facts["message"])
-            ended.set()
-
-    calls = StoreCalls("out/0", 0.01, report)
-    calls.watch()
-    assert calls.make(lambda: ended.wait(30))
-    calls.close()
-    assert len(messages) == 1 and NO_ANSWER in messages[0]
+    assert calls.make(attempt) == 7
+    assert [call_ns for call_ns, _, _ in seen] == [1_000] * 4
+    assert [waiting for _, waiting, _ in seen] == [None, *[(1_000, NO_ANSWER)] * 3]
+    assert [overdue is None for _, _, overdue in seen] == [True, True, True, False]
+    assert seen[-1][2].startswith(
+        "sink task out/0: its store has been away for 61 s (sink_patience_s is 60): a call has"
+    )
+    assert (calls.call_ns, calls.waiting, calls.overdue()) == (0, None, None)
 
 
 class Store:
@@ -213,6 +197,21 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
     assert store.calls == ["open", "truncate 4", "truncate 5"]
     assert driver.waiting is None
     assert [type(event) for event in task.handed[-2:]] == [SinkOpened, Turn]
+    driver.close()
+
+
+def test_a_task_whose_store_is_away_answers_an_inquiry_at_once(clock: Clock) -> None:
+    store, quiet = Store(), Quiet()
+    reported: list[str] = []
+    task = Task([OpenSink(0)], [TruncateSink(0, 5), Found(3, Finding(True, None, ()))])
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, store)}, {},
+        lambda kind, facts: reported.append(kind), None, 9.0,
+    )  # fmt: skip
+    driver.start()
+    driver.feed(Inquired(3, []))
+    assert reported == ["waiting", "finding"], "others stand still until every task has answered"
+    assert store.calls == []
     driver.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 
 import pytest
@@ -41,3 +42,16 @@ def test_a_region_is_given_back_when_nothing_in_it_is_looked_at() -> None:
     assert home() is not None
     del second, filling[:2]
     assert home() is None
+
+
+def test_a_forked_process_cannot_change_what_is_kept() -> None:
+    payload = bytes([7]) * APART_BYTES_MIN
+    kept = Regions().keep(payload)
+    assert type(kept) is memoryview
+    home = kept.obj
+    child = os.fork()
+    if not child:
+        home[:4] = b"\0\0\0\0"  # type: ignore[index]
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kept == payload

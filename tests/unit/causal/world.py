@@ -471,11 +471,15 @@ class World:
             self.asked += 1
         for index in self.tasks:
             if self.topology.is_source(index):  # type: ignore[arg-type]
-                self.handle(index, CheckpointAsked(self.asked))
+                self.handle(index, CheckpointAsked(self.asked, hold=self.pressed()))
         if len(self.acked.get(self.asked, ())) == len(self.topology.tasks):
             self.complete = self.asked
             for index in list(self.tasks):
                 self.handle(index, CheckpointCompleted(self.complete))
+
+    def pressed(self) -> bool:
+        """Whether a task has reached half of a bound on what it keeps, as a supervisor learns from beats."""
+        return any(task.retention.wanted_epoch > self.complete for task in self.tasks.values())
 
     def done(self) -> bool:
         sinks = {t.index for t in self.topology.tasks if self.topology.is_sink(t.index)}

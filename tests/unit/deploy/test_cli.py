@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from causal.config import JobConfig
 from deploy.cli import main
+from deploy.hints import not_running
+from deploy.jobdirectory import ROOT
+from deploy.querying import _show
+from deploy.versions import job_of
 
 PIPELINE = """
 from operators import Pipeline
@@ -48,6 +53,19 @@ WRONG = {
     "--sharing-depth deep": ["run", "p.py", "--sharing-depth", "deep"],
     "checkpoint_interval_s": ["run", "p.py", "--checkpoint-interval", "0"],
     "standbys": ["run", "p.py", "--standbys", "many"],
+    "--set cuont: the pipeline reads no setting 'cuont' while it is built; did you mean 'count'?": [
+        "run",
+        "p.py",
+        "--set",
+        "cuont=4",
+    ],
+    "--set shape: the pipeline reads no setting 'shape' while it is built; it reads count": [
+        "plan",
+        "p.py",
+        "--set",
+        "shape=4",
+    ],
+    "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": ["run", "p.py", "--config", "close.toml"],
     "unknown setting colour": ["run", "p.py", "--config", "wrong.toml"],
     "give a whole number": ["run", "p.py", "--config", "mistyped.toml"],
     "standbys is '100000'": ["run", "p.py", "--standbys", "100000"],
@@ -82,6 +100,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("wrong.toml").write_text('colour = "red"\n')
+    Path("close.toml").write_text("heartbeat_m = 5\n")
     Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
     Path("spilled.toml").write_text('state = "disk"\nstate_directory = "/nowhere"\n')
     Path("breathless.toml").write_text("heartbeat_ms = 0\n")
@@ -94,6 +113,17 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("causal: ") and said in line
+
+
+def test_a_plan_warns_of_state_that_no_key_divides(capsys: pytest.CaptureFixture[str]) -> None:
+    counting = "class Count(Operator):\n    def process(self, record, ctx):\n        ctx.state['n'] = 1\n"
+    text = PIPELINE.replace("pipeline = Pipe", f"{counting}\npipeline = Pipe").replace(
+        "import Pipe", "import Operator, Pipe"
+    )
+    Path("p.py").write_text(text.replace('.map("double", lambda r: {"v": r["v"] * 2})', '.process("c", Count(), 2)'))
+    assert main(["plan", "p.py"]) == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("causal: warning: ") and "operator 'c' keeps state but follows no key_by" in line
 
 
 @pytest.mark.parametrize("arguments", [[], ["dance"], ["run"], ["run", "p.py", "--guarantee", "perhaps"]])
@@ -145,3 +175,57 @@ def test_what_the_system_refuses_is_one_line_and_status_1(capsys: pytest.Capture
     capsys.readouterr()
     assert main(["kill", "double/0", "--state-dir", "job"]) == 1
     assert capsys.readouterr().err == f"causal: {Path('job', 'topology.json').absolute()}: Is a directory\n"
+
+
+def job_on_disk(name: str, pipeline: str) -> Path:
+    job = ROOT / name
+    job.mkdir(parents=True)
+    JobConfig(run="r", name=name, pipeline=str(Path(pipeline).absolute())).save(job)
+    return job
+
+
+def test_a_resume_finds_the_job_by_its_file_and_of_several_by_the_name_of_the_pipeline() -> None:
+    path = Path("p.py").absolute()
+    assert job_of(path, None, {}) == ROOT / "tiny"
+    older = job_on_disk("older", "p.py")
+    job_on_disk("other", "q.py")
+    assert job_of(path, None, {}) == older  # renamed since: `--code kept` must find it
+    assert job_of(path, "elsewhere", {}) == Path("elsewhere")
+    tiny = job_on_disk("tiny", "p.py")
+    assert job_of(path, None, {}) == tiny
+
+
+@pytest.mark.parametrize("text", [PIPELINE.replace("tiny", "third"), "pipeline ="])
+def test_a_resume_that_could_mean_several_jobs_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job_on_disk("one", "p.py")
+    job_on_disk("two", "p.py")
+    Path("p.py").write_text(text)
+    assert main(["run", "p.py", "--resume"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("2 jobs run p.py; say which with --state-dir .causal/one or --state-dir .causal/two")
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (None, "is not running; resume it with: causal run p.py --resume"),
+        ({"status": 1, "reason": "no"}, "is not running; resume it with: causal run p.py --resume"),
+        ({"status": 0, "reason": "stopped at savepoint 2"}, "is not running; resume it with: causal run p.py --resume"),
+        ({"status": 0, "reason": ""}, "is not running: it has finished"),
+    ],
+)
+def test_only_a_job_that_can_be_resumed_is_said_to(ended: object, expected: str) -> None:
+    job = job_on_disk("tiny", "p.py")
+    assert not_running(job).endswith("is not running; resume it with: causal run p.py --resume")
+    (job / "status.json").write_text(json.dumps({"ended": ended}))
+    assert not_running(job) == f"the job in {job} {expected}"
+
+
+def test_timers_of_the_wall_clock_are_shown_as_moments(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = {"timers": {"idle": 1_795_351_424.5}, "event-timers": {"late": 100.0}}
+    _show([{"task": "a/0", "epoch": 3, "state": kept}], 7, below_full=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "a/0, key 7, as of checkpoint 3",
+        '  timers        {"idle": "2026-11-22T12:43:44.500000Z"}',
+        '  event-timers  {"late": 100.0}',
+    ]

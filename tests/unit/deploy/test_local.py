@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from deploy.local import LocalDeployment
 
 PROGRAM = """
 import sys
@@ -31,3 +36,14 @@ def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path) -> None:
         check=True,
     )
     assert told.stdout.strip() == "1 no luck today"
+
+
+@pytest.mark.parametrize("journaled", [False, True])
+def test_an_interrupted_job_says_to_resume_only_what_can_be_resumed(tmp_path: Path, journaled: bool) -> None:
+    if journaled:
+        (tmp_path / "journal.sqlite").touch()
+    deployment = LocalDeployment(tmp_path, lambda view, elapsed_s: None)
+    deployment._on_signal(signal.SIGINT, None)
+    outcome = deployment._outcome(None, 1.0)
+    expected = "SIGINT; resume it with: causal run" if journaled else "SIGINT before it began; start it again without"
+    assert outcome.status == 128 + signal.SIGINT and outcome.reason.startswith(f"interrupted by {expected}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
+from deploy import status
 from deploy.metrics import ViewCollector
-from deploy.report import merged_buckets, percentile_ms, progress, report, summary
+from deploy.progress import Progress
+from deploy.report import kills_missed, merged_buckets, percentile_ms, report, summary
 from standby.figures import merged, reason_invalid
 
 RECOVERY = {
@@ -49,6 +52,7 @@ def view() -> dict[str, Any]:
         "kills_left": [],
         "first_record_ns": 1_000_000_000,
         "last_output_ns": 3_000_000_000,
+        "life": {"first_record_ns": 1_000_000_000, "before": {"records_in": {}, "records_out": {}}},
         "ended": {"status": 0, "reason": ""},
     }
 
@@ -91,15 +95,33 @@ def test_a_job_without_output_has_no_throughput_or_latency() -> None:
 def test_the_summary_has_one_line_per_recovery() -> None:
     lines = summary(report(view(), 2.5)).splitlines()
     assert len(lines) == 3 and lines[2].startswith("recovered count/0 (standby): detected 1.5 ms, promoted 3 ms")
-    assert "in 100, out 90" in progress(view(), 1.0)
 
 
-def test_a_kill_that_never_happened_is_told() -> None:
-    assert "--kill" not in summary(report(view(), 2.0))
+def test_a_kill_that_did_not_happen_is_reported_by_the_clock_it_is_counted_by() -> None:
     shown = {**view(), "kills_left": ["out/0@9.5"]}
     assert report(shown, 2.0)["kills_left"] == ["out/0@9.5"]
-    assert summary(report(shown, 2.0)).endswith("the job ended before --kill out/0@9.5")
-    assert "--kill" not in summary(report({**shown, "ended": None}, 2.0)), "it may still come"
+    line = "it finished before --kill out/0@9.5: the last row came 2.0 s after the first record"
+    assert kills_missed(shown) == line
+    empty = {**shown, "life": {**view()["life"], "first_record_ns": None}}
+    assert kills_missed(empty) == "it finished before --kill out/0@9.5: no record had entered"
+
+
+def test_the_summary_agrees_with_itself_also_after_a_resume() -> None:
+    first, *_ = summary(report(view(), 2.5)).splitlines()
+    assert first == "records in 100, out 90, in 2.0 s (50 records/s); 2.5 s with start and end"
+    resumed = view()
+    resumed["life"]["before"] = {"records_in": {"read/0": 50, "read/1": 40}, "records_out": {"out/0": 80}}
+    first, second = summary(report(resumed, 2.5)).splitlines()[:2]
+    assert first == (
+        "records in 100, out 90 (10 and 10 since it was resumed), in 2.0 s (5 records/s); 2.5 s with start and end"
+    )
+    assert second.startswith("latency p50 ")
+
+
+def test_a_latency_that_is_not_measured_is_not_shown() -> None:
+    unknown = view()
+    del unknown["tasks"][2]["figures"]["latency_ms_buckets"]
+    assert summary(report(unknown, 2.5)).splitlines()[1] == "checkpoints 3; determinants 7 bytes"
 
 
 def test_figures_of_incarnations_add_up_but_positions_and_levels_do_not() -> None:
@@ -138,6 +160,17 @@ def test_rows_that_wait_for_their_checkpoint_are_a_metric_of_their_task() -> Non
     assert gone == {"staged_rows": 3, "sent_bytes": 2}, "what waits is a level: only the living process knows it"
 
 
+def test_a_source_that_waits_for_room_is_shown() -> None:
+    told = view()
+    told["ended"] = None
+    told["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
+    line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
+    assert any(line in each for each in status.shown(told, True, 0.0, "resume"))
+    assert "Spark waits for read/0 to read" in Progress(StringIO()).line(told, 1.0)
+    families = {family.name: family for family in ViewCollector(lambda: told).collect()}
+    assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_s"].samples] == [("read/0", 12.5)]
+
+
 def counted() -> dict[str, Any]:
     shown = view()
     shown["tasks"][0]["figures"]["counts"] = {"w": {"late": 3, "expired": 1}}
@@ -174,10 +207,8 @@ def test_only_numbers_by_operator_and_reason_are_counts() -> None:
 def test_a_sink_that_waits_for_its_store_is_shown() -> None:
     seen = {**view(), "at_ns": 9_500_000_000, "state": "running"}
     seen["tasks"][2]["waiting"] = {"since_ns": 5_000_000_000, "reason": "the server is down"}
-    assert progress(seen, 1.0).endswith(", waiting for its store: out/0")
     [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
     assert [(sample.labels["task"], sample.value) for sample in away.samples] == [("out/0", 4.5)]
     seen["tasks"][2]["waiting"] = None
-    assert "waiting" not in progress(seen, 1.0)
     [away] = [metric for metric in ViewCollector(lambda: seen).collect() if metric.name == "causal_store_away_seconds"]
     assert [sample.value for sample in away.samples] == [0.0]

@@ -16,7 +16,7 @@ from causal.config import JobConfig
 from causal.errors import Unavailable
 from deploy import savepoints
 
-TOLD = argparse.Namespace(job=None, stop=True, to=None)
+TOLD = argparse.Namespace(job=None, stop=True, to=None, list=False, delete=None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ Prints JSON.  Package `early` was imported before the patch, package `late` is i
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +32,27 @@ from operators.capture.scope import RUNNING, Active, HiddenNondeterminism
 from tests.unit.operators.scene import Services
 
 # By no module's name, so that nothing can be put in their place.
+
+
+class Mine(random.Random):
+    """As users make them, without a seed or with one."""
+
+
+class Loaded(random.Random):
+    """Draws are its own, made of those of its base."""
+
+    def random(self) -> float:
+        return super().random() ** 2
+
+
+def generators() -> dict[str, random.Random]:
+    return {
+        "unseeded": random.Random(), "seeded": random.Random(1), "of a class": Mine(), "of a class, seeded": Mine(1),
+        "loaded": Loaded(), "loaded, seeded": Loaded(1), "of the system": random.SystemRandom(),
+    }  # fmt: skip
+
+
+OUTSIDE_BEFORE = generators()
 TAKEN_BEFORE = {"randint": [partial(random.randint, 1, 1 << 60)]}
 
 
@@ -166,6 +189,50 @@ def logged() -> bool:
     return bool(first == second == plain)
 
 
+def drawn(generator: random.Random) -> list[Any]:
+    return [generator.random(), generator.getrandbits(64), generator.gauss(0, 1), generator.choice(range(1 << 60))]
+
+
+def finalised() -> dict[str, Any]:
+    """What finalisers get that the collector runs inside an operator, and what one gets that the operator runs."""
+    seen: list[float] = []
+
+    class Watching:
+        def __init__(self) -> None:
+            self.me = self
+            weakref.finalize(self, lambda: seen.append(time.time()))
+
+        def __del__(self) -> None:
+            seen.append(time.time())
+
+    def collected() -> float:
+        Watching()
+        gc.collect()
+        return time.time()
+
+    def released() -> float:
+        watching = Watching()
+        del watching.me
+        del watching
+        return time.time()
+
+    def others(phase: str, info: dict[str, Any]) -> None:
+        seen.append(time.time())
+
+    gc.collect()
+    gc.callbacks.append(others)
+    gc.callbacks.insert(0, others)
+    perform(gc.collect)  # whoever came before ours is behind it from the next collection on
+    seen.clear()
+    inside = perform(collected)
+    gc.callbacks.remove(others)
+    gc.callbacks.remove(others)
+    real, seen[:] = [at > 1_600_000_000 for at in seen], []
+    keyed = refusal(lambda: [Watching(), gc.collect()], keying=True)
+    seen.clear()
+    return {"real": real, "inside": inside, "keyed": keyed, "released": [perform(released), *seen]}
+
+
 def told(mode: str) -> dict[str, Any]:
     everything = {
         name: [repr(perform(ask)), repr(perform(ask)), repr(ask())] for name, ask in {**ASKING}.items()
@@ -179,10 +246,21 @@ def told(mode: str) -> dict[str, Any]:
         "live": RealLive().wall_ns() > 1_600_000_000_000_000_000 and perform(RealLive().wall_ns) > 1.6e18,
     }
     if mode == "refuse":
-        return {**facts, "caught": caught()}
+        made = {name: refusal(each.random) for name, each in OUTSIDE_BEFORE.items()}
+        return {**facts, "caught": caught(), "made outside": made}
     return {
         **facts,
         "same type": type(perform(datetime.datetime.now)) is type(datetime.datetime(2000, 1, 1)),
+        "made outside": {
+            f"{name} {when}": [perform(partial(drawn, each)), perform(partial(drawn, each)), drawn(each)]
+            for when, made in (("before", OUTSIDE_BEFORE), ("after", generators()))
+            for name, each in made.items()
+        },
+        "made inside": {
+            name: [perform(lambda name=name: drawn(generators()[name])) for _ in "12"] for name in OUTSIDE_BEFORE
+        },
+        "seeded inside": [drawn(random.Random(1)), perform(lambda: drawn(random.Random(1)))],
+        "finalised": finalised(),
         "early": [perform(early.everything), perform(early.everything), early.everything()],
         "late": [perform(lazily), perform(lazily), lazily()],
         "taken before": [repr(perform(TAKEN_BEFORE["randint"][0])) for _ in "12"],

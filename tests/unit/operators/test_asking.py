@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from causal.batch import WATERMARK, decode_records, stamp_of, watermark
+from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output, Request
 from causal.shell.asking import Asker, Asking
@@ -30,7 +31,7 @@ def asking(order: str = "input", **options: Any) -> Chain:
 
 
 def given(outputs: list[Output]) -> list[Any]:
-    return [record for _, chunk in outputs if chunk.kind != WATERMARK for record in decode_records(chunk.body)]
+    return [record for _, chunk in outputs if chunk.kind == RECORDS for record in decode_records(chunk.body)]
 
 
 def marks(outputs: list[Output]) -> list[int]:
@@ -269,7 +270,8 @@ def test_the_last_failure_is_told_when_every_try_fails() -> None:
     pool.close()
 
 
-def test_calls_out_of_time_are_unheard_and_do_not_take_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[Asking, threading.Event, list[int]]:
+    """A pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
     release, now_ns = threading.Event(), [1]
     monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
 
@@ -278,15 +280,51 @@ def test_calls_out_of_time_are_unheard_and_do_not_take_all_threads(monkeypatch: 
             release.wait(60)
         return True, body
 
-    pool = pool_of(perform, concurrency=2, timeout_s=1.0)
+    return pool_of(perform, concurrency=2, timeout_s=1.0, operator="rate"), release, now_ns
+
+
+def test_calls_out_of_time_free_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, release, now_ns = hanging(monkeypatch)
     pool.ask([Request(3, 0, b"hang"), Request(3, 1, b"hang"), Request(3, 2, b"a")])
-    assert pool.answers() == []
+    assert pool.answers() == [] and pool.abandoned == ""
     now_ns[0] += 1_000_000_000
-    assert drained(pool, 2) == [(0, b"late"), (1, b"late")]
-    assert pool.answers() == []  # as many are left behind as may run: the next waits for one to come back
+    assert drained(pool, 3) == [(0, b"late"), (1, b"late"), (2, b"a")]
+    assert pool.abandoned.startswith("operator 'rate': 2 calls or more have not returned 1 s after they began")
+    assert pool.counters() == {"calls": 0, "calls_abandoned": 2, "calls_oldest_s": 1.0}
     release.set()
-    assert drained(pool, 1) == [(2, b"a")]
+    while pool.abandoned:
+        select.select([pool.wake], [], [], 1.0)
+        assert pool.answers() == [], "nobody waits for them any more"
     pool.close()
+
+
+def test_too_many_calls_that_never_return_end_the_task_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, release, now_ns = hanging(monkeypatch)
+    pool.ask([Request(3, number, b"hang") for number in range(12)])
+    told = 0
+    for _ in range(4):
+        now_ns[0] += 1_000_000_000
+        told += len(pool.answers())
+    assert told == 8
+    now_ns[0] += 1_000_000_000
+    with pytest.raises(OperatorFailed, match="operator 'rate': 10 calls were out of time after 1 s and have not"):
+        pool.answers()
+    release.set()
+    pool.close()
+
+
+@pytest.mark.parametrize("over", [0, 1], ids=["as large as may be", "one byte more"])
+def test_an_answer_that_is_too_large_is_a_failure_that_names_its_size(over: int) -> None:
+    chain = chain_of(planned(lambda s: s.call("rate", lambda record, key: bytes(record))), "rate/0")
+    chain.deliver(0, listed([ANSWER_BYTES_MAX - 7 + over]), 0, Services())
+    [request] = chain.asked()
+    told = perform(chain, request)
+    assert decode(told)[0] is (over == 0)
+    if not over:
+        assert len(told) == ANSWER_BYTES_MAX
+        return
+    with pytest.raises(OperatorFailed, match="operator 'rate'.*AnswerTooLarge.* has 16,777,217 bytes, 16,777,216 are"):
+        answer(chain, request, told)
 
 
 def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

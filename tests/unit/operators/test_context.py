@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from causal.errors import OperatorFailed
-from operators import CallFailed, Context, Operator
+from operators import CallFailed, Context, Operator, bounded
 from tests.unit.operators.scene import Services, chain_of, give, keyed, made, planned
 
 
@@ -101,7 +102,83 @@ def test_an_answer_that_cannot_be_carried_is_a_failed_call() -> None:
         give(asks(lambda ctx, r: ctx.call(lambda: {1})), [1])
 
 
+def test_a_call_that_is_out_of_time_fails_in_a_replay_as_well_without_running() -> None:
+    calls: list[int] = []
+    let_go = threading.Event()
+
+    def outside(n: int) -> Any:
+        calls.append(n)
+        if n == 1:
+            let_go.wait(60)
+        return n
+
+    def ask(ctx: Context, record: Any) -> Any:
+        try:
+            return ctx.call(outside, record, timeout_s=0.05 if record == 1 else 60)
+        except CallFailed as failed:
+            return str(failed)
+
+    live, replayed = both(ask, [1, 2])
+    let_go.set()
+    assert live == replayed == ["TimeoutError: no answer within 0.05 s", 2]
+    assert calls == [1, 2]
+
+
+def test_each_try_has_the_time_and_what_a_try_raises_is_its_failure() -> None:
+    calls: list[int] = []
+    let_go = threading.Event()
+
+    def outside() -> Any:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            let_go.wait(60)
+        if len(calls) == 2:
+            raise OSError("nobody there")
+        return "well"
+
+    assert give(asks(lambda ctx, r: ctx.call(outside, retries=2, backoff_s=0, timeout_s=0.2)), [1]) == ["well"]
+    let_go.set()
+    assert calls == [0, 1, 2]
+
+
+def test_an_operator_that_does_not_catch_it_is_named_with_key_and_record() -> None:
+    let_go = threading.Event()
+    chain = asks(lambda ctx, r: ctx.call(lambda: let_go.wait(60), timeout_s=0.01))
+    with pytest.raises(
+        OperatorFailed, match="operator 'op'.*CallFailed: TimeoutError: no answer within 0.01 s.*record 7"
+    ):
+        give(chain, [7])
+    let_go.set()
+
+
+def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "ABANDONED_MAX", 2)
+    let_go = threading.Event()
+
+    def ask(ctx: Context, record: Any) -> Any:
+        try:
+            return ctx.call(lambda: let_go.wait(60), timeout_s=0.01)
+        except CallFailed:
+            return "late"
+
+    bounded._abandoned.clear()
+    with pytest.raises(OperatorFailed, match="operator 'op': 2 calls that were out of time have not come back"):
+        give(asks(ask), [1, 2, 3])
+    left = list(bounded._abandoned)
+    let_go.set()
+    assert all(call.ended.wait(30) for call in left)
+    assert give(asks(ask), [1]) == [True], "those that have come back do not count"
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])
+def test_a_time_that_is_none_is_refused(timeout_s: float) -> None:
+    with pytest.raises(OperatorFailed, match="ctx.call with timeout_s .*: give seconds above 0, or None"):
+        give(asks(lambda ctx, r: ctx.call(int, timeout_s=timeout_s)), [1])
+
+
 def test_ctx_is_closed_inside_a_call() -> None:
+    with pytest.raises(OperatorFailed, match="ctx cannot be asked inside a function given to ctx.call"):
+        give(asks(lambda ctx, r: ctx.call(ctx.now, timeout_s=60)), [1])
     with pytest.raises(OperatorFailed, match="ctx cannot be asked inside a function given to ctx.call"):
         give(asks(lambda ctx, r: ctx.call(ctx.now)), [1])
     assert give(asks(lambda ctx, r: (ctx.call(int), ctx.now())), [1]) == [(0, 1000.001)]

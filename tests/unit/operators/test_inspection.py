@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +61,32 @@ def test_numbers_and_windows_of_vectors_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key"), [('"ann"', "ann"), ("3", 3), ('["a", [1, null]]', ("a", (1, None))), ("true", True), ("2.5", 2.5)]
+    ("text", "key"),
+    [('"ann"', "ann"), ("3", 3), ('["a", [1, null]]', ("a", (1, None))), ("true", 1), ("5.0", 5), ("2.5", 2.5)],
 )
 def test_a_key_is_json(text: str, key: Any) -> None:
     assert key_of(text) == key and type(key_of(text)) is type(key)
 
 
-@pytest.mark.parametrize("text", ["ann", "", '{"a": 1}', "NaN", "[" * 100_000])
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"bytes": "00ff"}', b"\x00\xff"),
+        ('["z", [2, {"decimal": "1.1"}]]', ("z", (2, Decimal("1.1")))),
+        ('{"decimal": "2.50"}', 2.5),
+        ('{"datetime": "2026-01-01T00:00:00+01:00"}', datetime(2025, 12, 31, 23, tzinfo=UTC)),
+        ('{"datetime": "2026-01-01T00:00:00"}', datetime(2026, 1, 1)),
+    ],
+)
+def test_an_object_stands_for_a_kind_that_json_does_not_have(text: str, key: Any) -> None:
+    assert key_of(text) == key and type(key_of(text)) is type(key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ann", "", '{"a": 1}', "{}", '{"decimal": 1}', '{"decimal": "x"}', '{"decimal": "NaN"}', '{"bytes": "z"}', "NaN"]
+    + ["[" * 100_000],
+)
 def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
     with pytest.raises(PipelineError) as told:
         key_of(text)

@@ -48,6 +48,12 @@ def rows(stream: Any, parallelism: int) -> Any:
     return timed.key_by(key_of).join_table("op", users, wait=True, parallelism=parallelism)
 
 
+def as_of(stream: Any, parallelism: int) -> Any:
+    timed = stream.watermarks("time", time_of)
+    users = timed.key_by(key_of).table("users", parallelism=2)
+    return timed.key_by(key_of).join_table("op", users, as_of=True, how="left", parallelism=parallelism)
+
+
 def of_task(found: Plan, index: int) -> Task:
     name = next(
         task.name for task in found.topology.tasks if "op" in task.operators and task.name.endswith(f"/{index}")
@@ -132,3 +138,19 @@ def test_what_waits_goes_with_its_key() -> None:
         keys = owned(KEYS, index, 3)
         assert task.end(2) == []
         assert sorted(task.end(3)) == sorted(((key, step, ""), "row") for key in keys for step in (0, 1))
+
+
+def test_versions_and_what_waits_for_them_go_with_their_key() -> None:
+    def give(task: Task, keys: list[Any], step: int) -> None:
+        task.give(0, *[(key, 10 * step, "") for key in keys])
+        task.give(2, *[(key, 10 * step - 1 + 2 * (key % 2), "row") for key in keys])
+        task.mark(5, range(4))
+
+    for index, task in enumerate(moved(as_of, give)):
+        keys = owned(KEYS, index, 3)
+        task.give(1, *[(key, 30, "") for key in keys])
+        task.finish()
+        at_s = {key: 2 * (key % 2) - 1 for key in keys}  # the first row; the second one is valid 10 s later
+        expected = [((key, 10, ""), (key, at_s[key] + (0 if key % 2 else 10), "row")) for key in keys]
+        expected += [((key, 30, ""), (key, at_s[key] + 10, "row")) for key in keys]
+        assert sorted(task.out) == sorted(expected)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from operators import Pipeline
+from operators import Count, Pipeline
 from operators.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
@@ -28,7 +28,9 @@ def planned_rows(timed: bool = False, watermarks: bool = False, **options: Any) 
         users, clicks = users.watermarks("users-time", time_of), clicks.watermarks("clicks-time", time_of)
     if timed:
         clicks = clicks.timed(time_of)
-    table = users.key_by(key_of).table("table", parallelism=2)
+    keyed = users.key_by(key_of)
+    # Where rows have times, only of a table whose rows are made of several records is it unknown since when they hold.
+    table = keyed.aggregate_table("table", Count(), 2) if watermarks else keyed.table("table", 2)
     clicks.key_by(key_of).join_table("named", table, **options).sink("out", NoSink())
     return plan(pipeline, config())
 

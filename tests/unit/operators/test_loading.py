@@ -83,3 +83,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "none.py")
     with pytest.raises(PipelineError, match="cannot be read"):
         load(tmp_path)
+
+
+def test_a_module_beside_the_pipeline_that_raises_is_named_with_its_own_line(tmp_path: Path) -> None:
+    (tmp_path / "lookups.py").write_text("def table():\n    return {}['missing']\n")
+    (tmp_path / "job.py").write_text("import lookups\n\nTABLE = lookups.table()\n")
+    with pytest.raises(PipelineError, match=r"lookups\.py:2: KeyError: 'missing'"):
+        load(tmp_path / "job.py")

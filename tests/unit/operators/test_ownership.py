@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
+from array import array
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.ownership import own
+from causal.batch import decode_records
+from causal.errors import OperatorFailed
+from operators import Operator, ValueState
+from operators.ownership import kept, own
+from tests.unit.operators.scene import Services, chain_of, listed, planned
 
 values = st.recursive(
     st.integers() | st.text() | st.none(),
@@ -33,3 +43,119 @@ def test_a_copy_is_equal_and_shares_nothing_that_can_change(value: Any) -> None:
 def test_objects_that_cannot_be_carried_are_passed_on() -> None:
     thing = object()
     assert own([thing])[0] is thing
+
+
+# Buffers, which an operator may fill again for the next record.
+
+
+class Refilling(Operator):
+    """Gives one buffer again and again, in a record of any form."""
+
+    def __init__(self, wrap: Callable[[Any], Any], make: Callable[[bytes], Any]) -> None:
+        self._wrap = wrap
+        self._buffer = make(b"........")
+
+    def _fill(self, record: int) -> Any:
+        self._buffer[0] = record
+        return self._wrap(self._buffer)
+
+
+class Yielding(Refilling):
+    def process(self, record: Any, ctx: Any) -> Any:
+        yield self._fill(record)
+
+
+class Returning(Refilling):
+    def process(self, record: Any, ctx: Any) -> Any:
+        return [self._fill(record)]
+
+
+WRAPS: dict[str, Callable[[Any], Any]] = {
+    "bare": lambda buffer: buffer,
+    "in a dict": lambda buffer: {"a": buffer},
+    "in a dict of many": lambda buffer: {"n": 1, "a": buffer, "s": "x", "t": (1, 2)},
+    "in a tuple": lambda buffer: (1, buffer),
+    "in a list": lambda buffer: [buffer],
+    "deep": lambda buffer: {"a": [({"b": buffer},)]},
+}
+MAKES: dict[str, Callable[[bytes], Any]] = {
+    "bytearray": bytearray,
+    "memoryview": lambda body: memoryview(bytearray(body)),
+    "array": lambda body: array("B", body),
+}
+
+
+def first_of(value: Any) -> int:
+    """The first byte of the buffer that is somewhere in it."""
+    while not isinstance(value, (bytes, bytearray, memoryview, array)):
+        if isinstance(value, dict):
+            value = value.get("a", value.get("b"))
+        else:
+            value = value[-1]
+    return int(value[0])
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("operator", [Yielding, Returning])
+def test_a_record_keeps_what_was_in_the_buffer(operator: type[Operator], wrap: str, make: str) -> None:
+    stream = planned(lambda s: s.process("fill", operator(WRAPS[wrap], MAKES[make])).map("first", first_of))  # type: ignore[call-arg]
+    outputs = chain_of(stream, "first/0").deliver(0, listed([3, 4, 5]), 0, Services())
+    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [3, 4, 5]
+
+
+def test_a_memory_map_cannot_be_kept(tmp_path: Path) -> None:
+    with mmap.mmap(-1, 8) as mapped, pytest.raises(TypeError, match="mmap"):
+        own([mapped])
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b": (1, "x")}, (1, ("x", 2.5)), {"d": Decimal(1), "n": None}, 7, [1, [2]]])
+def test_what_holds_no_buffer_is_kept_as_it_is(value: Any) -> None:
+    assert kept(value) == value and type(kept(value)) is type(value)
+    if isinstance(value, (dict, list)):
+        assert kept(value) is not value
+
+
+def test_a_map_that_fills_one_buffer_for_two_records_is_refused() -> None:
+    buffer = bytearray(8)
+
+    def fill(record: int) -> Any:
+        buffer[0] = record
+        return {"body": buffer}
+
+    chain = chain_of(planned(lambda s: s.map("fill", fill).map("first", first_of)), "first/0")
+    with pytest.raises(OperatorFailed, match="'fill' gave the same bytearray in two records.*give bytes"):
+        chain.deliver(0, listed([1, 2]), 0, Services())
+
+
+def test_a_map_that_makes_one_for_each_is_not() -> None:
+    chain = chain_of(planned(lambda s: s.map("fill", lambda n: bytearray([n])).map("first", first_of)), "first/0")
+    outputs = chain.deliver(0, listed([1, 2]), 0, Services())
+    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [1, 2]
+
+
+def test_a_generator_may_yield_one_dict_and_change_it() -> None:
+    def thrice(record: int) -> Any:
+        row: dict[str, Any] = {"n": record, "deep": [0]}
+        for step in range(3):
+            row["step"], row["deep"][0] = step, step
+            yield row
+
+    chain = chain_of(planned(lambda s: s.flat_map("thrice", thrice)), "thrice/0")
+    outputs = chain.deliver(0, listed([7]), 0, Services())
+    told = [record for _, chunk in outputs for record in decode_records(chunk.body)]
+    assert [(row["step"], row["deep"]) for row in told] == [(0, [0]), (1, [1]), (2, [2])]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("make", MAKES)
+def test_a_buffer_is_refused_as_state_when_it_is_put(wrap: str, make: str) -> None:
+    class Keeping(Operator):
+        total = ValueState[Any]()
+
+        def process(self, record: Any, ctx: Any) -> None:
+            self.total.value = WRAPS[wrap](MAKES[make](b"1234"))
+
+    chain = chain_of(planned(lambda s: s.key_by(lambda n: n).process("keep", Keeping())), "keep/0")
+    with pytest.raises(OperatorFailed, match="cannot be kept as state: it can change in place; use bytes"):
+        chain.deliver(0, listed([1]), 0, Services())

@@ -14,6 +14,7 @@ from operators import Operator
 from operators.parts import ChainSnapshot, group_of_part, read_part
 from operators.state import (
     AT_ONCE_MAX,
+    LARGE_BYTES,
     UNDIVIDED,
     UNDIVIDED_MAX,
     WAITING_MAX,
@@ -373,3 +374,28 @@ def test_parts_wait_for_all_steps() -> None:
         snapshot.parts()
     assert snapshot.step(9)
     assert len(snapshot.parts()) >= 2
+
+
+def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    table = Table("keeps", "keeps", 8, {}, drop_empty=False)
+    for round in range(3):
+        for key, size in (("small", 10), ("large", LARGE_BYTES + 1)):
+            table.touch((key,))
+            table.values[key] = f"{round}" * size
+        job = table.snapshot(full=False)
+        job.step(100)
+        assert job.fragments
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("operator 'keeps', key 'large': its state takes 1,048,582 bytes")
+
+
+def test_many_values_that_are_large_together_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    table = Table("keeps", "keeps", 1, {}, drop_empty=False)
+    keys = list(range(1000))
+    table.touch(keys)
+    table.values.update(dict.fromkeys(keys, "x" * 2000))
+    job = table.snapshot(full=False)
+    job.step(1000)
+    assert sum(len(part) for parts in job.fragments.values() for part in parts) > LARGE_BYTES
+    assert not caplog.records

@@ -13,7 +13,7 @@ from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
 from operators import ListState, MapState, Operator, ReducingState, ValueState
 from operators.parts import read_part
-from tests.unit.operators.scene import Services, give, keyed, made, parts_of
+from tests.unit.operators.scene import Services, chain_of, first_field, give, keyed, made, parts_of, planned
 
 SECOND = 1_000_000_000
 
@@ -46,6 +46,18 @@ class Profile(Operator):
 
 def chain(operator: Operator, **settings: Any) -> Chain:
     return keyed(lambda stream: stream.process("op", operator, parallelism=1), "op/0", **settings)
+
+
+def timed(operator: Operator) -> Chain:
+    """Event time is the third field of a record."""
+    found = planned(
+        lambda stream: (
+            stream.watermarks("time", lambda record: record[2])
+            .key_by(first_field)
+            .process("op", operator, parallelism=1)
+        )
+    )
+    return chain_of(found, "op/0")
 
 
 def held(chain: Chain, key: Any) -> dict[str, Any]:
@@ -83,21 +95,23 @@ def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
     def mark(at_s: int) -> list[Any]:
         return made(live.deliver(0, [watermark(at_s * SECOND)], 0, Services()))
 
-    live = chain(Short())
+    live = timed(Short())
     mark(100)
-    give(live, [("a", 1)])
+    give(live, [("a", 1, 100)])
     mark(104)
-    assert give(live, [("a", 2)]) == [[[1, 2], {"1": 1, "2": 2}]]
+    assert give(live, [("a", 2, 104)]) == [[[1, 2], {"1": 1, "2": 2}]]
     mark(108)
     assert held(live, "a") == {"seen": [1, 2], "named": {"1": 1, "2": 2}}
     mark(109)
     assert held(live, "a") == {"seen": [1, 2], "named": {"2": 2}}
     assert live.counts() == {"op": {"expired": 1}}
-    restored = chain(Short())
+    restored = timed(Short())
     restored.restore(parts_of(live, full=True))
     live = restored
-    mark(113)
-    assert held(live, "a") == {} and live.counts() == {"op": {"expired": 3}}
+    assert give(live, [("a", 3, 111)]) == [[[1, 2, 3], {"2": 2, "3": 3}]]
+    assert give(live, [("a", 4, 112)]) == [[[1, 2, 3, 4], {"3": 3, "4": 4}]]
+    mark(121)
+    assert held(live, "a") == {} and live.counts() == {"op": {"expired": 5}}
 
 
 def test_two_tasks_of_one_pipeline_do_not_share() -> None:
@@ -155,6 +169,32 @@ def test_lists_and_maps_behave_as_lists_and_dicts() -> None:
     ]  # fmt: skip
 
 
+def test_popitem_takes_the_entry_that_was_put_last_as_a_dict_does() -> None:
+    class Pops(Operator):
+        named = MapState[str, int]()
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            plain = {"a": 1, "b": 2, "c": 3}
+            self.named.update(plain)
+            self.named["a"] = plain["a"] = 4  # stays where it is
+            yield [self.named.popitem() == plain.popitem() for _ in range(3)], len(self.named)
+            with pytest.raises(KeyError):
+                self.named.popitem()
+
+    assert give(chain(Pops()), [("k",)]) == [([True, True, True], 0)]
+
+
+def test_setdefault_gives_what_is_kept_as_of_a_dict() -> None:
+    class Gathers(Operator):
+        named = MapState[str, list[int]]()
+
+        def process(self, record: Any, ctx: Any) -> Any:
+            self.named.setdefault(record[0], []).append(record[1])
+            yield dict(self.named)
+
+    assert give(chain(Gathers()), [("k", 1), ("k", 2)]) == [{"k": [1]}, {"k": [1, 2]}]
+
+
 def test_what_has_gone_is_gone_from_the_next_snapshot() -> None:
     class Clears(Profile):
         def process(self, record: Any, ctx: Any) -> Iterator[Any]:
@@ -184,14 +224,16 @@ def test_processing_time_to_live_fires_once_per_tick_and_reads_no_clock_besides(
     services = Services(start_ns=1_000_000_000)
     assert give(live, [("a", 1), ("b", 2), ("a", 3)], services) == [["a", None], ["b", None], ["a", 1]]
     assert services.log == [("clock", 1_001_000_000)]
-    assert live.next_timer_ns() == 1_100_000_000
-    live.fire(1_850_000_000, services)
+    assert live.next_timer_ns() == 1_101_000_000
+    live.fire(1_101_000_000, services)
     assert give(live, [("a", 4)], services) == [["a", 3]]
     restored = chain(Short())
     restored.restore(parts_of(live, full=True))
     for each in (live, restored):
-        assert each.next_timer_ns() == 1_900_000_000
-        each.fire(1_900_000_000, services)
+        assert each.next_timer_ns() == 1_201_000_000
+        each.fire(1_900_999_999, services)  # late: what was written meanwhile is not older for it
+        assert each.next_timer_ns() == 2_000_999_999
+        each.fire(2_000_999_999, services)
         assert give(each, [("b", 5), ("a", 6)], services) == [["b", None], ["a", 4]]
     assert services.log == [("clock", 1_001_000_000)]
 
@@ -214,7 +256,8 @@ def test_an_increment_in_which_all_expired_and_others_came_leaves_the_tick_as_it
     live, restored, services = chain(Short()), chain(Short()), Services(start_ns=1_000_000_000)
     give(live, [("a", 1)], services)
     restored.restore(parts_of(live, full=True))
-    live.fire(1_900_000_000, services)
+    for at_ns in (1_101_000_000, 1_901_000_000):
+        live.fire(at_ns, services)
     give(live, [("b", 2)], services)
     restored.restore(parts_of(live))
     assert restored.next_timer_ns() == live.next_timer_ns() is not None

@@ -1,70 +1,194 @@
-"""What has a time to live is there for that long, gone an eighth later, and as old after a restore as before."""
+"""What has a time to live is there for exactly that long by event time, and is as old after a restore as before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.keyed.ttl import Expiry
+from causal.errors import PipelineError
+from operators.keyed.ttl import ClockExpiry, EventExpiry, merged
 
 TTL_NS = 800
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300)), min_size=1, max_size=40)
 
 
-@given(steps)
-def test_nothing_goes_before_its_time_and_everything_goes_by_nine_eighths(steps: list[tuple[str, int]]) -> None:
-    expiry, now_ns, written = Expiry(TTL_NS), 10_000, dict[str, int]()
-    expiry.advance(now_ns)
-    for place, later in steps:
-        now_ns += later
-        for gone in expiry.advance(now_ns):
-            assert now_ns - written.pop(gone) >= TTL_NS
-            expiry.removed(gone)
-        assert all(now_ns - at_ns < TTL_NS * 9 / 8 for at_ns in written.values())
+class Clock:
+    """What an `EventExpiry` asks for the event time of what is worked on."""
+
+    def __init__(self, now_ns: int | None = None) -> None:
+        self.now_ns = now_ns
+
+    def __call__(self) -> int | None:
+        return self.now_ns
+
+
+def by_event() -> tuple[EventExpiry, Clock]:
+    clock = Clock()
+    return EventExpiry(TTL_NS, clock), clock
+
+
+# Event time.
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(-2000, 2000), st.sampled_from(["read", "write", "mark"])),
+        max_size=60,
+    )
+)
+def test_a_place_is_gone_by_the_times_of_records_alone(told: list[tuple[str, int, str]]) -> None:
+    expiry, clock = by_event()
+    latest: dict[str, int] = {}
+    mark_ns = -10_000
+    for place, at_ns, what in told:
+        if what == "mark":
+            mark_ns = max(mark_ns, at_ns)
+            for removed in expiry.advance(mark_ns):
+                assert latest.pop(removed) + TTL_NS <= mark_ns
+                expiry.removed(removed)
+            assert all(mark_ns - written_ns < TTL_NS * 9 / 8 for written_ns in latest.values())
+            continue
+        clock.now_ns = at_ns = max(at_ns, mark_ns)  # no record is late
+        if what == "write":
+            if place in latest and at_ns >= latest[place] + TTL_NS:
+                del latest[place]
+                expiry.removed(place)
+            expiry.wrote(place)
+            latest[place] = max(at_ns, latest.get(place, at_ns))
+        for held, written_ns in latest.items():
+            assert expiry.gone(held) == (at_ns >= written_ns + TTL_NS)
+        assert set(expiry.written) == set(latest)
+
+
+def test_an_older_record_makes_nothing_older() -> None:
+    expiry, clock = by_event()
+    for clock.now_ns in (100, 50):
+        expiry.wrote("a")
+    clock.now_ns = 899
+    assert not expiry.gone("a")
+    clock.now_ns = 900
+    assert expiry.gone("a")
+
+
+def test_what_was_written_before_any_time_was_known_lives_from_the_first_watermark() -> None:
+    expiry, clock = by_event()
+    expiry.wrote("early")
+    assert not expiry.gone("early")
+    assert expiry.advance(1_000_000) == []
+    clock.now_ns = 1_000_799
+    assert not expiry.gone("early")
+    clock.now_ns = 1_000_800
+    assert expiry.gone("early")
+    assert expiry.advance(1_000_800) == ["early"]
+
+
+def test_at_the_end_what_is_too_old_is_known_to_the_nanosecond() -> None:
+    expiry, clock = by_event()
+    for clock.now_ns, place in ((10, "a"), (20, "b"), (None, "c")):
         expiry.wrote(place)
-        written[place] = now_ns
-        assert set(expiry.ticks) == set(written)
+    expiry.advance(819)
+    assert expiry.gone_by(819) == ["a"]
+    assert expiry.gone_by(820) == ["a", "b"]
+    assert expiry.gone_by(1619) == ["a", "b", "c"]
+
+
+def copied(live: Any, fresh: Callable[[], Any], places: dict[str, Any]) -> Any:
+    restored = fresh()
+    restored.load_header(live.header())
+    for place in places:
+        restored.load(place, live.age(place))
+    return restored
 
 
 @given(steps, st.integers(0, 39))
 def test_a_restored_one_goes_on_alike(steps: list[tuple[str, int]], cut: int) -> None:
-    live, now_ns = Expiry(TTL_NS), 10_000
-    restored: Expiry | None = None
+    clock = Clock(10_000)
+    live: Any = EventExpiry(TTL_NS, clock)
+    restored: Any = None
     for number, (place, later) in enumerate(steps):
         if number == cut:
-            restored = Expiry(TTL_NS)
-            restored.load_header(live.header())
-            for held, tick in live.ticks.items():
-                restored.load(held, tick)
+            restored = copied(live, lambda: EventExpiry(TTL_NS, clock), live.written)
+        clock.now_ns = (clock.now_ns or 0) + later
+        both = [live] if restored is None else [live, restored]
+        gone = [sorted(expiry.advance(clock.now_ns)) for expiry in both]
+        assert gone[0] == gone[-1]
+        for expiry in both:
+            for each in gone[0]:
+                expiry.removed(each)
+            expiry.wrote(place)
+        assert live.written == both[-1].written
+
+
+def test_another_time_to_live_reads_the_ages_that_were_written() -> None:
+    clock = Clock(100_000)
+    short, long = EventExpiry(800, clock), EventExpiry(1600, clock)
+    short.wrote("a")
+    long.load_header(short.header())
+    long.load("a", short.age("a"))
+    clock.now_ns = 101_599
+    assert not long.gone("a") and short.gone("a")
+    clock.now_ns = 101_600
+    assert long.gone("a")
+
+
+# The wall clock.
+
+
+@given(steps, st.integers(0, 90))
+def test_by_the_wall_clock_nothing_goes_before_its_time(steps: list[tuple[str, int]], delay: int) -> None:
+    now_ns = 10_000
+    expiry = ClockExpiry(TTL_NS, lambda: now_ns)
+    written: dict[str, int] = {}
+    for place, later in steps:
+        until_ns = now_ns + later
+        while (due_ns := expiry.next_ns()) is not None and due_ns + delay <= until_ns:
+            now_ns = due_ns + delay  # timers fire late
+            for gone in expiry.advance(now_ns):
+                assert now_ns - written.pop(gone) >= TTL_NS
+                expiry.removed(gone)
+            assert all(now_ns - at_ns < TTL_NS * 9 / 8 + 9 * delay + 1 for at_ns in written.values())
+        now_ns = until_ns
+        expiry.wrote(place)
+        written[place] = now_ns
+        assert set(expiry.places) == set(written)
+
+
+@given(steps, st.integers(0, 39))
+def test_by_the_wall_clock_a_restored_one_goes_on_alike(steps: list[tuple[str, int]], cut: int) -> None:
+    now_ns = 10_000
+
+    def now() -> int:
+        return now_ns
+
+    live: Any = ClockExpiry(TTL_NS, now)
+    both = [live]
+    for number, (place, later) in enumerate(steps):
+        if number == cut:
+            both = [live, copied(live, lambda: ClockExpiry(TTL_NS, now), live.places)]
         now_ns += later
-        gone = live.advance(now_ns)
-        if restored is not None:
-            assert sorted(restored.advance(now_ns)) == sorted(gone)
-        for expiry in (live, restored):
-            if expiry is not None:
-                for each in gone:
-                    expiry.removed(each)
-                expiry.wrote(place)
+        gone = [sorted(expiry.advance(now_ns)) for expiry in both]
+        assert gone[0] == gone[-1]
+        for expiry in both:
+            for each in gone[0]:
+                expiry.removed(each)
+            expiry.wrote(place)
+        assert both[0].next_ns() == both[-1].next_ns()
+        assert both[0].places == both[-1].places
 
 
-def test_what_was_written_before_the_first_watermark_lives_from_there() -> None:
-    expiry = Expiry(TTL_NS)
-    expiry.wrote("early")
-    assert expiry.advance(1_000_000) == []
-    assert expiry.advance(1_000_000 + TTL_NS) == []
-    assert expiry.advance(1_000_000 + TTL_NS * 9 // 8) == ["early"]
-
-
-def test_what_a_record_ahead_of_the_watermark_writes_is_as_young_as_the_record() -> None:
-    times: list[int | None] = [5_000, None, 100]
-    expiry = Expiry(TTL_NS, event_ns=lambda: times.pop(0))
-    expiry.wrote("ahead")
-    expiry.advance(1_000)
-    expiry.wrote("at the watermark")
-    expiry.wrote("late")
-    assert sorted(expiry.advance(1_900)) == ["at the watermark", "late"]
-    assert expiry.advance(5_799) == []
-    assert expiry.advance(5_900) == ["ahead"]
+def test_a_clock_that_moves_while_nothing_is_held_makes_nothing_older() -> None:
+    now_ns = 0
+    expiry = ClockExpiry(TTL_NS, lambda: now_ns)
+    assert expiry.advance(100) == []  # a timer of another state
+    now_ns = 5_000
+    expiry.wrote("a")
+    assert expiry.next_ns() == 5_100
+    assert [expiry.advance(at_ns) for at_ns in (5_100, 5_899)] == [[], []]
+    assert expiry.advance(5_999) == ["a"]
 
 
 def test_the_wall_clock_is_asked_once_and_again_when_nothing_is_left() -> None:
@@ -74,7 +198,7 @@ def test_the_wall_clock_is_asked_once_and_again_when_nothing_is_left() -> None:
         asked.append(5_000 + 1_000 * len(asked))
         return asked[-1]
 
-    expiry = Expiry(TTL_NS, now)
+    expiry = ClockExpiry(TTL_NS, now)
     assert expiry.next_ns() is None
     expiry.wrote("a")
     expiry.wrote("b")
@@ -86,16 +210,29 @@ def test_the_wall_clock_is_asked_once_and_again_when_nothing_is_left() -> None:
     assert asked == [5_000, 6_000] and expiry.next_ns() == 6_100
 
 
-def test_another_time_to_live_reads_the_ages_that_were_written() -> None:
-    short, long = Expiry(800), Expiry(1600)
-    short.advance(100_000)
-    short.wrote("a")
-    long.load_header(short.header())
-    long.load("a", short.ticks["a"])
-    assert long.advance(100_000 + 1_599) == []
-    assert long.advance(100_000 + 1_800) == ["a"]
+# Headers.
 
 
-def test_ages_of_several_tasks_are_counted_from_the_furthest() -> None:
-    assert Expiry.merged([[100, 7, 3], [100, None, None], [100, 9, 4]]) == [100, 9, 3]
-    assert Expiry.merged([[100, None, None]]) == [100, None, None]
+def test_another_clock_makes_everything_young_again() -> None:
+    event, clock = by_event()
+    clock.now_ns = 50
+    event.wrote("a")
+    wall = copied(event, lambda: ClockExpiry(TTL_NS, lambda: 7), event.written)
+    assert wall.next_ns() == 0  # at once, to find out what time it is
+    assert wall.advance(9_000) == []
+    assert wall.next_ns() == 9_100
+    assert wall.advance(9_800) == ["a"]
+    back, clock = by_event()
+    back.load_header(wall.header())
+    back.load("a", wall.age("a"))
+    assert back.advance(70_000) == []
+    assert back.advance(70_800) == ["a"]
+
+
+def test_headers_of_several_tasks_are_merged_so_that_nothing_gets_older() -> None:
+    assert merged([["event", 7], ["event", None], ["event", 4]]) == ["event", 4]
+    assert merged([["event", None]]) == ["event", None]
+    told = [["processing", 300, [[100, 200], [200, 300]]], ["processing", 200, [[100, 210]]]]
+    assert merged(told) == ["processing", 200, [[100, 210]]]
+    with pytest.raises(PipelineError, match="by the clocks event, processing"):
+        merged([["event", 7], ["processing", None, []]])

@@ -97,6 +97,22 @@ def test_with_too_many_keys_the_one_that_is_due_first_goes() -> None:
     assert two.give(("d", 12, 1)) == [(("d", 10, 15), None, 1)]
 
 
+@pytest.mark.parametrize("first_s", [-5000, 5000], ids=["before 1970", "after 1970"])
+def test_before_the_first_watermark_time_counts_from_it(first_s: int) -> None:
+    two = Two(100, after_s=3)
+    two.below.give(0, (("p", 10, 15), None, 1))
+    two.below.give(0, (("q", 10, 15), None, 1))
+    two.restore()
+    two.below.give(0, (("p", 10, 15), 1, 2))
+    assert two.below.mark(first_s, [0]) == []
+    two.below.give(0, (("r", 10, 15), None, 1))
+    assert two.below.mark(first_s + 2.999999, [0]) == []
+    assert two.below.mark(first_s + 3, [0]) == [
+        (("p", 10, 15), None, 2), (("q", 10, 15), None, 1), (("r", 10, 15), None, 1)
+    ]  # fmt: skip
+    assert two.below.held() == 0
+
+
 def test_the_watermark_waits_for_what_is_held() -> None:
     two = Two(0, after_s=3)
     two.give(("p", 12, 1))

@@ -151,7 +151,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_source_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     missing(monkeypatch)
-    message = r"test_vector_bytes\.py:\d+: ArrowSource needs pyarrow; run `pip install 'causal-streams\[arrow\]'`"
+    message = r"test_vector_bytes\.py:\d+: ArrowSource needs pyarrow; run `pip install -e '\.\[arrow\]'`"
     with pytest.raises(PipelineError, match=message):
         ArrowSource(lambda partition, start, stop: {}, 1)
 

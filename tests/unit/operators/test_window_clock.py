@@ -48,6 +48,25 @@ def test_an_aggregate_is_told_at_the_end_by_one_reading_per_window() -> None:
 
 
 @pytest.mark.parametrize("function", [False, True])
+def test_the_offset_of_tumbling_windows_counts_for_functions_and_aggregates(function: bool) -> None:
+    def rows(key: Any, records: list[Any], window: Any) -> Any:
+        yield (key, sum(record[2] for record in records), window.start, window.end)
+
+    def shifted() -> Any:
+        return window_chain(Tumbling(10, offset_s=3, clock="processing"), rows if function else Sum(third))
+
+    driven = Driven(shifted)
+    driven.services.clock_ns = 1001 * S
+    driven.give([("a", 0, 1)])
+    driven.restore(shifted)
+    assert driven.chain.next_timer_ns() == 1003 * S
+    assert driven.fire(1003 * S) == [("a", 1, 993.0, 1003.0)]
+    driven.services.clock_ns = 1003 * S
+    driven.give([("a", 0, 2)])
+    assert driven.finish() == [("a", 2, 1003.0, 1013.0)]
+
+
+@pytest.mark.parametrize("function", [False, True])
 def test_a_sliding_window_fires_until_its_last_record_has_left(function: bool) -> None:
     driven = Driven(lambda: sliding(function))
     driven.services.clock_ns = 1003 * S

@@ -199,3 +199,12 @@ def test_a_window_function_sees_the_bounds_of_its_session() -> None:
     driven = Driven(lambda: window_chain(Session(10), lambda k, rs, w: seen.append(w)))
     driven.give([("a", 1.5, 0), ("a", 3, 0)])
     assert driven.finish() == [] and seen == [Window(1.5, 13.0)]
+
+
+def test_open_windows_are_shown_with_their_bounds_in_seconds() -> None:
+    driven = Driven(lambda: window_chain(Session(GAP_MS / 1000), merged()))
+    driven.give([("a", 1_700_000_000.25, 1), ("a", 1_700_000_000.5, 2)])
+    assert driven.chain.inspect("w", "a") == {
+        "w:panes": [[1_700_000_000.25, [1, 2]]],
+        "w:sessions": [[1_700_000_000.25, 1_700_000_001.0]],
+    }

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from causal.errors import Superseded
 from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance, conformance_withdrawal
 from operators.sinks.conformance import Subject
 from operators.sinks.lock import FileLock
@@ -125,3 +126,15 @@ def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path
 ) -> None:
     check(make(tmp_path))
+
+
+@pytest.mark.parametrize("make", [sqlite, lines, tally])
+def test_a_sink_knows_the_newest_run_that_has_opened_it(make: Callable[[Path], Subject], tmp_path: Path) -> None:
+    subject = make(tmp_path)
+    assert subject.sink.newest_run() is None
+    subject.opened(run="run-1")[0].close()
+    assert subject.sink.newest_run() == "run-1"
+    subject.opened(run="run-3", task="out/1")[0].close()
+    assert subject.sink.newest_run() == "run-3"
+    with pytest.raises(Superseded, match="run-3"):
+        subject.opened(run="run-2", task="out/2")

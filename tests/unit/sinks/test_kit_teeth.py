@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +21,20 @@ from operators.sinks.base import (
     Mark,
     Sink,
     Unavailable,
+    check_newest,
     fenced,
     foreign_rows,
     lines_of,
     packed,
     unpacked,
 )
-from operators.sinks.conformance import crashes, zombies
+from operators.sinks.conformance import crashes, successions, values, zombies
+
+CHANGES = {
+    "single precision": lambda line: re.sub(r"\b16777217\b", "16777216", line),
+    "drops zones": lambda line: line.replace("+02:00", ""),
+}
+"""What a store does to lines that changes values, by fault."""
 
 
 class BrokenSink(Sink):
@@ -35,12 +43,13 @@ class BrokenSink(Sink):
     def __init__(self, directory: Path, fault: str) -> None:
         self.directory = directory
         self.fault = fault
+        self.existing = "refuse"
 
     def path_of(self, task: str) -> Path:
         return self.directory / f"{task.replace('/', '-')}.db"
 
     def open_store(self, task: str, job_directory: Path) -> BrokenStore:
-        return BrokenStore(task, self.path_of(task), self.fault)
+        return BrokenStore(task, self.path_of(task), self.fault, self.existing)
 
     def rows(self, task: str) -> list[Any]:
         with sqlite3.connect(self.path_of(task)) as db:
@@ -50,8 +59,8 @@ class BrokenSink(Sink):
 class BrokenStore:
     """One task's."""
 
-    def __init__(self, task: str, path: Path, fault: str) -> None:
-        self.task, self.path, self.fault = task, path, fault
+    def __init__(self, task: str, path: Path, fault: str, existing: str | None) -> None:
+        self.task, self.path, self.fault, self.existing = task, path, fault, existing
 
     @contextmanager
     def step(self) -> Iterator[sqlite3.Connection]:
@@ -88,13 +97,29 @@ class BrokenStore:
         self.run, self.incarnation = run, incarnation
         with self.step() as db:
             account = self.load(db) or Account(task, run, incarnation)
+            if self.fault == "fences older runs" and account.run > run:
+                raise fenced(task, incarnation)
+            if self.fault != "any run replaces":
+                check_newest(self.path, run, account.run)
             if account.run != run:
-                raise foreign_rows(self.path, "BrokenSink")
+                account = self.replaced(db, account)
             if account.incarnation > incarnation:
                 raise fenced(task, incarnation)
             account.incarnation = incarnation
             self.save(db, account)
         return account.held()
+
+    def replaced(self, db: sqlite3.Connection, account: Account) -> Account:
+        """An account of the new run, and no rows."""
+        if self.existing == "refuse":
+            raise foreign_rows(self.path, "BrokenSink")
+        if self.fault != "empties and leaves the account":
+            self.save(db, Account(self.task, self.run, self.incarnation))
+        db.execute("DELETE FROM rows")
+        if self.fault == "empties and leaves the account":
+            db.execute("COMMIT")
+            db.execute("BEGIN IMMEDIATE")
+        return Account(self.task, self.run, self.incarnation)
 
     def last_bundle(self) -> Held:
         with self.step() as db:
@@ -102,6 +127,8 @@ class BrokenStore:
 
     def insert(self, db: sqlite3.Connection, bundle: Bundle) -> None:
         positions, lines = lines_of(bundle)
+        if self.fault in CHANGES:
+            lines = [CHANGES[self.fault](line) for line in lines]
         rows = list(zip(positions, lines, strict=True))
         db.executemany("INSERT INTO rows VALUES(?, ?)", rows[:-1] if self.fault == "a row lost" else rows)
 
@@ -154,7 +181,19 @@ FOUND_BY: dict[str, Callable[[conformance.Subject], None]] = {
     "rows first": crashes.dies_at_every_step_of_a_write,
     "takes duplicates": conformance.bundles.takes_a_lost_acknowledgement,
     "withdraws nothing": conformance_withdrawal.takes_rows_back,
+    "single precision": values.keeps_every_value_or_refuses_it,
+    "drops zones": values.keeps_every_value_or_refuses_it,
+    "any run replaces": successions.lets_no_older_run_come_back,
+    "fences older runs": successions.lets_no_older_run_come_back,
+    "empties and leaves the account": successions.dies_at_every_step_of_a_replacement,
 }
+
+
+def test_a_change_of_values_is_one_that_these_lines_would_show() -> None:
+    changed = {
+        fault: change('{"value": 0.1} 16777217 "2020-01-01T05:00:00+02:00"') for fault, change in CHANGES.items()
+    }
+    assert len(set(changed.values())) == len(CHANGES)
 
 
 def subject(directory: Path, fault: str) -> conformance.Subject:

@@ -323,10 +323,13 @@ def test_rows_of_another_run_are_not_taken_for_ones_of_this(stage: Stage) -> Non
         stage.store().open(TASK, "run-2", 1)
 
 
-def test_more_rows_than_may_wait_end_the_job_with_what_to_do(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, bytes_max=1000)
+def test_far_more_rows_than_may_wait_end_the_job_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged, "OVER_BYTES_MAX", 600)
+    stage = Stage(tmp_path, bytes_max=400)
     store = stage.opened(1)
-    with pytest.raises(PipelineError, match="out/0.*staged_bytes_max.*checkpoints more often"):
+    with pytest.raises(PipelineError, match="out/0.*staged_bytes_max is 400.*emit less"):
         fill(stage, store, 1, range(10))
     held = store.last_bundle().next
     commit(store, 10)

@@ -35,7 +35,7 @@ def test_a_partition_has_nothing_before_the_driver_has_run(tmp_path: Path) -> No
 
 def test_the_driver_is_a_companion_that_can_import_these_packages(tmp_path: Path) -> None:
     (companion,) = SparkSource(read).companions("docs", tmp_path)
-    assert list(companion.argv) == [sys.executable, "-m", "operators.sources.spark_driver", str(tmp_path), "docs"]
+    assert list(companion.argv) == [sys.executable, "-P", "-m", "operators.sources.spark_driver", str(tmp_path), "docs"]
     assert companion.environment["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
 
 

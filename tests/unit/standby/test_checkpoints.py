@@ -6,7 +6,7 @@ import pytest
 
 from standby import effects as fx
 from standby import events
-from tests.unit.standby.scene import MS, of, running, sent, snapshot_files
+from tests.unit.standby.scene import MS, SECOND, of, running, sent, snapshot_files
 
 TASKS = ("read/0", "count/0", "out/0")
 
@@ -45,17 +45,28 @@ def test_nothing_is_told_before_the_manifest_is_durable_and_nobody_is_promoted_m
     assert [(m["task"], m["epoch"]) for _, m in sent(heard, "promote")] == [("count/0", 1)]
 
 
-def test_a_manifest_that_cannot_be_written_is_tried_again() -> None:
+def test_a_manifest_that_cannot_be_written_is_tried_again_after_pauses_that_grow() -> None:
     scene = running()
     scene.manual_manifest = True
     scene.idle(1100)
-    for task in TASKS:
-        scene.acknowledge(task, 1)
-    heard = scene.step(events.ManifestFailed(1, "disk full"))
-    assert of(heard, fx.Note) and scene.supervision.coordinator.complete == 0
-    scene.manual_manifest = False
-    for task in TASKS:
-        scene.beat(scene.slot_of(task), acked=(1, snapshot_files(task, 1, 1)))
+
+    def acknowledged() -> list[fx.Effect]:
+        return [
+            effect
+            for task in TASKS
+            for effect in scene.beat(scene.slot_of(task), acked=(1, snapshot_files(task, 1, 1)))
+        ]
+
+    assert len(of(acknowledged(), fx.WriteManifest)) == 1
+    for pause_ms in (500, 1000, 2000):
+        heard = scene.step(events.ManifestFailed(1, "disk full"))
+        assert of(heard, fx.Note) and scene.supervision.coordinator.complete == 0
+        assert not of(acknowledged(), fx.WriteManifest)
+        scene.idle(pause_ms - 100)
+        assert not of(acknowledged(), fx.WriteManifest)
+        scene.idle(100)
+        assert len(of(acknowledged(), fx.WriteManifest)) == 1
+    scene.step(events.ManifestWritten(1))
     assert scene.supervision.coordinator.complete == 1
 
 
@@ -155,3 +166,15 @@ def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_ea
     scene.manual_manifest = True  # no checkpoint completes any more
     scene.idle(600)
     assert scene.living[standby]["followed"] == last
+
+
+def test_the_view_says_which_tasks_a_checkpoint_waits_for_and_since_when() -> None:
+    scene = running()
+    assert scene.supervision.view()["checkpoint"]["waits_for"] == []
+    scene.idle(scene.config.checkpoint_interval_s * 1000)
+    began_ns = scene.supervision.view()["checkpoint"]["since_ns"]
+    assert began_ns is not None and scene.now - began_ns < SECOND
+    scene.acknowledge("read/0", 1)
+    scene.idle(100)
+    shown = scene.supervision.view()["checkpoint"]
+    assert (shown["waits_for"], shown["since_ns"]) == (["count/0", "out/0"], began_ns)

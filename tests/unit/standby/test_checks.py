@@ -8,8 +8,8 @@ import pytest
 
 from standby import effects as fx
 from standby.control import Inbox, pack
-from standby.events import Beat
-from tests.unit.standby.scene import Scene, of, running
+from standby.events import Beat, Tick
+from tests.unit.standby.scene import Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
 
@@ -93,3 +93,30 @@ def test_a_malformed_count_is_dropped(told: Any) -> None:
     assert inbox.dropped == 1
     event = inbox.receive(b"w1", pack("beat", **facts, checked=[2, "x"]))
     assert isinstance(event, Beat) and event.checked == (2, "x")
+
+
+def test_the_first_epoch_ends_once_every_task_has_a_standby_to_perform_it_again() -> None:
+    """Whoever comes later has missed it; in a job of few records it is the only one with any."""
+    scene = running(check=True)
+    standby = standby_of(scene, "count/0")
+    roster = scene.supervision.roster
+    scene.die(standby)
+
+    def awaited() -> list[Any]:
+        """Two seconds in which everybody beats but the standby of count/0."""
+        heard: list[Any] = []
+        for _ in range(40):
+            heard += scene.step(Tick(), 50)
+            for slot in list(scene.living):
+                if roster.slots[slot].purpose != "count/0" or roster.slots[slot].task:
+                    heard += scene.beat(slot)
+        return heard
+
+    assert not sent(awaited(), "checkpoint")
+    assert sent(scene.idle(2000), "checkpoint")
+
+
+def test_without_a_check_no_checkpoint_waits_for_a_standby() -> None:
+    scene = running()
+    scene.die(standby_of(scene, "count/0"))
+    assert sent([effect for _ in range(30) for effect in scene.step(Tick(), 50)], "checkpoint")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from causal.activity import Activity
 from causal.values import encode
 from standby import events
 from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
@@ -49,6 +50,27 @@ def test_the_sender_is_who_the_socket_says_it_is() -> None:
     assert inbox.dropped == 1
 
 
+def test_a_pulse_is_of_the_slot_that_its_socket_is_named_after_and_says_nothing_else() -> None:
+    inbox, doing = Inbox(), Activity("event", 5, "slow", key="7", at="p.py:3")
+    told = pack("pulse", slot="w1", pid=4, endpoint="ipc:///x", doing=doing.message())
+    assert inbox.receive(b"w1.pulse", told) == events.Pulse("w1", 4, "ipc:///x", doing=doing)
+    assert inbox.receive(b"w1", told) is None and inbox.receive(b"w1.pulse", pack("beat", **BEAT)) is None
+    assert inbox.dropped == 0
+    assert inbox.receive(b"w2.pulse", told) is None
+    for wrong in ({"kind": "dance"}, {"since_ns": "1"}, {"key": 7}, {"at": "x" * 1000}, {"colour": "red"}):
+        assert inbox.receive(b"w1.pulse", pack("pulse", pid=4, doing={**doing.message(), **wrong})) is None
+    assert inbox.dropped == 6
+
+
+def test_an_agent_names_who_computes() -> None:
+    inbox = Inbox()
+    told = inbox.receive(b"agent", pack("agent_beat", slots={"w1": 5}, dead={}, computing=["w1"]))
+    assert isinstance(told, events.AgentBeat) and told.computing == ("w1",)
+    for wrong in ("w1", [1], {"w1": 1}):
+        assert inbox.receive(b"agent", pack("agent_beat", slots={}, dead={}, computing=wrong)) is None
+    assert inbox.dropped == 3
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -76,18 +98,18 @@ def test_a_missing_field_and_too_long_a_message_are_dropped() -> None:
     assert inbox.dropped == 2
 
 
-@given(st.binary(max_size=200), st.sampled_from([b"w1", b"agent", b"admin-1", b"\xff"]))
+@given(st.binary(max_size=200), st.sampled_from([b"w1", b"w1.pulse", b"agent", b"admin-1", b"\xff"]))
 def test_no_bytes_whatsoever_raise(data: bytes, sender: bytes) -> None:
     Inbox().receive(sender, data)
 
 
 @given(
-    st.sampled_from(["beat", "phase", "snapshot", "failed", "exited", "agent_beat", "admin"]),
+    st.sampled_from(["beat", "pulse", "phase", "snapshot", "failed", "exited", "agent_beat", "admin"]),
     st.dictionaries(
-        st.sampled_from([*BEAT, "files", "slots", "dead", "verb", "arguments", "at_ns", "definite"]),
+        st.sampled_from([*BEAT, "doing", "files", "slots", "dead", "verb", "arguments", "at_ns", "definite"]),
         st.none() | st.integers(-5, 5) | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
     ),
-    st.sampled_from([b"w1", b"agent", b"admin-1"]),
+    st.sampled_from([b"w1", b"w1.pulse", b"agent", b"admin-1"]),
 )
 def test_no_map_whatsoever_raises(kind: str, keys: dict[str, Any], sender: bytes) -> None:
     Inbox().receive(sender, encode({"kind": kind, **keys}))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from causal.shell.interpreter import module_command
 from standby import forks
 from standby.children import Child, Children, End, environment
 from standby.forks import ForkServer
@@ -65,7 +66,7 @@ def children(job: Path) -> Iterator[Children]:
 
 
 def started(table: Children, slot: str, *told: str, module: str = PROBE) -> Child:
-    child = Child(slot, "worker", (sys.executable, "-m", module, *told), {})
+    child = Child(slot, "worker", tuple(module_command(module, *told)), {})
     table.start(child)
     return child
 
@@ -156,7 +157,7 @@ def test_a_server_that_does_not_answer_is_killed_with_what_it_began(
 def test_a_module_that_cannot_be_shared_is_refused(job: Path, module: str, said: str) -> None:
     server = ForkServer(job, module, environment(job, {}, ""))
     for _ in range(forks.LOST_MAX + 1):
-        assert server.start((sys.executable, "-m", module), "w1", job / "logs" / "w1.log", patient=True) is None
+        assert server.start(tuple(module_command(module)), "w1", job / "logs" / "w1.log", patient=True) is None
     assert server.pid == 0, "and not tried for ever"
     assert said in (job / "logs" / "forkserver.log").read_text()
     server.close()
@@ -164,7 +165,7 @@ def test_a_module_that_cannot_be_shared_is_refused(job: Path, module: str, said:
 
 def test_what_cannot_be_forked_is_said(job: Path) -> None:
     server = ForkServer(job, SLEEPER, environment(job, {}, ""))
-    argv, log = (sys.executable, "-m", SLEEPER), job / "logs" / "w1.log"
+    argv, log = tuple(module_command(SLEEPER)), job / "logs" / "w1.log"
     assert server.start((*argv, "x" * 9999), "w1", log, patient=True) is None
     assert server.start(argv, "w" * (SLOT_BYTES_MAX + 1), log, patient=True) is None
     assert server.start(argv, "w1", job / "none" / "w1.log", patient=True) is None

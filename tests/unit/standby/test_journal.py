@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from causal.errors import CorruptData, PipelineError
+from causal.errors import CorruptData, InvariantViolation, PipelineError, Unavailable
+from standby import manifests
 from standby.effects import RemoveFiles
 from standby.journal import FILE, Journal
 from standby.manifests import newest_manifest, sweep, write_manifest
@@ -109,6 +112,32 @@ def test_a_manifest_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
     write_manifest(tmp_path, 1, FILES, sync=True)
     (tmp_path / "checkpoints" / "manifest-2.json.new").write_text("{")
     assert newest_manifest(tmp_path) == (1, FILES)
+
+
+def test_a_manifest_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(Unavailable, match="Read-only"):
+        write_manifest(tmp_path, 1, FILES, sync=True)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(Unavailable, match="Read-only"):
+        write_manifest(tmp_path, 1, FILES, sync=True)
+
+
+def test_a_manifest_that_is_not_durable_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(manifests, "sync_directory", refused)
+    with pytest.raises(Unavailable, match="made durable"):
+        write_manifest(tmp_path, 1, FILES, sync=True)
+    assert newest_manifest(tmp_path) is None
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(InvariantViolation, match="nor removed"):
+        write_manifest(tmp_path, 1, FILES, sync=True)
 
 
 def test_sweeping_keeps_what_is_named_and_what_is_younger(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from causal.activity import Activity
 from causal.errors import InvariantViolation
 from standby import effects as fx
 from standby import events
@@ -143,6 +146,98 @@ def test_a_silent_process_is_killed_first_and_promoted_when_its_exit_is_confirme
     assert {"kind": "killing", "slot": hung, "why": "silent"} in scene.journal
     heard = scene.die(hung)
     assert [m["task"] for _, m in sent(heard, "promote")] == ["count/0"]
+
+
+def pulse(scene: Scene, slot: str, after_ms: float, **told: Any) -> list[fx.Effect]:
+    return scene.step(events.Pulse(slot, int(slot[1:]) + 100, **told), after_ms)
+
+
+def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
+    scene = running(suspect_after_ms=500)
+    busy = scene.slot_of("count/0")
+    others = [slot for slot in scene.living if slot != busy]
+    heard: list[fx.Effect] = []
+    since_ns = scene.now
+    scene.beat(busy, state="replaying")
+    for _ in range(40):
+        for slot in others:
+            heard += scene.beat(slot, 10)
+        heard += pulse(scene, busy, 10, state="running", doing=Activity("event", since_ns, "slow", "5"))
+    assert not of(heard, fx.KillProcess)
+    [told] = [task["doing"] for task in scene.supervision.view()["tasks"] if task["task"] == "count/0"]
+    assert told == {"kind": "event", "since_ns": since_ns, "operator": "slow", "key": "5"}
+    assert [task["state"] for task in scene.supervision.view()["tasks"]] == ["running"] * 3
+    scene.beat(busy)
+    assert not any(task["doing"] for task in scene.supervision.view()["tasks"])
+    for _ in range(14):
+        for slot in others:
+            heard += scene.beat(slot, 10)
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(busy)], "silence counts from the last sign of life"
+
+
+def test_a_process_that_loads_its_pipeline_for_minutes_is_waited_for_as_long_as_it_speaks() -> None:
+    scene = Scene(suspect_after_ms=500)
+    [slow, *others] = list(scene.living)
+    heard: list[fx.Effect] = []
+    for _ in range(700):
+        heard += pulse(scene, slow, 100, doing=Activity("start", SECOND))
+        for slot in others:
+            heard += scene.beat(slot, 1)
+    assert not of(heard, fx.KillProcess)
+    assert scene.supervision.view()["state"] == "starting"
+    for _ in range(10):
+        for slot in others:
+            heard += scene.beat(slot, 100)
+    assert of(heard, fx.KillProcess) == [fx.KillProcess(slow)]
+
+
+def test_a_silent_process_that_computes_has_longer_and_not_for_ever() -> None:
+    def silent_for_ms(computes_ms: int) -> int:
+        """How long until it is killed, where the agent sees it compute for so long."""
+        scene = running(suspect_after_ms=500, stuck_after_ms=3000)
+        held = scene.slot_of("count/0")
+        others = [slot for slot in scene.living if slot != held]
+        began = scene.now
+        slots = {slot: int(slot[1:]) + 100 for slot in scene.living}
+        for _ in range(1000):
+            heard = scene.beat(others[0], 5)
+            for slot in others[1:]:
+                heard += scene.beat(slot, 1)
+            computing = (held,) if scene.now - began < computes_ms * MS else ()
+            heard += scene.step(events.AgentBeat(slots, {}, computing=computing))
+            if of(heard, fx.KillProcess):
+                assert of(heard, fx.KillProcess) == [fx.KillProcess(held)]
+                return (scene.now - began) // MS
+        raise AssertionError("it is never killed")
+
+    assert 400 <= silent_for_ms(0) <= 600
+    assert 1900 <= silent_for_ms(1500) <= 2100
+    assert 2900 <= silent_for_ms(60_000) <= 3100
+
+
+def test_work_that_lasts_is_logged_less_and_less_often() -> None:
+    scene = running()
+    slot, since_ns = scene.slot_of("count/0"), scene.now
+    lines = []
+    for _ in range(3000):
+        heard = scene.beats(1) + pulse(scene, slot, 100, doing=Activity("event", since_ns, "slow", "5", at="p.py:3"))
+        lines += [note.line for note in of(heard, fx.Note)]
+    assert lines[0].startswith("count/0: in 'slow' for 5.") and lines[0].endswith(" s, key 5, at p.py:3")
+    assert 5 <= len(lines) <= 7
+    for _ in range(1000):  # many records of six seconds
+        heard = pulse(scene, slot, 100, doing=Activity("event", scene.now - 6 * SECOND, "slow"))
+        assert not of(heard, fx.Note)
+        scene.beats(1)
+
+
+def test_a_new_supervisor_learns_from_a_pulse_where_a_busy_task_is() -> None:
+    scene = running()
+    busy, upstream = scene.slot_of("count/0"), scene.slot_of("read/0")
+    scene.restart()
+    heard = pulse(scene, busy, 10, endpoint="ipc:///x/busy")
+    heard += scene.beat(upstream, 10, peers={})
+    told = [message for slot, message in sent(heard, "peer") if slot == upstream and message["task"] == "count/0"]
+    assert told and told[0]["endpoint"] == "ipc:///x/busy"
 
 
 def test_silence_while_the_supervisor_itself_was_stopped_is_nobodys_fault() -> None:

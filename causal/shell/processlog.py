@@ -1,0 +1,156 @@
+"""The log of one process of a job: everything it prints or logs, line by line, with the time and the task.
+
+A line is `2026-11-22T09:41:53.123Z LABEL SOURCE: text`.  SOURCE is `print` for what was printed, otherwise a level and
+a logger.  The file is bounded: a full one becomes `NAME.log.1`, which replaces the one before it.  A line that cannot
+be written, on a disk that is full, is dropped and counted: no process ends, and no record is lost, for its log.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+LOG_BYTES_MAX = 16 << 20
+"""Of one file; the one before it is kept as well."""
+LINE_CHARACTERS_MAX = 16_384
+"""A longer line is cut into several."""
+STDOUT, STDERR = 1, 2
+
+_PREFIX = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+)(?: \(replay\))? ([^:]*): ?")
+_time_ns = time.time_ns  # taken before an operator's clock is captured
+
+
+class ProcessLog:
+    """Writes lines to the descriptors of standard output and standard error, which are one file.
+
+    Args:
+        path: that file; where the descriptors lead somewhere else it is left alone, and what is there is not bounded.
+        label: gives the task that the process runs, or the name of the process.
+    """
+
+    def __init__(self, path: Path, label: Callable[[], str]) -> None:
+        self.dropped = 0
+        self._path = path
+        self._label = label
+        self._lock = threading.Lock()
+        shared = os.fstat(STDERR)
+        self._bounded = path.exists() and os.path.samestat(shared, path.stat())
+        self._bytes = shared.st_size
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
+
+    def write(self, source: str, text: str) -> None:
+        """Write each line of `text`."""
+        seconds, rest_ns = divmod(_time_ns(), 1_000_000_000)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", _gmtime(seconds))
+        prefix = f"{stamp}.{rest_ns // 1_000_000:03d}Z {self._label()} {source}: "
+        lines = "".join(f"{prefix}{part}\n" for line in text.split("\n") for part in _parts(line))
+        data = lines.encode(errors="backslashreplace")
+        with self._lock:
+            self._put(data)
+
+    def _put(self, data: bytes) -> None:
+        try:
+            if self._bounded and self._bytes + len(data) > LOG_BYTES_MAX:
+                self._replace(self._path)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(STDERR, view) :]
+            self._bytes += len(data)
+        except OSError:
+            self.dropped += 1
+
+    def _replace(self, path: Path) -> None:
+        os.replace(path, path.with_name(path.name + ".1"))
+        fresh = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.dup2(fresh, STDOUT)
+        os.dup2(fresh, STDERR)
+        os.close(fresh)
+        self._bytes = 0
+
+
+_gmtime = time.gmtime
+
+
+def _parts(line: str) -> list[str]:
+    if len(line) <= LINE_CHARACTERS_MAX:
+        return [line]
+    return [line[start : start + LINE_CHARACTERS_MAX] for start in range(0, len(line), LINE_CHARACTERS_MAX)]
+
+
+class _Printed(io.TextIOBase):
+    """`sys.stdout` and `sys.stderr` of the process: what is written becomes lines of its log."""
+
+    def __init__(self, log: ProcessLog, source: str, descriptor: int) -> None:
+        self._log = log
+        self._source = source
+        self._descriptor = descriptor
+        self._begun = threading.local()
+        """`text`: the beginning of a line, of each thread, that has not ended yet."""
+        self.buffer = open(descriptor, "wb", buffering=0, closefd=False)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, text: str, /) -> int:
+        whole, newline, rest = (getattr(self._begun, "text", "") + text).rpartition("\n")
+        if newline:
+            self._log.write(self._source, whole)
+        if len(rest) > LINE_CHARACTERS_MAX:
+            self._log.write(self._source, rest)
+            rest = ""
+        self._begun.text = rest
+        return len(text)
+
+    def end_line(self) -> None:
+        """Write what this thread has printed since its last newline."""
+        if getattr(self._begun, "text", ""):
+            self.write("\n")
+
+
+class _Logged(logging.Handler):
+    def __init__(self, log: ProcessLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+        except Exception as problem:  # arguments that do not fit the message: the user's mistake, shown as a line
+            text = f"{record.msg!r} with {record.args!r} cannot be formatted: {type(problem).__name__}: {problem}"
+        self._log.write(f"{record.levelname} {record.name}", text)
+
+
+def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
+    """Have all that this process prints, and all that it logs from INFO on, become lines of its log (`ProcessLog`)."""
+    log = ProcessLog(path, label)
+    logging.raiseExceptions = False
+    logging.basicConfig(handlers=[_Logged(log)], format="%(message)s", level=logging.INFO, force=True)
+    for name, source, descriptor in (("stdout", "print", STDOUT), ("stderr", "stderr", STDERR)):
+        printed = _Printed(log, source, descriptor)
+        setattr(sys, name, printed)
+        atexit.register(printed.end_line)
+    return log
+
+
+def parsed(line: str) -> tuple[str, str, str]:
+    """(time, label, text) of a line of a log; ("", "", the line) where it was not written by `ProcessLog`."""
+    match = _PREFIX.match(line)
+    return ("", "", line) if match is None else (match[1], match[2], line[match.end() :])

@@ -1,0 +1,89 @@
+"""A worker's second heartbeat: a thread that speaks while the loop's thread is busy, so that silence means death.
+
+It has a socket of its own, made, used and closed on this thread (a ZeroMQ socket belongs to one thread).  The loop's
+beats carry everything that a supervisor wants to know; a pulse says that the process lives, and what it works on.
+It cannot be sent while the process is stopped or C code holds the interpreter's lock: that is what the limit is for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from causal.activity import PULSE_SUFFIX
+from causal.values import encode
+
+LOOK_NS_MAX = 200_000_000
+LOOKS_PER_LIMIT = 8
+LINGER_MS = 500
+
+Message = tuple[str, dict[str, Any]]
+"""(kind, keys) of a control message."""
+
+
+def look_ns(suspect_after_ms: int) -> int:
+    """How often the thread looks: several times within the silence that counts as death."""
+    return min(LOOK_NS_MAX, suspect_after_ms * 1_000_000 // LOOKS_PER_LIMIT)
+
+
+class Pulse:
+    """The thread.
+
+    Args:
+        endpoint: of the supervisor.
+        every_ns: between two looks.
+        look: called on this thread; gives the message that is due now, or None.  After a message of kind "failed"
+            the process ends at once, with status 1: the loop's thread cannot be stopped in any other way.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], endpoint: str, slot: str, every_ns: int, look: Callable[[], Message | None]
+    ) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._slot = slot
+        self._every_s = every_ns / 1e9
+        self._look = look
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        socket = self._context.socket(zmq.DEALER)
+        try:
+            socket.linger = LINGER_MS
+            socket.setsockopt(zmq.IDENTITY, (self._slot + PULSE_SUFFIX).encode())
+            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # what is older proves nothing
+            socket.setsockopt(zmq.RECONNECT_IVL, 20)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+            socket.connect(self._endpoint)
+            while not self._closed.wait(self._every_s):
+                due = self._look()
+                if due is not None:
+                    self._send(socket, due)
+        finally:
+            socket.close()
+
+    def _send(self, socket: zmq.Socket[bytes], message: Message) -> None:
+        kind, facts = message
+        try:
+            socket.send(encode({"kind": kind, "slot": self._slot, **facts}), zmq.NOBLOCK)
+        except zmq.Again:
+            pass  # there is no supervisor at the moment: the next pulse says the same
+        if kind == "failed":
+            socket.close()
+            time.sleep(LINGER_MS / 1000)
+            os._exit(1)
+
+    def close(self) -> None:
+        """End the thread; nothing of its socket is left."""
+        self._closed.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()

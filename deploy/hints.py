@@ -1,0 +1,41 @@
+"""Commands that a message tells its reader to run next, complete, so that they can be copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from deploy.jobdirectory import ROOT
+
+
+def resume_command(job: Path) -> str:
+    """The command that resumes the job in a directory, for a reader in the current directory."""
+    try:
+        config = JobConfig.load(job)
+    except PipelineError:  # it cannot be read, which resuming will say
+        return shlex.join(["causal", "run", "PIPELINE.py", "--resume", "--state-dir", _short(job)])
+    state = [] if job.resolve() == (ROOT / config.name).resolve() else ["--state-dir", _short(job)]
+    return shlex.join(["causal", "run", _short(Path(config.pipeline)), "--resume", *state])
+
+
+def not_running(job: Path) -> str:
+    """What to say of a job that is asked for something that only a running job can do."""
+    try:
+        ended = json.loads((job / "status.json").read_text())["ended"]
+    except (OSError, ValueError, KeyError, TypeError):  # it never came up, or was interrupted while it was written
+        ended = None
+    if ended and ended["status"] == 0 and not ended["reason"]:
+        return f"the job in {job} is not running: it has finished"
+    return f"the job in {job} is not running; resume it with: {resume_command(job)}"
+
+
+def _short(path: Path) -> str:
+    """The path as seen from the current directory, where it lies in it; otherwise absolute."""
+    try:
+        return os.fspath(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return os.fspath(path.absolute())

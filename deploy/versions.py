@@ -1,0 +1,181 @@
+"""Which code a job goes on with: what it was started with, or, where that is an upgrade, the file of now (D12).
+
+An interrupted run is replayed from its log, and only the code that wrote the log can do that.  So other code is taken
+at a savepoint, or where `--code new` asks for it; otherwise the resume is refused with the commands that can be given.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from deploy.jobdirectory import ROOT, JobDirectory
+from operators.frozen.archive import DIRECTORY, Archive, changed, other_versions
+from operators.frozen.reach import hidden_by_python, versions_now
+from operators.loading import freeze, load, load_archived
+from operators.pipeline import Pipeline
+from operators.plan import Plan
+
+KEPT, NEW = "kept", "new"
+CHOICES = (KEPT, NEW)
+"""Of `--code`."""
+
+SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The code of a job from now on.
+
+    Attributes:
+        changed: names of files, where it is other code than before.
+    """
+
+    pipeline: Pipeline
+    archive: Archive
+    changed: tuple[str, ...] = ()
+
+    def planned(self, plan: Plan) -> Version:
+        """The same, with the plan in its archive; an archive that a job has already stays as it is."""
+        if self.archive.plan:
+            return self
+        return replace(self, archive=self.archive.with_plan(plan.describe()))
+
+
+def first(path: Path, settings: dict[str, str]) -> Version:
+    """The file at `path`, for a new job.
+
+    Raises:
+        PipelineError: it cannot be loaded or archived.
+    """
+    version = Version(*freeze(path, settings))
+    for name in hidden_by_python(version.archive):
+        warn(f"{name} beside the pipeline is not used: an import of that name means Python's own module; rename it")
+    return version
+
+
+def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
+    """The code with which the job in `directory` goes on.
+
+    Args:
+        before: the job as it was started, `config`: as it is to go on.
+        path: the pipeline file that was given now.
+        choice: one of `CHOICES`, or None.
+
+    Raises:
+        PipelineError: other code cannot go on with this job, or cannot be loaded.
+        CorruptData: the archive of the job is damaged.
+    """
+    if not before.code:
+        raise CorruptData(f"{directory.path} does not say what code the job ran; start it afresh, without --resume")
+    kept = Archive.load(directory.path, before.code)
+    if choice == KEPT:
+        return _kept(kept, config)
+    stopped = directory.stopped()
+    try:
+        version = first(path, dict(config.settings))
+    except PipelineError as problem:
+        if stopped:
+            raise
+        raise PipelineError(f"{problem}; --code kept goes on with the code that the job was started with") from None
+    names = changed(kept, version.archive)
+    if not names:
+        _compare_versions(kept)
+        return replace(version, archive=kept)
+    if not stopped and choice != NEW:
+        raise PipelineError(
+            f"{listed(names)} changed since this run began, and what it did can be replayed only by the code that did "
+            "it: --code kept goes on with that code, and then `causal savepoint --stop` and --resume upgrade; "
+            "--code new replays with the new code, and ends the job if it gives other rows than are visible"
+        )
+    return replace(version, changed=tuple(names))
+
+
+def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
+    """The code with which a job begins again at the savepoint in `where`: that of the savepoint, or the file of now."""
+    if choice == NEW:
+        return replace(first(path, dict(config.settings)), changed=(path.name,))
+    return _kept(Archive.load(where, saved.code), config)
+
+
+def _kept(kept: Archive, config: JobConfig) -> Version:
+    _compare_versions(kept)
+    return Version(load_archived(kept, config.settings), kept)
+
+
+def _compare_versions(kept: Archive) -> None:
+    """Warn of what the job uses without having it in its archive, and is another version now."""
+    for phrase in other_versions(kept, versions_now(kept)):
+        warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
+
+
+def changed_since(job: Path, config: JobConfig) -> list[str]:
+    """Names of files of a job's code that hold other code now; what the job runs is not touched by that.
+
+    Raises:
+        CorruptData: the archive of the job is damaged.
+    """
+    if not config.code:
+        return []
+    kept = Archive.load(job, config.code)
+    return list(_differing(kept))
+
+
+def _differing(kept: Archive) -> Iterator[str]:
+    for module in kept.modules:
+        try:
+            now = Path(module.path).read_bytes()
+        except OSError:
+            yield f"{kept.shown(module)} (gone)"
+            continue
+        if now != module.source:
+            yield kept.shown(module)
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """Some names, for one line."""
+    shown = ", ".join(names[:SHOWN_MAX])
+    return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
+
+
+def sweep(job: Path, keep: str) -> None:
+    """Remove archives of code that the job no longer has; savepoints have their own."""
+    for path in (job / DIRECTORY).glob("*.zip*"):
+        if path.name != f"{keep}.zip":
+            path.unlink(missing_ok=True)
+
+
+def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
+    """The directory of the job that runs the pipeline file at `path`.
+
+    The file is loaded only where jobs on disk do not say it: none, or several under different names.
+
+    Raises:
+        PipelineError: the file cannot be loaded, or the pipeline has the name of none of several jobs.
+    """
+    if state_dir is not None:
+        return Path(state_dir)
+    jobs = []
+    for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
+        with suppress(PipelineError, OSError):  # another job's, perhaps
+            if JobConfig.load(job).pipeline == str(path):
+                jobs.append(job)
+    if len(jobs) == 1:
+        return jobs[0]
+    several = f"{len(jobs)} jobs run {path.name}; say which with --state-dir {' or --state-dir '.join(map(str, jobs))}"
+    try:
+        named = ROOT / load(path, settings).name
+    except PipelineError as problem:
+        raise PipelineError(f"{problem}; {several}" if jobs else str(problem)) from None
+    if jobs and named not in jobs:
+        raise PipelineError(several)
+    return named
+
+
+def warn(line: str) -> None:
+    print(f"causal: {' '.join(line.split())}", file=sys.stderr)

@@ -1,0 +1,91 @@
+"""A function in a fork of this process: what it does to modules, attributes and globals is gone when it returns."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from causal.errors import Unavailable
+
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 1 << 16
+_WELL, _FAILED = b"+", b"-"
+
+
+def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
+    """What `act()` returns in a child of this process, which dies with it.
+
+    The child has this thread only.  `act` must not use sockets or files of this process.
+
+    Raises:
+        Unavailable: it raised there; or the child died, or took too long.
+    """
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _perform(act, writing, parent)
+    os.close(writing)
+    try:
+        answer = _read(reading, within_s)
+    finally:
+        os.close(reading)
+        _end(child)
+    if answer is None:
+        raise Unavailable(f"it took more than {within_s:g} s")
+    if not answer:
+        raise Unavailable("the process that performed it died")
+    if answer[:1] == _FAILED:
+        raise Unavailable(answer[1:].decode())
+    return answer[1:]
+
+
+def _perform(act: Callable[[], bytes], writing: int, parent: int) -> None:
+    """In the child: never returns."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getppid() == parent:
+            answer = _answered(act)
+            while answer:
+                answer = answer[os.write(writing, answer) :]
+            status = 0
+    finally:
+        os._exit(status)
+
+
+def _answered(act: Callable[[], bytes]) -> bytes:
+    try:
+        return _WELL + act()
+    except Exception as problem:
+        return _FAILED + f"{type(problem).__name__}: {problem}".encode()
+
+
+def _read(reading: int, within_s: float) -> bytes | None:
+    """All that comes; None if it does not end in time."""
+    due_s, found = time.monotonic() + within_s, b""
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(0.0, due_s - time.monotonic()))
+        if not ready:
+            return None
+        more = os.read(reading, _READ_BYTES)
+        if not more:
+            return found
+        found += more
+
+
+def _end(child: int) -> None:
+    """Kill it, if it is still there, and let the kernel forget it."""
+    try:
+        os.kill(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # the agent, or whoever else reaps, was faster
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # as above

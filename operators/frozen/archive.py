@@ -1,0 +1,231 @@
+"""The archive of a run's code: one zip file beside the job's state, named by the digest of its bytes.
+
+It holds the source of the pipeline file and of each module of the user that it can reach, and `manifest.json`: where
+each came from, what could not be archived (with its version), the plan, and the versions of Python and of this package.
+Created once, never changed, read as data: nothing in it is unpickled, and sizes are checked before anything is read.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CorruptData, PipelineError
+from causal.shell.files import make_directory, sync_directory
+
+DIRECTORY = "code"
+MANIFEST = "manifest.json"
+
+MODULES_MAX = 2_000
+BYTES_MAX = 32 << 20
+"""Of all sources of a run together."""
+MANIFEST_BYTES_MAX = 4 << 20
+DIGEST_BYTES = 16
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The date of every member: equal code gives an equal archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file."""
+
+    name: str
+    """As it is imported; "" for the pipeline file."""
+    path: str
+    """Where it was read, absolute: tracebacks name it, and `__file__` is it."""
+    package: bool
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The code of a run.
+
+    Attributes:
+        modules: the pipeline file first, then by name.
+        outside: module → version or digest of what is used and not archived (installed packages, native modules).
+        plan: what `causal plan --json` prints, as it was when the code was archived.
+    """
+
+    modules: tuple[Module, ...]
+    outside: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    python: str = field(default_factory=platform.python_version)
+    runtime: str = field(default_factory=lambda: runtime_version())
+
+    @property
+    def pipeline(self) -> Module:
+        return self.modules[0]
+
+    @property
+    def root(self) -> Path:
+        """The directory of the pipeline file, as it was when the code was archived."""
+        return Path(self.pipeline.path).parent
+
+    def shown(self, module: Module) -> str:
+        """The name of a module's file, for people: relative to the pipeline's directory where it lies in there."""
+        path = Path(module.path)
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+    @property
+    def digest(self) -> str:
+        """Names the file."""
+        return digest_of(self.packed())
+
+    def check_size(self) -> None:
+        """Raise `PipelineError` for more than can be archived."""
+        size = sum(len(module.source) for module in self.modules)
+        if len(self.modules) > MODULES_MAX or size > BYTES_MAX:
+            largest = max(self.modules, key=lambda module: len(module.source))
+            raise PipelineError(
+                f"{self.pipeline.path} reaches {len(self.modules)} modules of {size:,} bytes, the largest is "
+                f"{self.shown(largest)}; {MODULES_MAX} modules of {BYTES_MAX:,} bytes can be archived with a run: "
+                "install what is no part of the pipeline as a package"
+            )
+
+    def packed(self) -> bytes:
+        """The bytes of the file."""
+        members = [("pipeline.py" if not m.name else _member(m), m) for m in self.modules]
+        told = {
+            "modules": [[member, m.name, m.path, m.package] for member, m in members],
+            "outside": dict(self.outside),
+            "plan": dict(self.plan),
+            "python": self.python,
+            "runtime": self.runtime,
+        }
+        held = BytesIO()
+        with zipfile.ZipFile(held, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), json.dumps(told, indent=1, sort_keys=True))
+            for member, module in members:
+                archive.writestr(zipfile.ZipInfo(member, _EPOCH), module.source)
+        return held.getvalue()
+
+    def save(self, job: Path, durable: bool) -> str:
+        """Write it into the directory of a job, unless it is there; returns its digest.
+
+        Args:
+            durable: it also survives a loss of power.
+        """
+        self.check_size()
+        body = self.packed()
+        digest = digest_of(body)
+        path = path_of(job, digest)
+        make_directory(path.parent, durable)
+        if not path.exists():
+            fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            with open(fresh, "wb") as file:
+                file.write(body)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            os.replace(fresh, path)
+            if durable:
+                sync_directory(path.parent)
+        return digest
+
+    @classmethod
+    def load(cls, job: Path, digest: str) -> Archive:
+        """Read the archive of that digest.
+
+        Raises:
+            CorruptData: it is missing, damaged, or larger than an archive may be.
+        """
+        path = path_of(job, digest)
+        try:
+            if path.stat().st_size > BYTES_MAX + 2 * MANIFEST_BYTES_MAX:
+                raise ValueError("it is larger than an archive may be")
+            body = path.read_bytes()
+            if digest_of(body) != digest:
+                raise ValueError("its digest does not match")
+            return _unpacked(body)
+        except FileNotFoundError:
+            raise CorruptData(f"{path}, the code of the run, is missing; restore it from a copy") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as problem:
+            raise CorruptData(f"{path}, the code of the run, is damaged ({problem}); restore it from a copy") from None
+
+    def with_plan(self, plan: Mapping[str, Any]) -> Archive:
+        return replace(self, plan=plan)
+
+
+def path_of(job: Path, digest: str) -> Path:
+    """Where a job keeps the archive of that digest."""
+    return job / DIRECTORY / f"{digest}.zip"
+
+
+def digest_of(body: bytes) -> str:
+    return blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def runtime_version() -> str:
+    """Of this package; of a checkout that is not installed there is none."""
+    try:
+        return metadata.version("causal-streams")
+    except metadata.PackageNotFoundError:
+        return "checkout"
+
+
+def changed(kept: Archive, now: Archive) -> list[str]:
+    """Names of files in which two versions of a pipeline differ by more than comments and layout."""
+    before, after = ({module.name: module for module in each.modules} for each in (kept, now))
+    names: list[str] = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            names.append(f"{kept.shown(before[name])} (no longer used)")
+        elif name not in before:
+            names.append(f"{now.shown(after[name])} (new)")
+        elif not same_code(before[name].source, after[name].source):
+            names.append(now.shown(after[name]))
+    return names
+
+
+def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
+    """What is not archived and is another version now, one phrase each."""
+    if kept.python != now.python:
+        yield f"Python was {kept.python} and is {now.python}"
+    if kept.runtime != now.runtime:
+        yield f"causal-streams was {kept.runtime} and is {now.runtime}"
+    for name, version in sorted(kept.outside.items()):
+        if name in now.outside and now.outside[name] != version:
+            yield f"{name} was {version} and is {now.outside[name]}"
+
+
+def same_code(one: bytes, other: bytes) -> bool:
+    """Whether two sources do the same: equal but for comments, blank lines and layout."""
+    if one == other:
+        return True
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _member(module: Module) -> str:
+    return f"modules/{module.name.replace('.', '/')}{'/__init__' if module.package else ''}.py"
+
+
+def _unpacked(body: bytes) -> Archive:
+    with zipfile.ZipFile(BytesIO(body)) as archive:
+        infos = {info.filename: info for info in archive.infolist()}
+        if len(infos) > MODULES_MAX + 1 or sum(info.file_size for info in infos.values()) > len(body):
+            raise ValueError("it holds more than an archive may")
+        if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
+            raise ValueError("its members are compressed")
+        told = json.loads(archive.read(MANIFEST))
+        modules = tuple(
+            Module(str(name), str(path), bool(package), archive.read(infos[member]))
+            for member, name, path, package in told["modules"]
+        )
+    if not modules or modules[0].name:
+        raise ValueError("it holds no pipeline file")
+    return Archive(modules, told["outside"], told["plan"], told["python"], told["runtime"])

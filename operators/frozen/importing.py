@@ -1,0 +1,264 @@
+"""How a process imports the modules of a user: from the disk while a run begins, from the archive ever after.
+
+A finder in front of Python's own answers for modules of the user and for nothing else.  The standard library and our
+own packages are never hidden by a file of the same name beside the pipeline, and `sys.path` stays as it is.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import decode_source, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from causal.errors import PipelineError
+from operators.frozen.archive import Archive, Module
+
+HOME = Path(__file__).resolve().parents[2]
+"""Where our own packages are."""
+
+OURS = frozenset(("causal", "operators", "pyspark_causal"))
+"""Packages of ours that pipelines import: these names mean ours, whatever lies beside the pipeline."""
+
+OUR_OWN = frozenset(("benchmarks", "deploy", "docs", "examples", "standby", "tests"))
+"""What else may be imported from `HOME`: a user may have modules of these names."""
+
+_PYTHON = (BuiltinImporter, FrozenImporter, PathFinder)
+_SOURCE_BYTES_MAX = 32 << 20
+
+
+def of_user(name: str) -> bool:
+    """Whether a module of that name may be the user's."""
+    top = name.partition(".")[0]
+    return top not in OURS and top not in sys.stdlib_module_names
+
+
+@lru_cache(maxsize=4096)
+def is_source_of_user(origin: str) -> bool:
+    """Whether a file is a source of the user's: neither the standard library's, nor installed, nor ours."""
+    path = Path(origin)
+    if path.suffix != ".py" or {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    if any(path.is_relative_to(place) for place in _library()):
+        return False
+    return not any(path.is_relative_to(HOME / name) for name in (*OURS, "deploy", "standby"))
+
+
+@lru_cache(maxsize=1)
+def _library() -> tuple[str, ...]:
+    return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+
+
+class Loader(SourceFileLoader):
+    """Runs a source that is in memory as if it had been read from its file.
+
+    Data files of a package are read where they lie: they are not archived.
+    """
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module.name, module.path)
+        self.module = module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        show_lines(self.module)
+        code: CodeType = compile(self.module.source, self.module.path, "exec", dont_inherit=True)
+        return code
+
+    def get_source(self, fullname: str) -> str:
+        return decode_source(self.module.source)
+
+
+def show_lines(module: Module) -> None:
+    """Have tracebacks show the lines of this source, whatever its file holds by then."""
+    try:
+        text = decode_source(module.source)
+    except (SyntaxError, UnicodeDecodeError):
+        return  # compiling says what is wrong
+    linecache.cache[module.path] = (len(module.source), None, text.splitlines(True), module.path)
+
+
+class LiveFinder(MetaPathFinder):
+    """Finds modules on the disk: beside the pipeline first, then where Python looks.
+
+    Args:
+        root: the pipeline's directory.
+        recording: each source is read once, and that is both what runs and what `read` keeps.
+    """
+
+    def __init__(self, root: Path, recording: bool) -> None:
+        self.root = root
+        self.recording = recording
+        self.read: dict[str, Module] = {}
+        """Sources of the user's that were found, by name of module."""
+        self.outside: dict[str, str] = {}
+        """Where other modules that are not Python's own were found, by name of the topmost package."""
+        self._finding: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not of_user(fullname) or fullname in self._finding:
+            return None
+        return self.found(fullname, path)
+
+    def found(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """The spec of a module; one of the user's runs what was read here, once."""
+        self._finding.add(fullname)
+        try:
+            spec = self._on_disk(fullname, path)
+        finally:
+            self._finding.discard(fullname)
+        if spec is None or not self.recording:
+            return spec
+        if spec.origin is None or not is_source_of_user(spec.origin) or not Path(spec.origin).is_file():
+            if spec.origin is not None:
+                self.outside.setdefault(fullname.partition(".")[0], spec.origin)
+            return spec
+        if fullname not in self.read:
+            package = spec.submodule_search_locations is not None
+            self.read[fullname] = Module(fullname, spec.origin, package, _bytes(Path(spec.origin)))
+        return spec_of(self.read[fullname])
+
+    def _on_disk(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, [str(self.root), *sys.path] if path is None else path)
+        if spec is not None and spec.loader is None and spec.submodule_search_locations is not None:
+            return spec_of_namespace(fullname, list(spec.submodule_search_locations))
+        if spec is not None:
+            return spec
+        for finder in list(sys.meta_path):
+            if finder not in _PYTHON and not isinstance(finder, (LiveFinder, ArchiveFinder)):
+                spec = finder.find_spec(fullname, path, None)
+                if spec is not None:
+                    return spec
+        return None
+
+
+class ArchiveFinder(MetaPathFinder):
+    """Finds the modules of an archive, and says which module of the pipeline's directory is in none."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self._modules = {module.name: module for module in archive.modules if module.name}
+        self._namespaces: dict[str, list[str]] = {}
+        for name in sorted(self._modules):
+            places = Path(self._modules[name].path).parents
+            depth = 0 if not self._modules[name].package else 1
+            while "." in name:
+                name = name.rpartition(".")[0]
+                if name not in self._modules:
+                    locations = self._namespaces.setdefault(name, [])
+                    if str(places[depth]) not in locations:
+                        locations.append(str(places[depth]))
+                depth += 1
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not of_user(fullname):
+            return None
+        module = self._modules.get(fullname)
+        if module is not None:
+            return spec_of(module)
+        if fullname in self._namespaces:
+            return spec_of_namespace(fullname, self._namespaces[fullname])
+        return self._not_archived(fullname, path)
+
+    def _not_archived(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """A native module or an installed one beside the pipeline is found as ever; a source that is not archived
+        would be another one tomorrow."""
+        places = [str(self.archive.root), *sys.path] if path is None else path
+        spec = PathFinder.find_spec(fullname, places)
+        if spec is None or spec.loader is None or spec.origin is None or not is_source_of_user(spec.origin):
+            return spec if spec is not None and spec.loader is not None else None
+        raise ModuleNotFoundError(
+            f"{fullname} ({spec.origin}) is not in the archived code of this run, because no import statement names "
+            f"it; import it in {Path(self.archive.pipeline.path).name} and start again",
+            name=fullname,
+        )
+
+
+def spec_of(module: Module) -> ModuleSpec | None:
+    places = [str(Path(module.path).parent)] if module.package else None
+    return spec_from_file_location(module.name, module.path, loader=Loader(module), submodule_search_locations=places)
+
+
+def spec_of_namespace(name: str, places: list[str]) -> ModuleSpec:
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = places
+    return spec
+
+
+def install(finder: LiveFinder | ArchiveFinder) -> None:
+    """Have this process import modules of the user by `finder`.
+
+    An archive takes the place of whatever was there: no module that was loaded before is used again.
+    """
+    if isinstance(finder, ArchiveFinder) or finder.recording:
+        for each in [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]:
+            sys.meta_path.remove(each)
+        for name in [name for name, module in list(sys.modules.items()) if _is_read_here(module)]:
+            del sys.modules[name]
+    else:
+        before = [each for each in sys.meta_path if isinstance(each, LiveFinder) and each.root == finder.root]
+        for live in before:
+            sys.meta_path.remove(live)
+    sys.meta_path.insert(0, finder)
+
+
+def _is_read_here(module: ModuleType | None) -> bool:
+    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), Loader)
+
+
+def _is_from_home(module: ModuleType | None) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).is_relative_to(HOME) and not _is_read_here(module)
+
+
+@contextmanager
+def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[None]:
+    """Our own packages that pipelines do not import make room for the user's modules of these names.
+
+    Args:
+        lasting: this process needs ours no more.
+    """
+    held = {module.name.partition(".")[0] for module in archive.modules} if archive is not None else set()
+    wanted = {
+        name
+        for name in OUR_OWN
+        if name in held
+        or archive is None
+        and ((root / f"{name}.py").exists() or (root / name / "__init__.py").exists())
+    }
+    ours = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in wanted and root != HOME and _is_from_home(module)
+    }
+    for name in ours:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        if not lasting:
+            for name in [name for name in sys.modules if name.partition(".")[0] in wanted]:
+                if ours:
+                    del sys.modules[name]
+            sys.modules.update(ours)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _SOURCE_BYTES_MAX:
+            raise PipelineError(
+                f"{path} has more than {_SOURCE_BYTES_MAX:,} bytes; source files are archived with a run"
+            )
+        return path.read_bytes()
+    except OSError as problem:
+        raise PipelineError(f"{path} cannot be read: {problem.strerror or problem}") from None

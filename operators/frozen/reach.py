@@ -1,0 +1,129 @@
+"""Which modules a pipeline can reach by import statements, wherever they stand: also inside functions, run later."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from importlib import metadata
+from pathlib import Path
+
+from operators.frozen.archive import MODULES_MAX, Archive, Module
+from operators.frozen.importing import LiveFinder, of_user
+
+_IMPORTING = frozenset(("import_module", "__import__"))
+
+
+def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
+    """The code of a pipeline that has been loaded by `finder`, and what it may yet import.
+
+    Raises:
+        PipelineError: it is too much, or a file cannot be read.
+    """
+    todo = [pipeline, *finder.read.values()]
+    seen = {module.name for module in todo}
+    while todo:
+        module = todo.pop()
+        for name in _named(module):
+            _find(name, finder)
+        todo += [found for name, found in finder.read.items() if name not in seen]
+        seen |= finder.read.keys()
+        if len(seen) > MODULES_MAX:
+            break
+    archive = Archive((pipeline, *(finder.read[name] for name in sorted(finder.read))))
+    archive.check_size()
+    outside = {name: _version(name, Path(origin)) for name, origin in sorted(finder.outside.items())}
+    return Archive(archive.modules, outside)
+
+
+def versions_now(kept: Archive) -> Archive:
+    """The same code, with the versions that everything else has in this process."""
+    finder = LiveFinder(kept.root, recording=True)
+    for name in kept.outside:
+        _find(name, finder)
+    outside = {name: _version(name, Path(finder.outside[name])) for name in kept.outside if name in finder.outside}
+    return Archive(kept.modules, outside)
+
+
+def hidden_by_python(archive: Archive) -> list[str]:
+    """Files beside the pipeline that an import seems to mean, but that have names of the standard library."""
+    named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
+    places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
+    return [path.name for _, path in places if path.exists()]
+
+
+def _find(name: str, finder: LiveFinder) -> None:
+    """Have the finder come upon a module and the packages that it is in, without running any."""
+    path: Sequence[str] | None = None
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        at = ".".join(parts[:depth])
+        if not of_user(at):
+            return
+        try:
+            spec = finder.found(at, path)
+        except (ImportError, AttributeError, ValueError):  # what cannot be found now fails where it is imported
+            return
+        if spec is None or spec.submodule_search_locations is None:
+            return
+        if at in finder.outside:
+            return
+        path = list(spec.submodule_search_locations)
+
+
+def _named(module: Module) -> Iterator[str]:
+    """Names of modules, or of what may be one, in the import statements of a source."""
+    try:
+        tree = ast.parse(module.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return  # it is archived as it is, and says what is wrong when it runs
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(module, node)
+            if base is not None:
+                for alias in node.names:
+                    yield f"{base}.{alias.name}" if base else alias.name
+                yield base
+        elif isinstance(node, ast.Call) and node.args and _called(node.func) in _IMPORTING:
+            told = node.args[0]
+            if isinstance(told, ast.Constant) and isinstance(told.value, str) and told.value.strip("."):
+                yield told.value.lstrip(".")
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str | None:
+    """The package that `from … import` is about; None where a relative import leads out of every package."""
+    if not node.level:
+        return node.module
+    parts = module.name.split(".") if module.name else []
+    up = node.level - (1 if module.package else 0)
+    if up > len(parts):
+        return None
+    package = parts[: len(parts) - up]
+    told = [*package, *(node.module.split(".") if node.module else [])]
+    return ".".join(told) or None
+
+
+def _called(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _version(name: str, origin: Path) -> str:
+    """Of an installed package; of any other file its digest."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+    try:
+        with open(origin, "rb") as file:
+            digest = blake2b(digest_size=8)
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError:
+        return "unknown"
+    return f"file {digest.hexdigest()}"

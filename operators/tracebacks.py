@@ -1,0 +1,114 @@
+"""What user code raised, where, and its traceback without the frames of this runtime.
+
+All are functions of the exception alone: they stand in dead letters, which a replay must write again to the byte
+(D10).  How deep the runtime called the user's function, and at what address an object lay, differ from run to run, so
+neither appears.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, TracebackType
+
+SHOWN_MAX = 200
+TRACEBACK_CHARACTERS_MAX = 16_384
+FRAMES_MAX = 40
+"""Of one exception's frames: the first half and the last half of so many are shown."""
+
+_HOME = Path(__file__).resolve().parent.parent
+OURS = tuple(f"{_HOME / package}/" for package in ("causal", "operators", "standby", "deploy", "pyspark_causal"))
+LIBRARIES = tuple(
+    f"{directory}/"
+    for directory in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
+)
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """`text` without addresses of objects, which no two processes share."""
+    return _ADDRESS.sub("at 0x…", text)
+
+
+def shown(value: object) -> str:
+    """`repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
+    try:
+        text = repr(value)
+    except Exception as problem:
+        text = f"<{type(value).__name__} whose repr raises {type(problem).__name__}>"
+    return without_addresses(" ".join(text[: SHOWN_MAX * 2].split()))[:SHOWN_MAX]
+
+
+def described(problem: BaseException) -> str:
+    """Type and message of an exception in one line without addresses, cut to 1,000 characters."""
+    # What a RecursionError says depends on where the stack happened to end.
+    message = "maximum recursion depth exceeded" if isinstance(problem, RecursionError) else str(problem)
+    line = " ".join(f"{type(problem).__name__}: {message}".split())
+    return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
+
+
+def location(problem: BaseException) -> str:
+    """`file:line in function` of the innermost frame of user code; "" where no Python code of a user's took part.
+
+    Code of a library that the pipeline called counts only where no frame of the user's own is there, and not where
+    this runtime called it and raised in what it called back.  Where the stack
+    was exhausted the outermost frame is named: which of the others was the last depends on how deep it began.
+    """
+    frames = [(code.co_filename, line, code.co_name) for code, line in _frames(problem.__traceback__)]
+    own = [frame for frame in frames if not _of_a_library(frame[0])]
+    if not own and not _raised_by_us(problem.__traceback__):
+        own = frames
+    if not own:
+        return ""
+    file, line, function = own[0] if isinstance(problem, RecursionError) else own[-1]
+    return f"{file}:{line} in {function}"
+
+
+def _of_a_library(file: str) -> bool:
+    installed = any(f"/{directory}/" in file for directory in ("site-packages", "dist-packages"))
+    return installed or file.startswith((*LIBRARIES, "<")) or file.endswith(".pyx")  # compiled: there is no such file
+
+
+def _raised_by_us(step: TracebackType | None) -> bool:
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and step.tb_frame.f_code.co_filename.startswith(OURS)
+
+
+def _frames(step: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(OURS):
+            yield step.tb_frame.f_code, step.tb_lineno
+        step = step.tb_next
+
+
+def user_traceback(problem: BaseException) -> str:
+    """The traceback of the exception and of its causes, as Python prints it, without frames of this runtime.
+
+    At most `TRACEBACK_CHARACTERS_MAX` characters: the end, which names what was raised, is always there.
+    """
+    if isinstance(problem, RecursionError):
+        return f"{type(problem).__name__}: the stack was exhausted, first called at {location(problem)}\n"
+    shown = traceback.TracebackException.from_exception(problem, compact=True)
+    _leave_out_ours(shown)
+    text = without_addresses("".join(shown.format()))
+    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+        return text
+    return "[…]\n" + text[-TRACEBACK_CHARACTERS_MAX:]
+
+
+def _leave_out_ours(shown: traceback.TracebackException | None) -> None:
+    waiting, seen = [shown], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        frames = [frame for frame in each.stack if not frame.filename.startswith(OURS)]
+        if len(frames) > FRAMES_MAX:
+            frames = frames[: FRAMES_MAX // 2] + frames[-FRAMES_MAX // 2 :]
+        each.stack = traceback.StackSummary.from_list(frames)
+        waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]

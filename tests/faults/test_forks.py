@@ -1,0 +1,76 @@
+"""Operators that fork: their children outlive a task that is killed, and keep nothing that its successor needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Start
+
+PIPELINE = """
+import multiprocessing
+import os
+import time
+
+from operators import Operator, Pipeline
+from operators.sinks import JsonLinesSink
+from tests.faults.pipelines.held_source import held_generated
+
+
+def sleep():
+    with open("children", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    time.sleep(600)
+
+
+class Forks(Operator):
+    def open(self, ctx):
+        self.forked = False
+
+    def process(self, record, ctx):
+        if not self.forked:
+            self.forked = True
+            multiprocessing.get_context("fork").Process(target=sleep, daemon=True).start()
+        yield record
+
+
+pipeline = Pipeline("forks")
+rows = held_generated(pipeline.settings["gate"], lambda p, i: {"i": i}, count=1500, rate=300)
+pipeline.source("rows", rows).process("forks", Forks()).sink("out", JsonLinesSink("out"))
+"""
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[Path]:
+    """The file in which children note who they are; they are ended at last."""
+    noted = tmp_path / "children"
+    yield noted
+    for pid in noted.read_text().split() if noted.exists() else ():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def test_children_of_a_killed_task_hold_up_nothing(start: Start, tmp_path: Path, children: Path) -> None:
+    (tmp_path / "forks.py").write_text(PIPELINE)
+    gate = tmp_path / "gate"
+    job = start(tmp_path / "forks.py", "--set", f"gate={gate}", "--checkpoint-interval", "0.3")
+    job.until_warm(records=100)
+    for kills in range(3):
+        job.until(f"{kills + 1} children sleep", lambda view, kills=kills: len(children.read_text().split()) > kills)
+        job.replace("out/0", "forks/0") if separate(job.view()) else job.replace("out/0")
+    gate.touch()
+    job.finish_well()
+    [file] = (tmp_path / "out").glob("*.jsonl")
+    assert [json.loads(line)["i"] for line in file.read_text().splitlines()] == list(range(1500))
+
+
+def separate(view: dict[str, list[dict[str, str]]] | None) -> bool:
+    """Whether operator and sink run in tasks of their own."""
+    assert view is not None
+    return any(task["task"] == "forks/0" for task in view["tasks"])

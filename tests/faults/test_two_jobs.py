@@ -1,0 +1,58 @@
+"""Two jobs on one sink: the newer one owns it, whatever the older one does later."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from operators.sinks.parquet_reading import read
+from tests.faults.job import Job
+from tests.faults.owned import owner, the_newer_job_owns_the_sink
+
+Begin = Callable[..., Job]
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    """Jobs to be closed at the end."""
+    made: list[Job] = []
+    yield made
+    for job in made:
+        job.close()
+
+
+def in_sqlite(path: Path) -> list[tuple[str, int]]:
+    with sqlite3.connect(path) as db:
+        return listed([json.loads(text) for (text,) in db.execute("SELECT record FROM output")])
+
+
+def in_lines(path: Path) -> list[tuple[str, int]]:
+    return listed([json.loads(line) for file in path.glob("*.jsonl") for line in file.read_text().splitlines()])
+
+
+def in_parquet(path: Path) -> list[tuple[str, int]]:
+    return listed(read(path).to_pylist())
+
+
+def listed(rows: list[dict[str, object]]) -> list[tuple[str, int]]:
+    return sorted(((str(row["who"]), int(str(row["i"]))) for row in rows), key=lambda row: row[1])
+
+
+SINKS: dict[str, tuple[str, Callable[[Path], list[tuple[str, int]]]]] = {
+    "sqlite": ("out.db", in_sqlite),
+    "lines": ("out", in_lines),
+    "parquet": ("out", in_parquet),
+}
+
+
+@pytest.mark.parametrize("guarantee", ["causal", "epoch"])
+@pytest.mark.parametrize("kind", SINKS)
+def test_the_newer_of_two_jobs_owns_the_sink(kind: str, guarantee: str, tmp_path: Path, jobs: list[Job]) -> None:
+    name, rows = SINKS[kind]
+    where = tmp_path / name
+    jobs += [owner(tmp_path, who, kind, str(where), "--guarantee", guarantee) for who in ("older", "newer")]
+    the_newer_job_owns_the_sink(*jobs, lambda: rows(where))

@@ -1,0 +1,231 @@
+"""Upgrades at savepoints: refused without effect, taken back when they fail, and exact either way."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from causal.sealed import seal, unseal
+from tests.faults.conftest import Start
+from tests.faults.job import Job, causal, causal_output
+from tests.faults.test_bad_input import one_line
+
+PIPELINE = """
+from operators import Operator, Pipeline, ValueState
+from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sources import GeneratedSource
+
+class Plain:
+    def __init__(self, inner):
+        self.open, self.last_bundle, self.write = inner.open, inner.last_bundle, inner.write
+        self.truncate, self.close = inner.truncate, inner.close
+
+class PlainSink(SqliteSink):
+    def open_store(self, task, job_directory):
+        return Plain(super().open_store(task, job_directory))
+
+class Count(Operator):
+    total = ValueState[int](default=0)
+    def process(self, record, ctx):
+        self.total.value += 1
+        yield {"key": ctx.key, "n": self.total.value}
+
+pipeline = Pipeline("counts")
+told = pipeline.settings
+count, rate = int(told.get("count", 1_000_000)), int(told.get("rate", 1000))
+SINKS = {"sqlite": SqliteSink("out.db"), "jsonlines": JsonLinesSink("rows"), "plain": PlainSink("out.db")}
+numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"k": i % 20}, count=count, rate=rate))
+counted = numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2)
+counted.sink("out", SINKS[told.get("sink", "sqlite")])
+"""
+FAILING = PIPELINE.replace(
+    'yield {"key": ctx.key, "n"',
+    'self.left = getattr(self, "left", 100) - 1\n'
+    '        if not self.left:\n            raise ValueError("a mistake")\n'
+    '        yield {"key": ctx.key, "wrong": True, "n"',
+)
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    if (directory / "rows").exists():
+        lines = (line for path in sorted((directory / "rows").glob("*.jsonl")) for line in path.open())
+        return [json.loads(line) for line in lines]
+    with sqlite3.connect(directory / "out.db") as store:
+        return [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
+
+
+def check(directory: Path, count: int) -> None:
+    found = rows(directory)
+    assert not [row for row in found if "wrong" in row]
+    assert Counter((row["key"], row["n"]) for row in found) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
+
+
+def begun(start: Start, directory: Path, *arguments: str, interval: str = "0.5") -> tuple[Path, Job]:
+    path = directory / "counts.py"
+    path.write_text(PIPELINE)
+    return path, start(path, "--checkpoint-interval", interval, *arguments)
+
+
+def stopped(job: Job, *arguments: str) -> str:
+    said = causal_output(job.directory, "savepoint", "--stop", "--state-dir", str(job.state), *arguments)
+    job.finish_well()
+    return said
+
+
+def finish(job: Job, *arguments: str) -> int:
+    """Go on to an end that is further than any row so far; returns how many records that is."""
+    done = len(rows(job.directory)) + 1500
+    job.start("--resume", *arguments, "--set", f"count={done}", "--set", "rate=100000")
+    job.finish_well()
+    return done
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--set", "sink=sqlite"],
+        ["--set", "sink=jsonlines"],
+        ["--set", "sink=sqlite", "--guarantee", "epoch"],
+        ["--set", "sink=sqlite", "--sharing-depth", "1"],
+        ["--set", "sink=sqlite", "--guarantee", "at-least-once"],
+    ],
+    ids=["sqlite", "jsonlines", "epoch", "depth 1", "at-least-once"],
+)
+def test_a_failed_upgrade_is_taken_back_with_one_command(start: Start, tmp_path: Path, options: list[str]) -> None:
+    path, job = begun(start, tmp_path, *options)
+    job.until_written(500)
+    stopped(job)
+    good = len(rows(tmp_path))
+    path.write_text(FAILING)
+    job.start("--resume", "--checkpoint-interval", "30")
+    status, said = job.finish()
+    assert status == 1 and "a mistake" in said and "this is an upgrade" in said
+    wrong = [row for row in rows(tmp_path) if "wrong" in row]
+    assert bool(wrong) is ("epoch" not in options), "rows of the failed version are visible"
+    [listed] = causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state)).splitlines()
+    assert "--rollback goes back to it" in listed and f"{good:,} rows" in listed
+    name = listed.split()[0]
+    status, said = causal(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))
+    assert status == 2 and "can be rolled back" in one_line(said)
+    done = finish(job, "--rollback")
+    check(tmp_path, done)
+    causal_output(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))
+    assert "no savepoints" in causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state))
+
+
+def test_a_corrected_version_begins_at_the_same_savepoint(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(500)
+    stopped(job)
+    path.write_text(FAILING)
+    job.start("--resume", "--checkpoint-interval", "30")
+    assert job.finish()[0] == 1
+    path.write_text(PIPELINE.replace('"n": self', '"v": 2, "n": self').replace("parallelism=2", "parallelism=3"))
+    done = finish(job, "--rollback", "--code", "new")
+    check(tmp_path, done)
+    assert [row for row in rows(tmp_path) if "v" in row]
+
+
+def test_after_its_first_checkpoint_a_version_stays(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(300)
+    stopped(job)
+    path.write_text(PIPELINE.replace('"n": self', '"v": 2, "n": self'))
+    job.start("--resume")
+    job.until_warm(records=100, checkpoints=1)
+    job.interrupt()
+    job.finish()
+    job.start("--resume", "--rollback")
+    status, said = job.finish()
+    assert status == 2 and "--from" in one_line(said)
+    check(tmp_path, finish(job))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("ValueState[int](default=0)", "ValueState[str](default='')", "total"),
+        ('"count", Count()', '"renamed", Count()', "--allow-dropped-state"),
+        ("class Count", "raise ValueError('no')\nclass Count", "ValueError: no"),
+    ],
+    ids=["type of a state", "name of an operator", "a mistake"],
+)
+def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path, old: str, new: str, line: str) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(300)
+    stopped(job)
+    path.write_text(PIPELINE.replace(old, new))
+    for _ in range(2):
+        job.start("--resume")
+        status, said = job.finish()
+        assert status == 2 and line in one_line(said), said
+    path.write_text(PIPELINE)
+    check(tmp_path, finish(job))
+
+
+def test_rows_that_no_store_takes_back_are_said_and_stay(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path, "--set", "sink=plain")
+    job.until_written(300)
+    stopped(job)
+    path.write_text(FAILING)
+    job.start("--resume", "--checkpoint-interval", "30")
+    assert job.finish()[0] == 1
+    job.start("--resume", "--rollback")
+    status, said = job.finish()
+    assert status == 2 and "cannot take back the" in one_line(said)
+    assert [row for row in rows(tmp_path) if "wrong" in row]
+
+
+def test_a_graph_that_changes_with_the_code(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(300)
+    stopped(job)
+    more = PIPELINE.replace("parallelism=2", "parallelism=3").replace(
+        'counted.sink("out"', 'counted.map("same", lambda r: r).filter("all", lambda r: True).sink("out"'
+    )
+    path.write_text(more)
+    job.start("--resume")
+    job.until_warm(records=300)
+    pid = job.pid_of("all/2")  # as the chain of its operators is called
+    assert kill(pid)
+    stopped(job)  # while a task is being recovered
+    path.write_text(PIPELINE.replace("parallelism=2", "parallelism=1"))
+    check(tmp_path, finish(job))
+
+
+def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(300)
+    copy = tmp_path / "copy"
+    assert "copy is in" in stopped(job, "--to", str(copy))
+    done = len(rows(tmp_path)) + 1000
+    told = ["run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy), "--set", f"count={done}"]
+    status, said = causal(tmp_path, *told)
+    assert status == 2 and "rows of another run" in one_line(said)
+    status, said = causal(tmp_path, *told, "--keep-sinks", "--set", "rate=100000")
+    assert status == 0, said
+    check(tmp_path, done)
+    job.start("--resume", "--set", f"count={done}")
+    status, said = job.finish()
+    assert status != 0, "the stores have been taken over"
+
+
+def test_a_savepoint_of_another_version_is_one_line(start: Start, tmp_path: Path) -> None:
+    path, job = begun(start, tmp_path)
+    job.until_written(100)
+    copy = tmp_path / "copy"
+    stopped(job, "--to", str(copy))
+    for where in (copy, job.state):
+        told = unseal((where / "job.json").read_text())
+        (where / "job.json").write_text(seal({**told, "format": 99, "unheard_of": True}))
+    status, said = causal(tmp_path, "run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy))
+    assert status == 2 and "another version of causal-streams (format 99" in one_line(said)
+    job.start("--resume")
+    status, said = job.finish()
+    assert status == 2 and "another version of causal-streams" in one_line(said)

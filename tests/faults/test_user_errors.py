@@ -1,0 +1,97 @@
+"""What user code raises, prints and logs can be found: file and line, the whole traceback, one place for all logs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, command, environment
+
+RAISING = PIPELINES / "raising.py"
+LINE = next(n for n, text in enumerate(RAISING.read_text().splitlines(), 1) if "the line that errors" in text)
+WHERE = f"{RAISING}:{LINE} in look_up"
+
+
+def logs(job: Path, *arguments: str) -> list[str]:
+    ended = subprocess.run(
+        command("logs", "--state-dir", str(job), *arguments),
+        env=environment(), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return ended.stdout.splitlines()
+
+
+def test_an_exception_names_its_line_and_the_log_has_the_traceback(start: Start) -> None:
+    job = start(RAISING, "--set", "raises=500", "--set", "rate=20000")
+    status, line = job.finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert f"KeyError: 'deep' at {WHERE}; record {{'i': 499}}" in line
+    shown = "\n".join(logs(job.state, "count/0"))
+    assert "ERROR causal.worker: Traceback (most recent call last):" in shown
+    assert f'File "{RAISING}", line {LINE}, in look_up' in shown and "KeyError: 'deep'" in shown
+    assert "operators/" not in shown  # no frame of the runtime's own
+
+
+def test_a_dead_letter_has_the_traceback_also_when_a_task_died(start: Start) -> None:
+    job = start(RAISING, "--set", "raises=500", "--on-error", "dead-letter", "--kill", "count/0@0.5")
+    job.finish_well()
+    letters: list[Any] = []
+    for path in (job.state / "dead-letters").glob("*.jsonl"):
+        letters += map(json.loads, path.read_text().splitlines())
+    assert sorted(letter["record"]["i"] for letter in letters) == [499, 999, 1499, 1999]
+    assert {letter["where"] for letter in letters} == {WHERE}
+    assert all("in checked" in letter["traceback"] and "in look_up" in letter["traceback"] for letter in letters)
+
+
+def test_what_is_printed_and_logged_is_in_one_place_whatever_process_ran_the_task(start: Start) -> None:
+    job = start(RAISING, "--kill", "count/0@0.5")
+    job.until("it has come up", lambda view: True)
+    follower = subprocess.Popen(
+        command("logs", "--state-dir", job.state.name, "-f", "count/0"), cwd=job.directory,
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        job.finish_well()
+        followed = follower.communicate(timeout=60)
+    finally:
+        follower.kill()
+    shown = logs(job.state, "count/0")
+    assert sorted(followed[0].splitlines()) == sorted(shown) and not followed[1]
+    assert shown == sorted(shown, key=lambda line: line[:24])
+    for key in (0, 1):
+        for n in range(100, 1001, 100):
+            text = f"{key} {n}"
+            assert any(line.endswith(f"print: printed {text}") for line in shown)
+            assert any(line.endswith(f"INFO mine: logged {text}") for line in shown)
+            # Twice where the process was killed before any other task depended on what it had done.
+            assert sum(line.endswith(f"INFO operators.count: by ctx {text}") for line in shown) in (1, 2)
+    assert not any("(replay) INFO operators.count" in line for line in shown)
+    assert any(" supervisor " in line and "takes over" in line for line in logs(job.state))
+    assert len(logs(job.state, "-n", "3")) == 3
+    with sqlite3.connect(job.directory / "out.db") as database:
+        assert database.execute("SELECT count(*) FROM output").fetchone() == (2000,)
+
+
+EXITING = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+
+def leave(record):
+    exit(3)
+
+
+pipeline = Pipeline("exiting")
+pipeline.source("in", GeneratedSource(lambda p, i: i, count=9)).map("m", leave).sink("out", JsonLinesSink("out"))
+"""
+
+
+def test_exit_in_user_code_ends_the_job_with_the_line_that_called_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "exiting.py").write_text(EXITING)
+    status, line = start(tmp_path / "exiting.py").finish()
+    assert status == 1 and len(line.splitlines()) == 1
+    assert "m/0" in line and f"user code called exit() at {tmp_path}/exiting.py:8 in leave" in line

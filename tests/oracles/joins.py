@@ -1,0 +1,173 @@
+"""Joins and rules for all tasks: docs/guide/joins.md.
+
+Watermarks lie so far behind that nothing is late: which of two sources comes first is chance, and must not matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from operators import BroadcastOperator, Pipeline, Sliding, Tumbling
+from operators.testing import Told
+from tests.oracles.frame import Draw, Mismatch, Scenario, bag, oracle, per_key, sink, source
+from tests.oracles.windows import aligned, us
+
+Row = dict[str, Any]
+FAR_S = 1000
+HOW = ("inner", "left", "right", "outer")
+
+
+def side(draw: Draw, name: str) -> list[Row]:
+    """Records of one side, each with a name of its own."""
+    at = draw.randint(-5, 5)
+    rows = []
+    for number in range(draw.randint(0, 12)):
+        at += draw.choice((0, 1, 2, 0.5, 5, -3))
+        rows.append({"k": draw.choice("ab"), "at": at, "id": f"{name}{number}"})
+    return rows
+
+
+def pair(left: Row | None, right: Row | None) -> Any:
+    """What a join gives."""
+    return [left and left["id"], right and right["id"]]
+
+
+def paired(how: str, lefts: list[Row], rights: list[Row], fits: Any) -> list[Any]:
+    """All pairs that fit, and what has no partner."""
+    rows = [pair(a, b) for a in lefts for b in rights if a["k"] == b["k"] and fits(a, b)]
+    if how in ("left", "outer"):
+        rows += [pair(a, None) for a in lefts if not any(a["k"] == b["k"] and fits(a, b) for b in rights)]
+    if how in ("right", "outer"):
+        rows += [pair(None, b) for b in rights if not any(a["k"] == b["k"] and fits(a, b) for a in lefts)]
+    return rows
+
+
+def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any]:
+    """Two keyed streams with event time."""
+    streams = [
+        source(pipeline, name, 1).watermarks(f"{name}-time", lambda r: r["at"], out_of_order_s=FAR_S)
+        for name in ("left", "right")
+    ]
+    return tuple(stream.key_by(lambda r: r["k"]) for stream in streams)  # type: ignore[return-value]
+
+
+@oracle("join")
+def _join(draw: Draw) -> Scenario:
+    """Every pair that is near enough once; what has no partner as `how` says."""
+    pipeline, how = Pipeline("p"), draw.choice(HOW)
+    left, right = both(draw, pipeline)
+    before = draw.choice((-3, -1, 0, 1, 2))
+    within = (before, before + draw.choice((0, 1, 2.5, 6)))
+    fn = draw.choice((pair, None))
+    sink(left.join("j", right, within=within, how=how, parallelism=draw.choice((1, 2)), fn=fn))
+    lefts, rights = side(draw, "l"), side(draw, "r")
+
+    def near(a: Row, b: Row) -> bool:
+        return us(within[0]) <= us(b["at"]) - us(a["at"]) <= us(within[1])
+
+    expected = paired(how, lefts, rights, near)
+    if fn is None:
+        known = {row["id"]: row for row in [*lefts, *rights]}
+        expected = [tuple(each and known[each] for each in row) for row in expected]
+    return Scenario(pipeline, {"left": lefts, "right": rights}, bag("out", expected), shown=f"{how} {within}")
+
+
+@oracle("join-late")
+def _late(draw: Draw) -> Scenario:
+    """One stream joined with itself: what is late is put aside and joined with nothing, not even itself."""
+    pipeline, bound = Pipeline("p"), draw.choice((0, 2, 4))
+    rows = side(draw, "x")
+    keyed = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=bound).key_by(lambda r: r["k"])
+    within = (draw.choice((-2, 0)), draw.choice((0, 3)))
+    joined = keyed.join("j", keyed, within=within, fn=pair)
+    sink(joined)
+    sink(joined.side("late"), "late")
+    largest, intime, late = None, [], []
+    for row in rows:
+        (intime if largest is None or row["at"] >= largest - bound else late).append(row)
+        largest = row["at"] if largest is None else max(largest, row["at"])
+
+    def near(a: Row, b: Row) -> bool:
+        return us(within[0]) <= us(b["at"]) - us(a["at"]) <= us(within[1])
+
+    sure, possible = (Counter(map(repr, paired("inner", each, each, near))) for each in (intime, rows))
+    most = Counter(map(repr, late * 2))
+
+    def check(told: Told) -> None:
+        # How far the other input is decides which of the late ones come in time: that is chance.
+        found, aside = Counter(map(repr, told["out"])), Counter(map(repr, told["late"]))
+        if sure - found or found - possible or aside - most or told.counts.get("j", {}).get("late", 0) != aside.total():
+            raise Mismatch(f"{told['out']}, late {told['late']}, sure {sure}, late at most {most}")
+
+    return Scenario(pipeline, {"in": rows}, check)
+
+
+@oracle("window-join")
+def _window_join(draw: Draw) -> Scenario:
+    """Every pair of records in one window, once per window that they share; alone per window as `how` says."""
+    pipeline, how = Pipeline("p"), draw.choice(HOW)
+    left, right = both(draw, pipeline)
+    size, offset = draw.choice((2, 3.5, 8)), draw.choice((0, 1, -0.5))
+    step = draw.choice((1, 2)) if draw.flip() else size
+    assigner: Any = Tumbling(size, offset_s=offset) if step == size else Sliding(size, step, offset_s=offset)
+    sink(left.window_join("j", right, assigner, how=how, fn=pair, parallelism=draw.choice((1, 2))))
+    lefts, rights = side(draw, "l"), side(draw, "r")
+    windows: dict[Any, tuple[list[Row], list[Row]]] = {}
+    for place, rows in enumerate((lefts, rights)):
+        for row in rows:
+            for window in aligned(row["at"], size, step, offset):
+                windows.setdefault((window, row["k"]), ([], []))[place].append(row)
+    expected = [row for a, b in windows.values() for row in paired(how, a, b, lambda a, b: True)]
+    return Scenario(pipeline, {"left": lefts, "right": rights}, bag("out", expected), shown=f"{how} {vars(assigner)}")
+
+
+@oracle("join-table")
+def _join_table(draw: Draw) -> Scenario:
+    """With `wait` each record sees the last row that the table had; nothing, or None, where it has none."""
+    pipeline, how = Pipeline("p"), draw.choice(("inner", "left"))
+    table = source(pipeline, "rows").key_by(lambda r: r["k"]).table("t")
+    stream = source(pipeline, "in").key_by(lambda r: r["k"])
+    sink(stream.join_table("j", table, how=how, wait=True, fn=pair, parallelism=draw.choice((1, 2))))
+    rows, records = side(draw, "t"), side(draw, "x")
+    last = {row["k"]: row for row in rows}
+    expected = [pair(r, last.get(r["k"])) for r in records if r["k"] in last or how == "left"]
+    keys = {record["id"]: record["k"] for record in records}
+    return Scenario(pipeline, {"rows": rows, "in": records}, per_key("out", expected, lambda row: keys[row[0]]))
+
+
+class Ruled(BroadcastOperator):
+    """Numbers the records of a key, and shows the rules."""
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield [record["id"], n, dict(ctx.broadcast)]
+
+    def process_broadcast(self, rule: Row, ctx: Any) -> Any:
+        if rule["at"] < 0:
+            ctx.broadcast.pop(rule["k"], None)
+        else:
+            ctx.broadcast.setdefault(rule["k"], []).append(rule["id"])
+        yield [rule["id"], list(ctx.broadcast)]
+
+
+@oracle("broadcast")
+def _broadcast(draw: Draw) -> Scenario:
+    """With `wait` all rules come first, in every task; their keys are iterated over in key order."""
+    pipeline, width = Pipeline("p"), draw.choice((1, 2, 3))
+    stream = source(pipeline).key_by(lambda r: r["k"])
+    sink(stream.broadcast("b", source(pipeline, "rules"), Ruled(), wait=True, parallelism=width))
+    rules, records = side(draw, "r"), side(draw, "x")
+    held: dict[str, list[str]] = {}
+    expected: list[Any] = []
+    for rule in rules:
+        if rule["at"] < 0:
+            held.pop(rule["k"], None)
+        else:
+            held.setdefault(rule["k"], []).append(rule["id"])
+        expected += [[rule["id"], sorted(held)]] * width
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record["k"]] = counts.get(record["k"], 0) + 1
+        expected.append([record["id"], counts[record["k"]], {key: held[key] for key in sorted(held)}])
+    return Scenario(pipeline, {"rules": rules, "in": records}, bag("out", expected))

@@ -1,0 +1,524 @@
+"""`on_error="dead-letter"`: nothing of a record stands on which user code raises (docs/operators.md).
+
+The oracle is the same pipeline without those records: its rows, and one letter for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from operators import (
+    Aggregate,
+    BroadcastOperator,
+    CountWindow,
+    Global,
+    ListState,
+    MapState,
+    Max,
+    Operator,
+    Pipeline,
+    Reduce,
+    ReducingState,
+    Session,
+    Sliding,
+    Sum,
+    Tumbling,
+    ValueState,
+)
+from operators import every as every_n
+from operators.testing import Told, run
+from tests.oracles.frame import LETTERS, Draw, Mismatch, Scenario, oracle, same, sink, source
+
+Row = dict[str, Any]
+
+
+class Refused(Exception):
+    """What user code raises here."""
+
+
+def refuse(record: Row) -> None:
+    """Raise on a bad record."""
+    if record.get("bad"):
+        raise Refused(record["bad"])
+
+
+@dataclass
+class Totals:
+    """A typed value."""
+
+    n: int = 0
+    seen: list[int] | None = None
+
+
+class Everything(Operator):
+    """Changes state of every kind in a random order, and raises anywhere among the changes."""
+
+    value = ValueState(Totals)
+    plain = ValueState[int](default=0)
+    items = ListState[int]()
+    named = MapState[str, list[int]]()
+    fold = ReducingState[list[int]](lambda first, second: first + second)
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        v = record["v"]
+        for number, act in enumerate(record["acts"]):
+            if record.get("bad") == f"at {number}":
+                raise Refused(record["bad"])
+            self.act(act, v, ctx)
+            if act % 3 == 0:
+                yield {"act": act, "n": ctx.state.get("n", 0)}
+        refuse(record)
+        yield self.shown(ctx)
+
+    def act(self, act: int, v: int, ctx: Any) -> None:
+        """One change."""
+        letter = "abcdefgh"[v % 8]
+        if act == 0:
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+            ctx.state.setdefault("deep", {}).setdefault("list", []).append(v)
+        elif act == 1:
+            total = self.value.value
+            total.n += 1
+            total.seen = [*(total.seen or []), v]
+        elif act == 2:
+            self.items.extend([v, v + 1])
+        elif act == 3 and self.items:
+            self.items[v % len(self.items)] = -v
+        elif act == 4:
+            self.named[letter] = [v]
+        elif act == 5 and letter in self.named:
+            del self.named[letter]
+        elif act == 6 and self.named:
+            self.named[next(iter(self.named))].append(v)
+        elif act == 7:
+            self.fold.add([v])
+        elif act == 8:
+            ctx.set_timer(record_time(v), letter, clock="event")
+        elif act == 9:
+            ctx.clear_timer(letter, clock="event")
+        elif act == 10:
+            ctx.aside("side", v)
+        elif act == 11:
+            [self.items.clear, self.named.clear, self.value.clear, self.fold.clear, ctx.state.clear][v % 5]()
+        elif act == 12:
+            self.plain.value += v
+        elif act == 13 and self.named:
+            self.named.popitem()
+
+    def shown(self, ctx: Any) -> Any:
+        """All state of the key."""
+        total = self.value.value
+        return [
+            ctx.key, dict(ctx.state), total.n, total.seen, self.plain.value, list(self.items),
+            [list(each) for each in self.named.items()], self.fold.value,
+        ]  # fmt: skip
+
+    def on_timer(self, name: str, ctx: Any) -> Any:
+        ctx.state["fired"] = ctx.state.get("fired", 0) + 1
+        self.items.append(len(name))
+        yield {"timer": name, "at": ctx.event_time()}
+
+
+class Aging(Everything):
+    """The same where some of it has a time to live."""
+
+    items = ListState[int](ttl_s=6)
+    named = MapState[str, list[int]](ttl_s=5)
+    plain = ValueState[int](default=0, ttl_s=4)
+
+
+def record_time(v: int) -> float:
+    """Some time."""
+    return 3.0 * v - 10
+
+
+def given(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) -> tuple[list[Row], list[Row]]:
+    """(records among which some are bad, the same without those).
+
+    A bad record never has a time of its own, so that watermarks are the same without it.
+    """
+    at, mixed, good = 0, [], []
+    for number in range(draw.randint(0, 25)):
+        at += draw.choice((0, 1, 2, 5, back))
+        row = {"k": draw.choice("ab"), "at": at, "v": draw.randint(0, 9), "acts": acts(draw), "id": number}
+        good.append(row)
+        mixed.append(row)
+        while draw.flip(0.25):
+            spoilt = {**row, "k": draw.choice("ab"), "v": draw.randint(0, 9), "acts": acts(draw), "id": -number}
+            mixed.append({**spoilt, "bad": bad(draw, spoilt)})
+    return mixed, good
+
+
+def acts(draw: Draw) -> list[int]:
+    """What `Everything` does."""
+    return [draw.randint(0, 13) for _ in range(draw.randint(0, 6))]
+
+
+def simply(draw: Draw, row: Row) -> Any:
+    """A record on which everything raises."""
+    return "bad"
+
+
+def somewhere(draw: Draw, row: Row) -> Any:
+    """A record on which `Everything` raises before one of its acts, or behind them."""
+    return draw.choice(["end", *(f"at {number}" for number in range(len(row["acts"])))])
+
+
+def sieve(pipeline: Pipeline, mixed: list[Row], good: list[Row], config: dict[str, Any], where: str) -> Scenario:
+    """The rows without the bad records, and a letter for each of these."""
+    expected = run(pipeline, {"in": good}, **config)
+    bad = [record["id"] for record in mixed if "bad" in record]
+
+    def check(told: Told) -> None:
+        letters = [letter for letter in told.rows.get(LETTERS, []) if letter["operator"] == where]
+        found = [letter["record"]["id"] for letter in letters]
+        if sorted(found) != sorted(bad) or len(letters) != len(told.rows.get(LETTERS, [])):
+            raise Mismatch(f"letters of {found}, expected {bad}: {told.rows.get(LETTERS)!r:.500}")
+        for name in expected.rows:
+            if name != LETTERS:
+                same(name, told.rows.get(name, []), expected.rows[name])
+
+    return Scenario(pipeline, {"in": mixed}, check, {**config, "on_error": "dead-letter"})
+
+
+def config_of(draw: Draw) -> dict[str, Any]:
+    """State in memory, or on disk: the frame then leaves next to none of it in memory."""
+    return draw.choice([{}, {"state": "disk"}])
+
+
+@oracle("letters-process")
+def _process(draw: Draw) -> Scenario:
+    """State of all kinds, timers, side outputs and rows of an operator that raises somewhere in the middle."""
+    pipeline, delivery = Pipeline("p"), draw.choice(("arrival", "arrival", "ordered"))
+    mixed, good = given(draw, somewhere, back=0 if delivery == "ordered" else -2)  # the operator gets none that is late
+    stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: r["k"])
+    operator = Aging() if draw.flip() else Everything()
+    made = stream.process("p", operator, delivery=delivery)
+    sink(made)
+    sink(made.side("side"), "side")
+    scenario = sieve(pipeline, mixed, good, config_of(draw), "p")
+    # Between which records a timer fires is a matter of batches where they are not ordered.
+    return replace(scenario, batches=(1,)) if delivery == "arrival" else scenario
+
+
+class Timed(Operator):
+    """Changes state and timers in `on_timer`, and raises there at even times."""
+
+    items = ListState[int]()
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        ctx.set_timer(record["at"], "t", clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Any:
+        before = [list(self.items), dict(ctx.state)]
+        self.items.append(1)
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        at = ctx.event_time()
+        if name == "t":
+            ctx.set_timer(at + 3, f"after {at}", clock="event")
+        yield [name, at, before]
+        if at % 2 == 0:
+            raise Refused(name)
+
+
+@oracle("letters-timers")
+def _timers(draw: Draw) -> Scenario:
+    """A timer whose `on_timer` raises has fired, and done nothing."""
+    pipeline, times = Pipeline("p"), sorted({draw.randint(0, 30) for _ in range(draw.randint(0, 10))})
+    stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: 0)
+    sink(stream.process("p", Timed()))
+    # Each timer fires before the next record is there: the watermark is at its time.
+    rows, failed, n, pending = [], 0, 0, []
+    for at in [*times, None]:
+        for due in sorted(each for each in pending if at is None or each[0] < at):
+            pending.remove(due)
+            rows, failed, n = _fired(rows, failed, n, pending, due, at)
+        if at is not None:
+            pending.append((at, "t"))
+            for due in sorted(each for each in pending if each[0] <= at):
+                pending.remove(due)
+                rows, failed, n = _fired(rows, failed, n, pending, due, at)
+    while pending:
+        due = min(pending)
+        pending.remove(due)
+        rows, failed, n = _fired(rows, failed, n, pending, due, None)
+
+    def check(told: Told) -> None:
+        same("out", told["out"], rows)
+        if len(told.rows.get(LETTERS, [])) != failed:
+            raise Mismatch(f"{told.rows.get(LETTERS)}, expected {failed}")
+
+    given = [{"at": at} for at in times]
+    return Scenario(pipeline, {"in": given}, check, {"on_error": "dead-letter", **config_of(draw)}, batches=(1,))
+
+
+def _fired(rows: list[Any], failed: int, n: int, pending: list[Any], due: Any, now: Any) -> tuple[list[Any], int, int]:
+    at, name = due
+    if at % 2 == 0:
+        return rows, failed + 1, n
+    if name == "t":
+        pending.append((at + 3, f"after {float(at)}"))
+    return [*rows, [name, float(at), [[1] * n, {"n": n} if n else {}]]], failed, n + 1
+
+
+def adds(held: list[int], record: Row) -> list[int]:
+    """Changes the accumulator before it raises."""
+    held.append(record["v"])
+    refuse(record)
+    return held
+
+
+def joins(first: list[int], second: list[int]) -> list[int]:
+    """Changes its first argument."""
+    first.extend(second)
+    return first
+
+
+def ofs(record: Row) -> int:
+    """A value, or none."""
+    refuse(record)
+    return int(record["v"])
+
+
+def results(held: list[int]) -> list[int]:
+    """Changes the accumulator that it is given."""
+    held.sort()
+    return list(held)
+
+
+def aggregate(draw: Draw) -> Any:
+    """One whose `add` raises on bad records."""
+    return draw.choice(
+        [
+            Sum(ofs),
+            Max(ofs),
+            Aggregate(list, adds, merge=joins),
+            Aggregate(list, adds, result=results, merge=joins),
+            Reduce(lambda first, second: {**first, "v": ofs(first) + ofs(second)}),
+        ]
+    )
+
+
+@oracle("letters-windows")
+def _windows(draw: Draw) -> Scenario:
+    """`add` raises: the record is in no window, and no session is as it would be with the record."""
+    pipeline = Pipeline("p")
+    mixed, good = given(draw, simply, back=0)  # what is late is given to no function
+    stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=draw.choice((0, 3)))
+    if draw.flip(0.7):
+        stream = stream.key_by(lambda r: r["k"])
+    kind = draw.choice(("tumbling", "sliding", "slices", "session", "count", "sliding count", "global", "triggered"))
+    options: dict[str, Any] = {}
+    assigner: Any = {
+        "tumbling": Tumbling(4),
+        "sliding": Sliding(6, 2),
+        "slices": Sliding(16, 2),
+        "session": Session(3),
+        "count": CountWindow(3),
+        "sliding count": CountWindow(4, every=2),
+        "global": Global(),
+        "triggered": Sliding(6, 2),
+    }[kind]
+    if kind in ("global", "triggered"):
+        options["trigger"] = every_n(2, purge=draw.flip())
+    held = aggregate(draw)
+    if isinstance(held, Reduce):  # the first record of a window is not given to the function
+        held = Sum(ofs)
+    sink(stream.window("w", assigner, held, parallelism=1, **options))
+    scenario = sieve(pipeline, mixed, good, {}, "w")
+    return replace(scenario, batches=(1,)) if options else scenario
+
+
+@oracle("letters-folds")
+def _folds(draw: Draw) -> Scenario:
+    """`reduce`, `aggregate_table`, `window_table`, `flat_map`: nothing of a bad record stands."""
+    pipeline = Pipeline("p")
+    mixed, good = given(draw, simply, back=0)  # what is late is given to no aggregate
+    stream = source(pipeline).watermarks("time", lambda r: r["at"])
+    kind = draw.choice(("reduce", "aggregate_table", "window_table", "flat_map", "map", "filter"))
+    if kind == "flat_map":
+
+        def several(record: Row) -> Any:
+            yield record["v"]
+            refuse(record)
+            yield record["id"]
+
+        sink(stream.flat_map("w", several))
+    elif kind in ("map", "filter"):
+        sink(getattr(stream, kind)("w", lambda record: refuse(record) or record["v"]))
+    elif kind == "reduce":
+        sink(stream.key_by(lambda r: r["k"]).reduce("w", adds, initial=list))
+    elif kind == "aggregate_table":
+        sink(stream.key_by(lambda r: r["k"]).aggregate_table("w", table_aggregate(draw)).revisions("rows"))
+    else:
+        assigner = draw.choice([Tumbling(4), Sliding(6, 2)])
+        keyed = stream.key_by(lambda r: r["k"])
+        sink(keyed.window_table("w", assigner, table_aggregate(draw), grace_s=3).revisions("rows"))
+    return sieve(pipeline, mixed, good, {}, "w")
+
+
+def table_aggregate(draw: Draw) -> Any:
+    """One whose `add`, or whose `result`, raises."""
+
+    def keeps(held: list[Any], record: Row) -> list[Any]:
+        held.append([record["v"], record.get("bad")])
+        return held
+
+    def result(held: list[Any]) -> Any:
+        if held and held[-1][1]:
+            raise Refused(held[-1][1])
+        return [v for v, _ in held]
+
+    return draw.choice([Sum(ofs), Aggregate(list, adds), Aggregate(list, keeps, result=result)])
+
+
+class Ruled(BroadcastOperator):
+    """Counts records by rules; both kinds may be bad."""
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        refuse(record)
+        yield record["id"], ctx.state["n"], {k: list(v) for k, v in ctx.broadcast.items()}
+
+    def process_broadcast(self, rule: Row, ctx: Any) -> Any:
+        ctx.broadcast.setdefault(rule["k"], []).append(rule["v"])
+        if rule["v"] == 3:
+            ctx.broadcast.pop("a", None)
+        yield "rule", rule["id"]
+        refuse(rule)
+
+
+@oracle("letters-broadcast")
+def _broadcast(draw: Draw) -> Scenario:
+    """A bad rule has changed nothing, and neither has a bad record."""
+    pipeline = Pipeline("p")
+    mixed, good = given(draw, simply)
+    rules, right = given(draw, simply)
+    stream = source(pipeline).key_by(lambda r: r["k"])
+    sink(stream.broadcast("w", source(pipeline, "rules"), Ruled(), wait=True, parallelism=1))
+    expected = run(pipeline, {"in": good, "rules": right})
+    bad = len(mixed) - len(good) + len(rules) - len(right)
+
+    def check(told: Told) -> None:
+        same("out", sorted(told["out"], key=repr), sorted(expected["out"], key=repr))
+        if len(told.rows.get(LETTERS, [])) != bad:
+            raise Mismatch(f"{len(told.rows.get(LETTERS, []))} letters, expected {bad}")
+
+    return Scenario(pipeline, {"in": mixed, "rules": rules}, check, {"on_error": "dead-letter"})
+
+
+class Latest(Operator):
+    """What the speculative operator does: a list of what came, on its state."""
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        ctx.state.setdefault("seen", []).append(record["v"])
+        yield record["id"], list(ctx.state["seen"])
+        refuse(record)
+
+
+@oracle("letters-speculative")
+def _speculative(draw: Draw) -> Scenario:
+    """A record that fails has no rows, and the state behind it is that before it."""
+    pipeline = Pipeline("p")
+    mixed, good = given(draw, simply)
+    stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=50).key_by(lambda r: r["k"])
+    sink(stream.process("w", Latest(), delivery="speculative").revisions("rows"))
+    expected = _standing(run(pipeline, {"in": good})["out"])
+
+    def check(told: Told) -> None:
+        same("out", _standing(told["out"]), expected)
+        found = sorted(letter["record"]["id"] for letter in told.rows.get(LETTERS, []))
+        if found != sorted(record["id"] for record in mixed if "bad" in record):
+            raise Mismatch(f"letters of {found}")
+
+    return Scenario(pipeline, {"in": mixed}, check, {"on_error": "dead-letter"})
+
+
+def _standing(revisions: list[Any]) -> list[Any]:
+    rows: dict[Any, Any] = {}
+    for place, _, new in revisions:
+        rows[place] = new
+    return sorted([row for row in rows.values() if row is not None], key=repr)
+
+
+@oracle("letters-groups")
+def _groups(draw: Draw) -> Scenario:
+    """A value that a group refuses is in no group, and is not taken back when it goes."""
+    pipeline = Pipeline("p")
+    stream = source(pipeline).key_by(lambda r: r["id"])
+    groups = stream.table("t").group_by("by", lambda key, row: row["k"])
+    kind = draw.choice(("sum", "result"))
+    if kind == "sum":
+        held: Any = Sum(lambda row: 10 // row["v"])
+    else:
+
+        def result(total: int) -> int:
+            return total - total % (10 // (total % 4))
+
+        held = Aggregate(
+            int, lambda total, row: total + row["v"], result=result, subtract=lambda total, row: total - row["v"]
+        )
+    sink(groups.aggregate("w", held).revisions("rows"))
+    rows = draw.listed(25, lambda: {"id": draw.randint(0, 3), "k": draw.choice("ab"), "v": draw.randint(0, 3)})
+    table: dict[int, Row] = {}
+    taken: dict[str, list[int]] = {"a": [], "b": []}
+    accepted: dict[int, bool] = {}
+    letters, standing = 0, dict[str, Any]()
+
+    def value(group: str) -> Any:
+        values = taken[group]
+        if not values:
+            return None
+        if kind == "sum":
+            return sum(10 // v for v in values)
+        total = sum(values)
+        return total - total % (10 // (total % 4))
+
+    for row in rows:
+        old, problem = table.get(row["id"]), 0
+        if old == row:
+            continue
+        moved = old is not None and old["k"] != row["k"]
+        if old is not None and accepted[row["id"]]:
+            taken[old["k"]].remove(old["v"])
+            if moved:
+                problem += _settle(old["k"], value, standing)
+        table[row["id"]] = row
+        taken[row["k"]].append(row["v"])
+        try:
+            standing[row["k"]] = value(row["k"])
+            accepted[row["id"]] = True
+        except ZeroDivisionError:
+            taken[row["k"]].remove(row["v"])
+            accepted[row["id"]] = False
+            _settle(row["k"], value, standing)
+            problem += 1
+        letters += problem
+
+    def check(told: Told) -> None:
+        last = {key: new for key, _, new in told["out"]}
+        wanted = {key: row for key, row in standing.items() if row is not None}
+        found = {key: row for key, row in last.items() if row is not None}
+        if found != wanted:
+            raise Mismatch(f"rows {found}, expected {wanted}: {told['out']}")
+        if len(told.rows.get(LETTERS, [])) != letters:
+            raise Mismatch(f"{told.rows.get(LETTERS)}, expected {letters}")
+        before: dict[Any, Any] = {}
+        for key, old, new in told["out"]:
+            if before.get(key) != old:
+                raise Mismatch(f"a revision of {key} says {old!r}, it was {before.get(key)!r}")
+            before[key] = new
+
+    return Scenario(pipeline, {"in": rows}, check, {"on_error": "dead-letter"})
+
+
+def _settle(group: str, value: Callable[[str], Any], standing: dict[str, Any]) -> int:
+    """The row of a group that has lost a value; 1 where there is none because `result` raises."""
+    try:
+        standing[group] = value(group)
+    except ZeroDivisionError:
+        standing[group] = None
+        return 1
+    return 0

@@ -1,0 +1,272 @@
+"""Declared states and `ctx.state` under random operations: docs/guide/state.md.  Timers: docs/guide/time.md."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
+from operators.testing import At
+from tests.oracles.frame import Draw, Scenario, exact, oracle, sink, source
+
+Row = dict[str, Any]
+OPERATIONS = (
+    "value", "value in place", "clear value", "append", "extend", "set item", "clear list", "put", "put in place",
+    "delete", "pop", "popitem", "setdefault", "update", "clear map", "fold", "clear fold", "state", "clear state",
+)  # fmt: skip
+
+
+class Plain:
+    """The model: a value, a list, a dict, a fold and a dict, as Python has them."""
+
+    def __init__(self) -> None:
+        self.value: list[int] | None = None
+        self.items: list[int] = []
+        self.named: dict[Any, list[int]] = {}
+        self.fold: int | None = None
+        self.state: dict[Any, Any] = {}
+
+    def do(self, what: str, name: Any, v: int) -> Any:
+        """One operation; what it gives."""
+        if what == "value":
+            self.value = [v]
+        elif what == "value in place":
+            if self.value is not None:
+                self.value.append(v)
+        elif what == "clear value":
+            self.value = None
+        elif what == "append":
+            self.items.append(v)
+        elif what == "extend":
+            self.items.extend([v, -v])
+        elif what == "set item" and self.items:
+            self.items[v % len(self.items)] = 100 + v
+        elif what == "clear list":
+            self.items.clear()
+        elif what == "put":
+            self.named[name] = [v]
+        elif what == "put in place" and name in self.named:
+            self.named[name].append(v)
+        elif what == "delete" and name in self.named:
+            del self.named[name]
+        elif what == "pop":
+            return self.named.pop(name, None)
+        elif what == "popitem" and self.named:
+            return list(self.named.popitem())
+        elif what == "setdefault":
+            held = self.named.setdefault(name, [v])
+            held.append(-v)
+            return list(held)
+        elif what == "update":
+            self.named.update({name: [v, v], "u": [v]})
+        elif what == "clear map":
+            self.named.clear()
+        elif what == "fold":
+            self.fold = v if self.fold is None else max(self.fold, v)
+        elif what == "clear fold":
+            self.fold = None
+        elif what == "state":
+            self.state.setdefault(name, []).append(v)
+        elif what == "clear state":
+            self.state.clear()
+        return None
+
+    def shown(self, given: list[Any]) -> Any:
+        """All of it."""
+        named = [[name, list(held)] for name, held in self.named.items()]
+        more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
+        state = {name: list(held) for name, held in self.state.items()}
+        return [
+            given,
+            None if self.value is None else list(self.value),
+            list(self.items),
+            named,
+            self.fold,
+            state,
+            more,
+        ]
+
+
+class Stateful(Operator):
+    """The same with declared states."""
+
+    value = ValueState[list[int]]()
+    items = ListState[int]()
+    named = MapState[Any, list[int]]()
+    fold = ReducingState[int](max)
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        yield [ctx.key, self.shown([self.do(*each, ctx) for each in record["do"]], ctx)]
+
+    def do(self, what: str, name: Any, v: int, ctx: Any) -> Any:
+        """One operation; what it gives."""
+        if what == "value":
+            self.value.value = [v]
+        elif what == "value in place":
+            if self.value.value is not None:
+                self.value.value.append(v)
+        elif what == "clear value":
+            self.value.clear()
+        elif what in ("append", "extend", "set item", "clear list"):
+            Plain.do(self, what, name, v)  # type: ignore[arg-type]  # it behaves as a list
+        elif what == "fold":
+            self.fold.add(v)
+        elif what == "clear fold":
+            self.fold.clear()
+        elif what == "state":
+            ctx.state.setdefault(name, []).append(v)
+        elif what == "clear state":
+            ctx.state.clear()
+        else:
+            return Plain.do(self, what, name, v)  # type: ignore[arg-type]  # and as a dict
+        return None
+
+    def shown(self, given: list[Any], ctx: Any) -> Any:
+        """All of it, read in every way."""
+        value = self.value.value
+        named = [[name, list(held)] for name, held in self.named.items()]
+        more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
+        state = {name: list(held) for name, held in ctx.state.items()}
+        return [given, None if value is None else list(value), list(self.items), named, self.fold.value, state, more]
+
+
+@oracle("state")
+def _state(draw: Draw) -> Scenario:
+    """Whatever is done to them, states are what a value, a list, a dict and a fold are; each key has its own."""
+    pipeline, keys = Pipeline("p"), draw.choice(("a", "ab", "abcd"))
+
+    def one() -> Row:
+        many = draw.choice((1, 2, 6))
+        return {"k": draw.choice(keys), "do": [operation() for _ in range(many)]}
+
+    def operation() -> Any:
+        return [draw.choice(OPERATIONS), draw.choice(["x", "y", "z", 1, (1, "t")]), draw.randint(0, 9)]
+
+    rows = draw.listed(40, one)
+    stream, keyed = source(pipeline), draw.flip(0.8)
+    if keyed:
+        stream = stream.key_by(lambda r: r["k"])
+    sink(stream.process("p", Stateful(), parallelism=1, state=draw.choice(("memory", "disk"))))
+    model: dict[Any, Plain] = {}
+    expected = []
+    for row in rows:
+        key = row["k"] if keyed else None
+        plain = model.setdefault(key, Plain())
+        expected.append([key, plain.shown([plain.do(*each) for each in row["do"]])])
+    return Scenario(pipeline, {"in": rows}, exact("out", expected))
+
+
+AFTER_S = {"event": 7.5, "processing": 1e6}
+"""When the timer is due that another one sets: of event time at once, by the wall clock behind the end of the input."""
+
+
+class Timed(Operator):
+    """Does what records say with timers; a timer may set another one."""
+
+    def __init__(self, clock: str) -> None:
+        self.clock = clock
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        for what, name, at in record["do"]:
+            if what == "set":
+                ctx.set_timer(at, name, clock=self.clock)
+            else:
+                ctx.clear_timer(name, clock=self.clock)
+        yield ["record", ctx.key, record["id"]]
+
+    def on_timer(self, name: str, ctx: Any) -> Any:
+        if name in "xy":
+            ctx.set_timer(AFTER_S[self.clock], name + "'", clock=self.clock)
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        yield ["timer", ctx.key, name, n]
+
+
+def _followed(
+    pending: dict[Any, Any], until: float | None, rows: list[Any], counts: dict[str, int], tick: Any, clock: str
+) -> None:
+    """Fire what is due in the order (time, when set), one at a time."""
+    while True:
+        due = [(at, number, key, name) for (key, name), (at, number) in pending.items() if until is None or at <= until]
+        if not due:
+            return
+        at, _, key, name = min(due)
+        del pending[key, name]
+        if name in "xy":
+            pending[key, name + "'"] = (max(at, AFTER_S[clock]), next(tick))  # event time never goes back
+        counts[key] = counts.get(key, 0) + 1
+        rows.append(["timer", key, name, counts[key]])
+
+
+def _timer_rows(draw: Draw, times: list[float]) -> list[Row]:
+    """Records that set timers which are still to come, and clear some."""
+
+    def operation(after: float) -> Any:
+        return [draw.choice(("set", "set", "set", "clear")), draw.choice("xyabc"), after + draw.choice((0.5, 1.5, 9))]
+
+    rows = []
+    for number, at in enumerate(times):
+        latest = max(times[: number + 1])
+        do = [operation(latest) for _ in range(draw.randint(0, 3))]
+        rows.append({"k": draw.choice("ab"), "at": at, "id": number, "do": do})
+    return rows
+
+
+@oracle("timers-event")
+def _event_timers(draw: Draw) -> Scenario:
+    """Event-time timers fire once the watermark has reached them, at the end all that are left."""
+    pipeline, bound = Pipeline("p"), draw.choice((0, 2))
+    at, times = 10.0, []
+    for _ in range(draw.randint(0, 15)):
+        at += draw.choice((0, 1, 2, 5, -2))
+        times.append(at)
+    rows = _timer_rows(draw, times)
+    ordered = draw.flip(0.3) and times == sorted(times)
+    stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=bound).key_by(lambda r: r["k"])
+    sink(stream.process("p", Timed("event"), parallelism=1, delivery="ordered" if ordered else "arrival"))
+    pending: dict[Any, Any] = {}
+    counts: dict[str, int] = {}
+    expected: list[Any] = []
+    tick, largest = count(), None
+    for row in rows:
+        if ordered:  # what is due by the time of a record comes before it
+            _followed(pending, row["at"], expected, counts, tick, "event")
+        for what, name, when in row["do"]:
+            pending.pop((row["k"], name), None)
+            if what == "set":
+                pending[row["k"], name] = (when, next(tick))
+        expected.append(["record", row["k"], row["id"]])
+        largest = row["at"] if largest is None else max(largest, row["at"])
+        if not ordered:
+            _followed(pending, largest - bound, expected, counts, tick, "event")
+    _followed(pending, None, expected, counts, tick, "event")
+    return Scenario(pipeline, {"in": rows}, exact("out", expected), batches=(1,) if not ordered else (1, 3, 100))
+
+
+@oracle("timers-processing")
+def _clock_timers(draw: Draw) -> Scenario:
+    """Timers of the wall clock fire in their order, one at a time; those that are pending at the end do not."""
+    pipeline = Pipeline("p")
+    at, times = 10.0, []
+    for _ in range(draw.randint(0, 12)):
+        at += draw.choice((1, 2, 5, 11))
+        times.append(at)
+    rows = _timer_rows(draw, times)
+    sink(source(pipeline).key_by(lambda r: r["k"]).process("p", Timed("processing"), parallelism=1))
+    pending: dict[Any, Any] = {}
+    counts: dict[str, int] = {}
+    expected: list[Any] = []
+    tick = count()
+    for row in rows:
+        _followed(pending, row["at"], expected, counts, tick, "processing")
+        for what, name, when in row["do"]:
+            pending.pop((row["k"], name), None)
+            if what == "set":
+                pending[row["k"], name] = (when, next(tick))
+        expected.append(["record", row["k"], row["id"]])
+    if times:  # time passes behind the last record
+        _followed(pending, times[-1] + 0.25, expected, counts, tick, "processing")
+        _followed(pending, times[-1] + 20.25, expected, counts, tick, "processing")
+    given: list[Any] = [At(row["at"], row) for row in rows]
+    if times:
+        given.append(At(times[-1] + 20.25))
+    return Scenario(pipeline, {"in": given}, exact("out", expected), batches=(1,))

@@ -1,0 +1,115 @@
+"""Ways to break what the worker's shell promises, one rule each (see `sabotage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import causal.effect_queue
+import operators.chain
+import operators.context
+from causal.effect_queue import EffectQueue
+from causal.input_channel import InputChannel
+from causal.topology import FULL_DEPTH
+from operators.sinks import account as accounts
+from operators.sinks.account import Account
+from tests.simulation.chains import HashingChain
+from tests.simulation.clockwork import MS
+from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.world import Simulation
+
+Patches = Mapping[tuple[Any, str], Any]
+
+
+def _finished_before_the_store_has_all() -> Patches:
+    """A beat says that a task has ended while its last rows wait for a store that is unavailable."""
+    return {(EffectQueue, "word"): lambda self, word, state: word}
+
+
+def _effects_overtake_a_refused_write() -> Patches:
+    """What follows a write that a store refused is performed at once."""
+    return {(causal.effect_queue, "_at_once"): lambda effect: True}
+
+
+def _silent_while_busy() -> Patches:
+    """A process that is busy with one record does not say that it lives."""
+    return {(Simulation, "tell_pulse"): lambda self, process: None}
+
+
+def _frames_raise_incarnations() -> Patches:
+    """A HELLO is believed, whatever the supervisor has announced."""
+    return {(InputChannel, "keep_early"): lambda self, early: self.introduce(early.incarnation)}
+
+
+def _an_older_run_may_write() -> Patches:
+    """A store does not look at which run is newer (D15)."""
+
+    def fence(self: Account, run: str, incarnation: int) -> None:
+        if self.incarnation > incarnation:
+            raise accounts.fenced(self.task, incarnation)
+
+    return {(accounts, "check_newest"): lambda place, run, *others: None, (Account, "fence"): fence}
+
+
+def _edited_code_is_loaded() -> Patches:
+    """Processes load the files of the pipeline as they are now, not those that the run has archived (D12)."""
+    code = Simulation.code
+
+    def edited(self: Simulation, task: int) -> Any:
+        chain = code(self, task)
+        if self.edited and isinstance(chain, HashingChain):
+            chain.state["chain"] = b"another version"
+        return chain
+
+    return {(Simulation, "code"): edited}
+
+
+def _keys_as_they_are_spelled() -> Patches:
+    """Equal keys keep the type that they came with (D14)."""
+    return {(operators.chain, "canonical_keys"): list, (operators.context, "canonical_keys"): list}
+
+
+OUTSIDE_SABOTAGES: Mapping[Callable[[], Patches], Callable[[Scenario], bool]] = {
+    _silent_while_busy: lambda scenario: scenario.slow_ms > 0,
+    _frames_raise_incarnations: lambda scenario: any(fault.kind == "forge" for fault in scenario.faults),
+    _an_older_run_may_write: lambda scenario: any(fault.kind == "newer_run" for fault in scenario.faults),
+    _edited_code_is_loaded: lambda scenario: any(fault.kind == "edit" for fault in scenario.faults),
+    _keys_as_they_are_spelled: lambda scenario: scenario.mixed_keys,
+}
+"""Each with the scenarios in which it can show."""
+
+SHELL_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _finished_before_the_store_has_all,
+    _effects_overtake_a_refused_write,
+)
+
+
+def _store_away_from(at_ms: int) -> Scenario:
+    """Two tasks in a row; the store becomes unavailable `at_ms` after the start, and the sink dies meanwhile."""
+    return Scenario(
+        seed=7,
+        layers=(1, 1),
+        shortcut=False,
+        fan_out=False,
+        production=False,
+        partitions=1,
+        records=20,
+        batch_every_ms=40,
+        depth=FULL_DEPTH,
+        guarantee="causal",
+        kinds=("user",),
+        checkpoint_ms=60,
+        credit_bytes=1 << 16,
+        batch_elements=1,
+        inflight_memory_bytes=1 << 20,
+        standbys="per-task",
+        latency_us=50,
+        tcp=False,
+        faults=(Fault("store_away", at_ms * MS, 0, 372), Fault("kill", (at_ms + 100) * MS, 1, 1)),
+        ordered=True,
+        flush=True,
+    )
+
+
+LAST_ROWS_REFUSED = tuple(_store_away_from(at_ms) for at_ms in range(960, 990, 5))
+"""The store is unavailable when the sink writes its last rows: seeds seldom draw that moment, a millisecond wide."""

@@ -1,0 +1,78 @@
+"""The line about a running job: renewed on a terminal, repeated elsewhere, with rates and with what it waits for."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from deploy.progress import LINE_WIDTH, Progress
+from tests.unit.deploy.test_report import task, view
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at(entered: int, written: int, **facts: Any) -> dict[str, Any]:
+    shown = {**view(), "ended": None, **facts}
+    shown["tasks"] = [
+        task("read/0", "source", records_in=entered, inflight_bytes=3 << 20),
+        task("out/0", "sink", records_out=written),
+    ]
+    return shown
+
+
+def test_without_a_terminal_a_line_comes_every_five_seconds() -> None:
+    out = StringIO()
+    progress = Progress(out)
+    for step in range(1, 49):
+        progress.show(at(step * 500, step * 250), step * 0.25)
+    rest = "in flight 3.0 MB, checkpoint 3, recoveries 1"
+    assert out.getvalue().splitlines() == [
+        f"causal: 5.0 s  running: in 10,000 (2,000/s), out 5,000 (1,000/s), {rest}",
+        f"causal: 10.0 s  running: in 20,000 (2,000/s), out 10,000 (1,000/s), {rest}",
+    ]
+
+
+def test_on_a_terminal_one_line_is_renewed_and_removed() -> None:
+    out = Terminal()
+    progress = Progress(out)
+    for step in (1, 2, 3):
+        progress.show(at(step, step), step)
+    progress.close()
+    renewed = out.getvalue().split("\r")
+    assert len(renewed) == 6 and all(len(line) in (0, LINE_WIDTH) for line in renewed)
+    assert renewed[3].rstrip().startswith("3.0 s  running: in 3 (1/s), out 3 (1/s)")
+
+
+def test_a_rate_never_falls_below_zero_when_positions_go_back() -> None:
+    progress = Progress(StringIO())
+    progress.show(at(1000, 500), 1.0)
+    progress.show(at(400, 500), 2.0)
+    assert "in 400 (0/s)" in progress.line(at(400, 500), 2.0)
+
+
+def test_what_the_job_waits_for_is_named() -> None:
+    shown = at(0, 0)
+    shown["life"] = {**shown["life"], "first_record_ns": None}
+    line = Progress(StringIO(), ["words"]).line(shown, 12.0)
+    assert line.endswith("waiting for the first record of words (Spark takes some seconds)")
+    assert "waiting" not in Progress(StringIO()).line(shown, 12.0)
+    shown = at(1, 1)
+    shown["tasks"][1]["waiting"] = {"since_ns": 1, "reason": "the server is down"}
+    assert Progress(StringIO()).line(shown, 1.0).endswith("waiting for its store: out/0")
+    shown["tasks"] += [{**task(f"n/{i}", "operator"), "state": "replaying"} for i in range(6)]
+    assert "not yet running: n/0, n/1, n/2, n/3 and 2 more" in Progress(StringIO()).line(shown, 1.0)
+
+
+def test_what_takes_long_is_named() -> None:
+    shown = view()
+    shown["at_ns"] = 20_000_000_000
+    shown["tasks"][1]["doing"] = {"kind": "event", "since_ns": 12_800_000_000, "operator": "slow", "key": "5"}
+    assert Progress(StringIO()).line(shown, 1.0).endswith(", read/1 is in 'slow' for 7.2 s, key 5")
+    shown["tasks"][0]["doing"] = {"kind": "load", "since_ns": 12_000_000_000, "done": 1, "total": 2}
+    line = Progress(StringIO()).line(shown, 1.0)
+    assert line.endswith("is loading its state for 8.0 s (1 of 2 bytes) and 1 more")
+    shown["at_ns"] = 13_000_000_000
+    assert "slow" not in Progress(StringIO()).line(shown, 1.0)

@@ -1,0 +1,248 @@
+"""Witnesses as in `option_cases`: of windows, triggers, aggregates, declared states and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import operators
+from operators import (
+    Aggregate,
+    Count,
+    CountWindow,
+    Global,
+    ListState,
+    MapState,
+    Max,
+    Mean,
+    Min,
+    Operator,
+    Pipeline,
+    Reduce,
+    ReducingState,
+    Session,
+    Sliding,
+    Sum,
+    Tumbling,
+    ValueState,
+    after_each,
+    every,
+    every_s,
+)
+from operators.testing import At
+from tests.oracles.frame import AnySink
+from tests.unit.operators.option_cases import (
+    ROWS,
+    Built,
+    Case,
+    Row,
+    given,
+    key,
+    listed,
+    out,
+    records,
+    row,
+    seconds,
+    time,
+    value,
+)
+
+
+def _assigned(make: Callable[..., Any]) -> Callable[..., Built]:
+    def build(contents: Any, trigger: Any, delivery: str, keyed: bool, lateness_s: float, **options: Any) -> Built:
+        pipeline = Pipeline("p")
+        stream: Any = given(pipeline).watermarks("w", time, out_of_order_s=2)
+        if keyed:
+            stream = stream.key_by(key)
+        given_options = {"trigger": trigger, "delivery": delivery, "lateness_s": lateness_s}
+        window = stream.window("x", make(**options), contents, parallelism=1, **given_options)
+        return out(pipeline, window, seconds(ROWS))
+
+    return build
+
+
+BESIDE: Mapping[str, tuple[Any, Any]] = {
+    "contents": (listed(), records),
+    "trigger": (None, every(3)),
+    "delivery": ("arrival", "ordered"),
+    "keyed": (True, False),
+    "lateness_s": (0, 6),
+}
+
+
+def _triggered(make: Callable[..., Any]) -> Callable[..., Built]:
+    def build(assigner: Any, contents: Any, keyed: bool, **options: Any) -> Built:
+        pipeline = Pipeline("p")
+        stream: Any = given(pipeline).watermarks("w", time, out_of_order_s=2)
+        if keyed:
+            stream = stream.key_by(key)
+        return out(
+            pipeline, stream.window("x", assigner, contents, parallelism=1, trigger=make(**options)), seconds(ROWS)
+        )
+
+    return build
+
+
+TRIGGERED: Mapping[str, tuple[Any, Any]] = {
+    "assigner": (Global(), Sliding(20, 10)),
+    "contents": (listed(), records),
+    "keyed": (True, False),
+}
+
+
+def _of_windows(make: Callable[..., Any]) -> Callable[..., Built]:
+    def build(**options: Any) -> Built:
+        pipeline = Pipeline("p")
+        stream = given(pipeline).watermarks("w", time, out_of_order_s=50).key_by(key)
+        rows = [*ROWS, row("c", 1, 1), row("c", 7, 2), row("c", 4, 4)]  # the last joins two sessions
+        return out(pipeline, stream.window("x", Session(4), make(**options)), rows)
+
+    return build
+
+
+def _of_tables(make: Callable[..., Any]) -> Callable[..., Built]:
+    def build(**options: Any) -> Built:
+        pipeline = Pipeline("p")
+        table = given(pipeline).key_by(lambda r: (r["k"], r["at"] < 3)).table("t")
+        groups = table.group_by("g", lambda key, r: r["k"])
+        return out(pipeline, groups.aggregate("x", make(**options)).revisions("rows"))
+
+    return build
+
+
+# States.
+
+
+@dataclass
+class Held:
+    """A typed value."""
+
+    n: int = 0
+
+
+def _state(make: Callable[..., Any], use: Callable[[Any, Row], Any]) -> Callable[..., Built]:
+    def build(disk: bool, **options: Any) -> Built:
+        class Uses(Operator):
+            held = make(**options)
+
+            def process(self, record: Any, ctx: Any) -> Any:
+                yield use(self.held, record)
+
+        pipeline = Pipeline("p")
+        stream = given(pipeline).watermarks("w", time).key_by(key)
+        made = stream.process("x", Uses(), parallelism=1, state="disk" if disk else "memory")
+        rows = [row("a", 1, 1), row("a", 2, 2), row("a", 30, 3), row("a", 31, 4)]
+        return out(pipeline, made, [At(10 + 3 * number, each) for number, each in enumerate(rows)])
+
+    return build
+
+
+def _use_value(held: Any, record: Row) -> Any:
+    before = held.value
+    if isinstance(before, Held):
+        before.n += 1
+        return before.n
+    held.value = record["v"]
+    return before
+
+
+def _use_list(held: Any, record: Row) -> Any:
+    held.append(Held(record["v"]) if record["v"] == 4 else record["v"])
+    return len(held)
+
+
+def _use_map(held: Any, record: Row) -> Any:
+    held[record["v"]] = Held(1) if record["v"] == 4 else 1
+    return len(held)
+
+
+def _use_fold(held: Any, record: Row) -> Any:
+    held.add(Held(record["v"]) if record["v"] == 4 and held.value is None else record["v"])
+    return held.value if isinstance(held.value, int) else None
+
+
+DISK = {"disk": (False, True)}
+AGES: Mapping[str, tuple[Any, Any]] = {"ttl_s": (8.0, 2.0), "clock": ("event", "processing")}
+
+
+def _timer(at_s: float, name: str, clock: str) -> Built:
+    class Sets(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            ctx.set_timer(at_s, name, clock=clock)
+
+        def on_timer(self, name: str, ctx: Any) -> Any:
+            yield name, ctx.event_time(), ctx.key
+
+    pipeline = Pipeline("p")
+    stream = given(pipeline).watermarks("w", time).key_by(key)
+    return out(pipeline, stream.process("x", Sets()), [*seconds(ROWS), At(500)])
+
+
+def _clear(name: str, clock: str) -> Built:
+    class Clears(Operator):
+        def process(self, record: Any, ctx: Any) -> Any:
+            for each in ("one", "two"):
+                ctx.set_timer(110.0, each)
+                ctx.set_timer(110.0, each, clock="event")
+            ctx.clear_timer(name, clock=clock)
+
+        def on_timer(self, name: str, ctx: Any) -> Any:
+            yield name, ctx.event_time(), ctx.key
+
+    pipeline = Pipeline("p")
+    stream = given(pipeline).watermarks("w", time).key_by(key)
+    return out(pipeline, stream.process("x", Clears()), [*seconds(ROWS), At(500)])
+
+
+def _context_aside(tag: str, record: Any) -> Built:
+    class Asides(Operator):
+        def process(self, given: Any, ctx: Any) -> Any:
+            ctx.aside(tag, record)
+
+    pipeline = Pipeline("p")
+    made = given(pipeline).process("x", Asides())
+    made.side("one").sink("one", AnySink())
+    return out(pipeline, made.side("two"))
+
+
+WINDOW_CASES = [
+    Case(Tumbling, {"size_s": (4, 6), "offset_s": (0.0, 1.5), "clock": ("event", "processing")},
+         _assigned(Tumbling), BESIDE),
+    Case(Sliding, {
+        "size_s": (6, 12), "every_s": (3, 2), "offset_s": (0.0, 1.5), "clock": ("event", "processing"),
+    }, _assigned(Sliding), BESIDE),
+    Case(Session, {"gap_s": (2, 4), "clock": ("event", "processing")}, _assigned(Session), BESIDE),
+    Case(CountWindow, {"n": (4, 3), "every": (2, 1)}, _assigned(CountWindow), BESIDE),
+    Case(Global, {}, _assigned(Global), BESIDE),
+    Case(every, {"n": (2, 3), "purge": (False, True)}, _triggered(every), TRIGGERED),
+    Case(after_each, {"purge": (False, True)}, _triggered(after_each), TRIGGERED),
+    Case(every_s, {"seconds": (3, 25), "clock": ("event", "processing"), "purge": (False, True)},
+         _triggered(every_s), TRIGGERED),
+    Case(Aggregate, {
+        "initial": (int, lambda: 100), "add": (lambda held, r: held + r["v"], lambda held, r: held + 2 * r["v"]),
+        "result": (None, lambda held: [held]), "merge": (lambda a, b: a + b, lambda a, b: a + b + 1000),
+    }, _of_windows(Aggregate), without={"subtract": "the next case"}),
+    Case(Aggregate, {
+        "initial": (int, lambda: 100), "add": (lambda held, r: held + r["v"], lambda held, r: held + 2 * r["v"]),
+        "result": (None, lambda held: [held]),
+        "subtract": (lambda held, r: held - r["v"], lambda held, r: held - 3 * r["v"]),
+    }, _of_tables(Aggregate), without={"merge": "the case before"}),
+    *[Case(each, {"of": (value, lambda r: r["v"] * 2 + 1)}, within(each))
+      for each in (Sum, Min, Max, Mean) for within in (_of_windows, _of_tables)],
+    Case(Reduce, {"fn": (lambda a, b: {**a, "v": a["v"] + b["v"]}, lambda a, b: {**a, "v": max(a["v"], b["v"])})},
+         _of_windows(Reduce)),
+    Case(Count, {}, _of_windows(Count)),
+]  # fmt: skip
+STATE_CASES = [
+    Case(ValueState, {"kind": (None, Held), "default": (None, 7), **AGES}, _state(ValueState, _use_value), DISK,
+         hidden=frozenset({("default", "kind"), ("kind", "default")})),
+    Case(ListState, {"kind": (None, Held), **AGES}, _state(ListState, _use_list), DISK),
+    Case(MapState, {"kind": (None, Held), **AGES}, _state(MapState, _use_map), DISK),
+    Case(ReducingState, {"fn": (max, min), "kind": (None, Held), **AGES}, _state(ReducingState, _use_fold), DISK),
+    Case(operators.Context.set_timer, {
+        "at_s": (105.0, 300.0), "name": ("one", "two"), "clock": ("processing", "event"),
+    }, _timer),
+    Case(operators.Context.clear_timer, {"name": ("one", "two"), "clock": ("processing", "event")}, _clear),
+    Case(operators.Context.aside, {"tag": ("one", "two"), "record": (1, 2)}, _context_aside),
+]  # fmt: skip

@@ -1,0 +1,151 @@
+"""One rule about NaN, zero and equal values for all aggregates, on rows and on vectors: bytes, not only values."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from causal.values import encode
+from causal.vectors import Vectors
+from operators import Aggregate, Max, Mean, Min, Sum, Tumbling
+from operators.arithmetic import settled
+from tests.unit.operators.join_scene import Task
+from tests.unit.operators.test_tables import planned_table, windowed
+from tests.unit.operators.test_vectors import on_vectors
+from tests.unit.operators.vector_scene import give
+
+NAN = float("nan")
+MINUS_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
+FLOATS = [NAN, MINUS_NAN, 0.0, -0.0, math.inf, -math.inf, 1.0, -2.5]
+NUMBERS = [*FLOATS, 0, 1, True, False]
+EXACT = [Decimal("NaN"), Decimal("-NaN7"), Decimal("0"), Decimal("-0.00"), Decimal("1"), Decimal("1.00"), 1, 0, True]
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def bytes_of(aggregate: Aggregate[Any, Any], held: Any) -> bytes:
+    return encode(held if aggregate.result is None else aggregate.result(held))
+
+
+def of_all(aggregate: Aggregate[Any, Any], values: list[Any]) -> Any:
+    return reduce(aggregate.add, values, aggregate.initial())
+
+
+def expected(kind: type, values: list[Any]) -> Any:
+    """In plain Python, written independently: the guide says."""
+    nans = [value for value in values if value != value]
+    if kind in (Min, Max):
+        if nans:
+            return Decimal("NaN") if any(type(value) is Decimal for value in nans) else NAN
+        best = min(values) if kind is Min else max(values)
+        equal = [value.copy_abs() if type(value) is Decimal and not value else value for value in values]
+        equal = [0.0 if type(value) is float and not value else value for value in equal if value == best]
+        return min(equal, key=lambda value: (type(value).__name__, encode(value)))
+    total = sum(values)
+    if kind is Mean:
+        total = total / len(values)
+    if total != total:
+        return Decimal("NaN") if type(total) is Decimal else NAN
+    return abs(total) if not total and type(total) is not int else total
+
+
+@pytest.mark.parametrize("kind", [Min, Max, Sum, Mean])
+@given(data=st.data())
+def test_an_aggregate_of_rows_is_what_its_values_are(kind: type, data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.sampled_from(data.draw(st.sampled_from([NUMBERS, EXACT]))), min_size=1, max_size=6))
+    aggregate = kind(itself)
+    wanted = encode(expected(kind, values))
+    assert bytes_of(aggregate, of_all(aggregate, values)) == wanted
+    cut = data.draw(st.integers(0, len(values)))
+    if 0 < cut < len(values):
+        merged = aggregate.merge(of_all(aggregate, values[:cut]), of_all(aggregate, values[cut:]))
+        assert bytes_of(aggregate, merged) == wanted
+    if kind in (Min, Max):
+        shuffled = data.draw(st.permutations(values))
+        assert bytes_of(aggregate, of_all(aggregate, shuffled)) == wanted
+
+
+@pytest.mark.parametrize("kind", [Min, Max, Sum, Mean])
+@given(data=st.data())
+def test_what_is_taken_back_leaves_no_trace(kind: type, data: st.DataObject) -> None:
+    """Numbers that floats add exactly, NaN and infinities among them: the rest is as if the others had never come."""
+    choice = data.draw(st.sampled_from([NUMBERS, EXACT]))
+    aggregate = kind(itself).retracting()
+    held, there = aggregate.initial(), list[Any]()
+    for value in data.draw(st.lists(st.sampled_from(choice), max_size=20)):
+        if there and data.draw(st.booleans()):
+            held = aggregate.subtract(held, there.pop(data.draw(st.integers(0, len(there) - 1))))
+        held = aggregate.add(held, value)
+        there.append(value)
+        if kind in (Min, Max):
+            assert bytes_of(aggregate, held) == encode(expected(kind, there))
+        else:
+            result, wanted = aggregate.result(held), expected(kind, there)
+            assert result == wanted or (result != result and wanted != wanted)
+            assert encode(result) == encode(settled(result))
+    for value in there:
+        held = aggregate.subtract(held, value)
+    assert held == aggregate.initial()
+
+
+def test_a_value_in_which_nan_hides_has_no_place_in_an_order() -> None:
+    for aggregate in [Min(itself), Max(itself), Min(itself).retracting(), Max(itself).retracting()]:
+        with pytest.raises(ValueError, match="which holds NaN and has no place in any order; filter it out"):
+            aggregate.add(aggregate.initial(), (1, (NAN, 2)))
+
+
+@pytest.mark.parametrize("kind", [Min, Max])
+def test_groups_of_a_table_with_nan_go_on(kind: type) -> None:
+    def build(stream: Any) -> Any:
+        return stream.table("t").group_by("g", lambda key, row: "all").aggregate("n", kind(lambda row: row[2]))
+
+    made = planned_table(build)
+    above, below = Task(made, "g/0"), Task(made, "revisions/0")
+    for record in [("a", 0, 1.0), ("b", 0, NAN), ("c", 0, 2.0), ("b", 0, 3.0), ("b", 0, MINUS_NAN), ("b", 0, 1.5)]:
+        below.give(0, *above.give(0, record))
+        below.restore(False)
+    assert [row[2] for row in below.out][-1] == (1.0 if kind is Min else 2.0)
+    assert {struct.pack("<d", row[2]) for row in below.out if row[2] != row[2]} == {struct.pack("<d", NAN)}
+
+
+def test_a_windowed_row_has_the_one_nan() -> None:
+    task = windowed(Tumbling(5), Sum(lambda row: row[2]))
+    task.give(0, ("k", 1, MINUS_NAN))
+    assert struct.pack("<d", task.out[-1][2]) == struct.pack("<d", NAN)
+
+
+@pytest.mark.parametrize("fold", ["sum", "min", "max"])
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(FLOATS)), min_size=1, max_size=60), st.data())
+def test_vectors_give_the_same_bytes_however_they_are_cut(
+    fold: str, rows: list[tuple[int, float]], data: st.DataObject
+) -> None:
+    def made(cuts: list[int]) -> bytes:
+        chain, out = on_vectors(lambda s: getattr(s, fold)("op", "v")), list[Any]()
+        for start, end in zip([0, *cuts], [*cuts, len(rows)]):
+            if start < end:
+                batch = {"k": [key for key, _ in rows[start:end]], "v": pa.array([v for _, v in rows[start:end]])}
+                out += give(chain, Vectors.of(batch))
+        return encode([[row["k"], row[fold]] for row in out])
+
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5)))
+    whole = made([])
+    assert made(cuts) == whole == made(list(range(1, len(rows))))
+    state: dict[int, float] = {}
+    step = {"sum": np.add, "min": np.minimum, "max": np.maximum}[fold]
+    with np.errstate(invalid="ignore"):
+        wanted = []
+        for key, value in rows:
+            state[key] = float(step(state[key], value)) if key in state else value
+            wanted.append([key, settled(state[key])])
+    assert whole == encode(wanted)

@@ -1,0 +1,98 @@
+"""No option is accepted and ignored: each has a witness, beside every other option and every other choice."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import operators
+from causal.errors import OperatorFailed, PipelineError
+from operators import Pipeline
+from operators.keyed.cold_values import Disk
+from operators.pipeline import Stream
+from operators.streams.table import Grouped, Table
+from operators.testing import run
+from tests.unit.operators.option_cases import STREAM_CASES, TABLE_CASES, Case
+from tests.unit.operators.option_cases_held import STATE_CASES, WINDOW_CASES
+
+CASES = [*STREAM_CASES, *TABLE_CASES, *WINDOW_CASES, *STATE_CASES]
+
+BUILDERS: list[Any] = [Pipeline, Stream, Table, Grouped]
+OTHERS: list[Callable[..., Any]] = [
+    getattr(operators, name)
+    for name in operators.__all__
+    if name.endswith(("State", "Window")) and name != "Window"
+    or name in ("Tumbling", "Sliding", "Session", "Global", "Aggregate", "Reduce", "Count", "Sum", "Min", "Max", "Mean",
+                "every", "every_s", "after_each")
+]  # fmt: skip
+NO_OPERATOR = {"check", "connect", "stream", "by_key", "versions"}
+UNNAMED = {"self", "name", "_", "__", "args", "kwargs"}
+
+
+def methods() -> Iterator[Callable[..., Any]]:
+    """Everything that takes options."""
+    for owner in BUILDERS:
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            if not name.startswith("_") and name not in NO_OPERATOR:
+                yield method
+    yield from OTHERS
+
+
+@pytest.mark.parametrize("method", list(methods()), ids=lambda method: method.__qualname__)
+def test_every_option_has_a_witness(method: Callable[..., Any]) -> None:
+    cases = [case for case in CASES if case.of is method]
+    if method is Table.sink:  # which refuses, whatever it is given
+        return
+    assert cases, f"{method.__qualname__} has no case in option_cases.py"
+    of = method.__init__ if inspect.isclass(method) else method  # type: ignore[misc]
+    needed = inspect.signature(of).parameters.keys() - UNNAMED
+    if method in (operators.every, operators.every_s, operators.after_each):
+        needed = inspect.signature(of).parameters.keys()
+    known = {name for case in cases for name in (*case.options, *case.without)}
+    assert needed <= known, f"{method.__qualname__}: no witness for {sorted(needed - known)}"
+
+
+def seen(case: Case, options: Mapping[str, Any]) -> Any:
+    """What a user sees of a run: rows, counts, tasks, kinds of determinants, whether state is on disk."""
+    disks: list[Any] = []
+    real = Disk.values
+
+    def values(disk: Disk, *arguments: Any, **more: Any) -> Any:
+        disks.append(disk)
+        return real(disk, *arguments, **more)
+
+    try:
+        with mock.patch.object(Disk, "values", values):
+            pipeline, inputs = case.build(**options)
+            told = run(pipeline, inputs, batch=2, clock_s=100.0, checkpoint_every=3)
+    except OperatorFailed as problem:
+        return type(problem.__cause__), str(problem)
+    return repr(told.rows), told.counts, sorted(told.elements), sorted(told.determinant_bytes), bool(disks)
+
+
+def compared() -> Iterator[Any]:
+    """Each option with each choice of the others, one or two of which are not the first."""
+    for number, case in enumerate(CASES):
+        for option in case.options:
+            if option in case.without:
+                continue
+            others = [name for name in (*case.options, *case.beside) if name != option]
+            for changed in [(), *((name,) for name in others), *combinations(case.beside, 2)]:
+                if not any((option, name) in case.hidden for name in changed):
+                    told = "-".join((case.of.__name__, str(number), option, *changed))
+                    yield pytest.param(case, option, changed, id=told)
+
+
+@pytest.mark.parametrize(("case", "option", "changed"), list(compared()))
+def test_no_option_is_ignored(case: Case, option: str, changed: tuple[str, ...]) -> None:
+    options = {name: values[name in changed] for name, values in (*case.options.items(), *case.beside.items())}
+    first, second = ({**options, option: value} for value in case.options[option])
+    try:
+        assert seen(case, first) != seen(case, second), f"{option} makes no difference"
+    except PipelineError:
+        pass  # refused is not ignored

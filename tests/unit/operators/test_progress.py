@@ -1,0 +1,170 @@
+"""What the frames of the loop's thread tell of its work, seen while it waits inside user code."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from causal.activity import Activity, sentence
+from causal.shell.clock import monotonic_ns
+from operators import Operator, Pipeline, progress
+from operators.progress import Progress, Work, timed_out
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+from operators.testing import run
+
+
+class Watch:
+    """Looks from another thread at the moment that user code calls `here`."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        self.work.begin("work")
+        self.progress = Progress(self.work)
+        self.seen: list[Activity | None] = []
+
+    def here(self) -> None:
+        for _ in range(2):
+            looking = threading.Thread(target=lambda: self.seen.append(self.progress.look()))
+            looking.start()
+            looking.join()
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    monkeypatch.setattr(progress, "LONG_NS", 0)
+    return Watch()
+
+
+def performed(build: Callable[[Any], Any], tmp_path: Path, count: int = 3) -> None:
+    pipeline = Pipeline("p")
+    numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"i": i, "k": i % 2}, count))
+    build(numbers).sink("out", JsonLinesSink(tmp_path / "out"))
+    run(pipeline, batch=count)
+
+
+def last(watch: Watch) -> Activity:
+    told = watch.seen[-1]
+    assert told is not None and told.kind == "event"
+    return told
+
+
+def test_a_function_tells_operator_record_and_line(watch: Watch, tmp_path: Path) -> None:
+    def slow(record: Any) -> Any:
+        if record["i"] == 2:
+            watch.here()
+        return record
+
+    performed(lambda numbers: numbers.map("slow", slow), tmp_path)
+    told = last(watch)
+    assert (told.operator, told.record, told.key) == ("slow", "{'i': 2, 'k': 0}", "")
+    assert told.at.startswith(f"{__file__}:")
+
+
+def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: Watch, tmp_path: Path) -> None:
+    def slow(record: Any) -> Any:
+        watch.here()
+        return record
+
+    performed(lambda numbers: numbers.map("slow", slow), tmp_path)
+    records = {told.record: told.since_ns for told in watch.seen if told is not None}
+    assert len(records) == 3 and sorted(records.values()) == list(records.values())
+    assert len(set(records.values())) == 3, "each record began by itself"
+
+
+class Slow(Operator):
+    def __init__(self, watch: Watch, how: str) -> None:
+        self.watch, self.how = watch, how
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        if self.how == "process" and record["i"] == 1:
+            self.watch.here()
+        elif self.how == "call" and record["i"] == 1:
+            ctx.call(self.watch.here)
+        elif self.how == "timer":
+            ctx.set_timer(5.0, clock="event")
+        return []
+
+    def on_timer(self, name: str, ctx: Any) -> None:
+        if ctx.key == 1:
+            self.watch.here()
+
+
+class Generating(Slow):
+    def process(self, record: Any, ctx: Any) -> Any:
+        yield from super().process(record, ctx)
+
+
+@pytest.mark.parametrize("kind", [Slow, Generating])
+@pytest.mark.parametrize("how", ["process", "call"])
+def test_an_operator_tells_its_key_as_well(watch: Watch, tmp_path: Path, how: str, kind: type[Slow]) -> None:
+    def build(numbers: Any) -> Any:
+        return numbers.key_by(lambda record: record["k"]).process("slow", kind(watch, how))
+
+    performed(build, tmp_path)
+    told = last(watch)
+    assert (told.operator, told.record, told.key) == ("slow", "{'i': 1, 'k': 1}", "1")
+
+
+def test_a_timer_tells_its_key(watch: Watch, tmp_path: Path) -> None:
+    performed(
+        lambda numbers: numbers.key_by(lambda record: record["k"]).process("slow", Slow(watch, "timer")), tmp_path
+    )
+    told = last(watch)
+    assert (told.operator, told.key) == ("slow", "1")
+
+
+def test_a_window_function_tells_its_key(watch: Watch, tmp_path: Path) -> None:
+    def slow(key: Any, records: Any, window: Any) -> Any:
+        if key == 1:
+            watch.here()
+        return [key]
+
+    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).window("slow", 3600, slow), tmp_path)
+    told = last(watch)
+    assert (told.operator, told.key) == ("slow", "1")
+
+
+def test_what_rests_does_nothing_and_what_is_loaded_says_how_far(watch: Watch) -> None:
+    watch.work.rest()
+    watch.here()
+    assert watch.seen == [None, None]
+    watch.work.begin("load", 1000)
+    watch.work.done = 250
+    watch.here()
+    told = watch.seen[-1]
+    assert told is not None and (told.kind, told.done, told.total) == ("load", 250, 1000)
+    assert "(250 of 1,000 bytes)" in sentence(told.message(), monotonic_ns())
+
+
+def test_a_value_that_changes_while_it_is_shown_is_no_reason_to_fall_silent() -> None:
+    def gone(self: Any, key: Any) -> Any:
+        raise KeyError(key)
+
+    emptied = type("dict", (dict,), {"__getitem__": gone})
+    assert progress._shown(emptied({1: 2})) == "<dict that changes>"
+    assert len(progress._shown(["x" * 10_000] * 1000)) <= 300
+
+
+def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it() -> None:
+    full = Activity("event", 0, "slow", "7", "{'i': 1}", "p.py:3")
+    assert timed_out(full, 7.25, 5.0) == (
+        "operator 'slow', key 7: still at p.py:3 after 7.2 s (event_timeout_s is 5); record {'i': 1}; "
+        "correct the operator, or raise event_timeout_s and go on with --resume"
+    )
+    assert timed_out(Activity("event", 0, "slow"), 7.25, 5.0).startswith("operator 'slow': still after 7.2 s (event_")
+
+
+def test_an_activity_reads_as_a_sentence() -> None:
+    def said(**told: Any) -> str:
+        return sentence({"since_ns": 1_000_000_000, **told}, 8_200_000_000)
+
+    assert said(kind="event", operator="slow", key="5", at="p.py:3") == "in 'slow' for 7.2 s, key 5, at p.py:3"
+    assert said(kind="load", done=1000, total=5000) == "loading its state for 7.2 s (1,000 of 5,000 bytes)"
+    assert said(kind="start", at="p.py:1") == "loading the pipeline for 7.2 s, at p.py:1"
+    assert said(kind="store") == "in a call of its store for 7.2 s"
+    assert said(kind="work") == "busy for 7.2 s"

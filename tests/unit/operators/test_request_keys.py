@@ -1,0 +1,199 @@
+"""Keys of requests: unique per request, and the same whoever dies, wherever in a pipeline the request is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from causal.checkpointing import Cut
+from causal.values import decode
+from operators import Count, Operator, Pipeline, Tumbling
+from operators.chain import FusedChain
+from operators.pipeline import Stream
+from operators.plan import Plan, plan
+from operators.rescaling import Rescaling, Saved
+from operators.sources import SequenceSource
+from operators.testing import At, run
+from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
+
+
+class Service:
+    """An honest service: of the requests with one key it performs the first, and notices when they differ."""
+
+    def __init__(self) -> None:
+        self.performed: dict[str, Any] = {}
+        self.asked = 0
+
+    def __call__(self, record: Any, key: str) -> str:
+        self.asked += 1
+        assert self.performed.setdefault(key, record) == record, "one key for two requests"
+        return key
+
+
+class Numbered(Operator):
+    """Rows that depend on the order in which records came."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return [(n, record["id"])]
+
+
+class Alerts(Operator):
+    """Two timers of equal content for each record."""
+
+    def __init__(self, clock: str) -> None:
+        self._clock = clock
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        at_s = record["t"] + 5 if self._clock == "event" else ctx.now() + 1
+        ctx.set_timer(at_s, f"a{n}", clock=self._clock)
+        ctx.set_timer(at_s, f"b{n}", clock=self._clock)
+        return []
+
+    def on_timer(self, name: str, ctx: Any) -> Any:
+        return ["alert"]
+
+
+class Split(Operator):
+    """Every second record goes aside."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        if n % 2:
+            ctx.aside("odd", n)
+            return []
+        return [n]
+
+
+Build = Callable[[Stream[Any], Stream[Any]], Stream[Any]]
+
+
+def user(record: Any) -> Any:
+    return record["id"] % 2
+
+
+def _timed(stream: Stream[Any], name: str = "time") -> Any:
+    return stream.watermarks(name, lambda r: r["t"])
+
+
+def _table(a: Stream[Any], b: Stream[Any]) -> Stream[Any]:
+    table = a.union(b).key_by(user).table("t").group_by("g", lambda key, row: "all")
+    return table.aggregate("n", Count()).revisions("changes")
+
+
+PLACES: dict[str, Build] = {
+    "process": lambda a, b: a.process("op", Numbered()).union(b.process("two", Numbered())),
+    "union": lambda a, b: a.union(b).process("op", Numbered()),
+    "keyed union": lambda a, b: a.union(b).key_by(user).process("op", Numbered(), parallelism=2),
+    "timers": lambda a, b: a.union(b).key_by(user).process("op", Alerts("processing")),
+    "event timers": lambda a, b: _timed(a.union(b)).key_by(user).process("op", Alerts("event")),
+    "windows": lambda a, b: (
+        _timed(a.union(b)).key_by(user).window("op", Tumbling(2), lambda key, rows, window: [len(rows)])
+    ),
+    "join": lambda a, b: _timed(a, "ta").key_by(user).join("op", _timed(b, "tb").key_by(user), within=(-2, 2)),
+    "table join": lambda a, b: a.key_by(user).join_table("op", b.key_by(user).table("t"), how="left"),
+    "table": _table,
+    "side": lambda a, b: a.union(b).process("op", Split()).side("odd"),
+    "fan-out": lambda a, b: a.union(b).flat_map("op", lambda r: [1, 1]).process("last", _Plain()),
+    "ordered": lambda a, b: (
+        _timed(a.union(b)).key_by(user).process("op", Alerts("event"), delivery="ordered")
+    ),
+}  # fmt: skip
+
+
+class _Plain(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return [(record, n % 3)]
+
+
+RECORDS = 8
+SEEDS = 4
+
+
+def trial(place: str, service: Service, seed: int, crash: dict[str, Any], batch: int) -> Any:
+    pipeline = Pipeline("keys")
+    a, b = (pipeline.source(name, SequenceSource(lambda p, i: i, count=1)) for name in ("a", "b"))
+    PLACES[place](a, b).call("rate", service, order="input" if seed % 2 else "completion").sink("out", NoSink())
+    inputs = {name: [*(At(i // 2, {"id": i, "t": i}) for i in range(RECORDS)), At(60)] for name in ("a", "b")}
+    return run(pipeline, inputs, seed=seed, crash=crash, batch=batch)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_request_has_one_key_whoever_dies(place: str) -> None:
+    crashes = 0
+    for seed in range(SEEDS):
+        chance, batch = Random(seed), 1 + seed % 4
+        given = trial(place, Service(), seed, {}, batch).elements
+        for _ in range(3):
+            victims = chance.sample(sorted(given), k=min(len(given), chance.randint(1, 3)))
+            crash = {task: chance.randint(1, max(1, given[task] - 1)) for task in victims if given[task]}
+            service = Service()
+            told = trial(place, service, seed, crash, batch)
+            crashes += told.recoveries
+            keys = Counter(key for _, key in told["out"])
+            assert keys and set(keys.values()) == {1}, "two requests have one key"
+            assert set(keys) == set(service.performed), "a request was performed under a key that nobody knows of"
+            assert all(service.performed[key] == asked for asked, key in told["out"])
+    assert crashes > SEEDS
+
+
+# A change of the graph at a savepoint: channels begin at position 0 again, the run stays the same.
+
+
+def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(2)).process("begin", Numbered(), parallelism=1)
+    if asks:
+        stream = stream.call("rate", lambda record, key: key, parallelism=parallelism)
+    stream.sink("out", NoSink())
+    return plan(pipeline, config(key_groups=16))
+
+
+def _asked(planned: Plan, parts: dict[str, list[bytes]]) -> tuple[list[str], list[str], dict[str, list[bytes]]]:
+    """Keys that were waiting, keys of three new requests per task with equal content, and the state behind them."""
+    waiting, fresh, after = list[str](), list[str](), dict[str, list[bytes]]()
+    for task in planned.topology.tasks:
+        chain = planned.chain(task.index)
+        if isinstance(chain, FusedChain):
+            if task.name in parts:
+                chain.restore(parts[task.name])
+            waiting += [decode(request.body)[1] for request in chain.outstanding()]
+            before = len(chain.outstanding())
+            if "rate" in task.operators:
+                chain.deliver(0, listed([{"id": 1}] * 3), 0, Services())
+            fresh += [decode(request.body)[1] for request in chain.outstanding()[before:]]
+        after[task.name] = parts_of(chain, True)
+    return waiting, fresh, after
+
+
+def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
+    graphs = [_asking_plan(1), _asking_plan(2), _asking_plan(1, asks=False), _asking_plan(1), _asking_plan(2)]
+    made, pending, state = list[str](), list[str](), dict[str, list[bytes]]()
+    for place, planned in enumerate(graphs):
+        waiting, fresh, after = _asked(planned, state)
+        if place != 3:  # nothing can wait for an operator that was not there
+            assert sorted(waiting) == sorted(pending) or place == 2, "what waits keeps its key"
+        made += fresh
+        pending = [*waiting, *fresh]
+        told = [
+            Saved(
+                task,
+                Cut(
+                    place + 1,
+                    {channel.id: (7, 1, False) for channel in planned.topology.inputs(task.index)},
+                    {channel.id: (9, 2) for channel in planned.topology.outputs(task.index)},
+                    11,
+                ),
+                (tuple(after[task.name]),),
+            )
+            for task in planned.topology.tasks
+        ]
+        if place + 1 < len(graphs):
+            state = Rescaling(planned.topology, told, graphs[place + 1], 16, allow_dropped=True).chains()
+    assert len(made) == 3 * (1 + 2 + 0 + 1 + 2) and len(set(made)) == len(made)

@@ -1,0 +1,146 @@
+"""An exception in user code is laid at the user's own line, and a replay writes the same text again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from causal.errors import OperatorFailed
+from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, shown, user_traceback
+from tests.unit.operators.scene import Services, chain_of, give, listed, planned
+
+
+def deepest(record: Any) -> Any:
+    return record["deep"]
+
+
+def middle(record: Any) -> Any:
+    return deepest(record)
+
+
+def parses(record: Any) -> Any:
+    return json.loads(record)
+
+
+def endless(record: Any) -> Any:
+    return endless(record)
+
+
+def chained(record: Any) -> Any:
+    try:
+        return deepest(record)
+    except KeyError as problem:
+        raise ValueError("no depth") from problem
+
+
+def raised(fn: Callable[[Any], Any], record: Any) -> Exception:
+    try:
+        fn(record)
+    except Exception as problem:
+        return problem
+    raise AssertionError("nothing was raised")
+
+
+def line_of(fn: Callable[[Any], Any], offset: int) -> str:
+    code = fn.__code__
+    return f"{__file__}:{code.co_firstlineno + offset} in {code.co_name}"
+
+
+def test_the_innermost_frame_of_the_user_is_named() -> None:
+    assert location(raised(middle, {})) == line_of(deepest, 1)
+
+
+def test_a_library_that_raised_is_laid_at_the_users_line_that_called_it() -> None:
+    problem = raised(parses, "{")
+    assert location(problem) == line_of(parses, 1)
+    assert "json/decoder.py" in user_traceback(problem)
+
+
+def test_a_library_that_the_pipeline_calls_itself_is_named_where_no_frame_is_the_users() -> None:
+    with pytest.raises(
+        OperatorFailed, match=r"JSONDecodeError: .* at .*json/decoder\.py:\d+ in raw_decode; record '\{'"
+    ):
+        give(chain_of(planned(lambda s: s.map("x", json.loads)), "x/0"), ["{"])
+
+
+def test_a_builtin_has_no_line() -> None:
+    with pytest.raises(OperatorFailed, match=r"'x', position 0 of .*: ValueError: invalid literal .*'y'; record 'y'"):
+        give(chain_of(planned(lambda s: s.map("x", int)), "x/0"), ["y"])
+
+
+def test_the_one_line_names_file_and_line() -> None:
+    with pytest.raises(OperatorFailed) as caught:
+        give(chain_of(planned(lambda s: s.map("x", middle)), "x/0"), [{}])
+    assert f"KeyError: 'deep' at {line_of(deepest, 1)}; record {{}}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_traceback_has_every_frame_of_the_user_and_none_of_ours() -> None:
+    with pytest.raises(OperatorFailed) as caught:
+        give(chain_of(planned(lambda s: s.map("x", middle)), "x/0"), [{}])
+    assert caught.value.__cause__ is not None
+    lines = user_traceback(caught.value.__cause__).splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert [line.rpartition(" in ")[2] for line in lines if line.startswith('  File "')] == ["middle", "deepest"]
+    assert lines[-1] == "KeyError: 'deep'"
+
+
+def test_causes_are_shown() -> None:
+    text = user_traceback(raised(chained, {}))
+    assert "KeyError: 'deep'" in text and "direct cause" in text and text.endswith("ValueError: no depth\n")
+
+
+def test_an_exhausted_stack_gives_the_same_text_from_any_depth() -> None:
+    def deeper(depth: int) -> Exception:
+        return deeper(depth - 1) if depth else raised(endless, 1)
+
+    texts = {(location(p), user_traceback(p), described(p)) for p in map(deeper, range(0, 60, 7))}
+    assert len(texts) == 1
+    assert line_of(raised, 2) in next(iter(texts))[1]
+
+
+def test_addresses_of_objects_do_not_appear() -> None:
+    class Plain:
+        def __repr__(self) -> str:
+            return object.__repr__(self)
+
+    def look_up(record: Any) -> Any:
+        return {}[Plain()]
+
+    problem = raised(look_up, 1)
+    assert "0x" in str(problem)
+    for text in (described(problem), user_traceback(problem), shown(Plain())):
+        assert "at 0x…" in text
+
+
+def test_a_traceback_is_bounded_and_keeps_its_end() -> None:
+    def raises(record: Any) -> Any:
+        raise ValueError("long " * 100_000 + "end")
+
+    text = user_traceback(raised(raises, 1))
+    assert len(text) <= TRACEBACK_CHARACTERS_MAX + 10 and text.endswith("long end\n")
+
+
+def test_a_dead_letter_is_the_same_whatever_was_delivered_at_once() -> None:
+    def letters(sizes: list[int]) -> list[Any]:
+        chain = chain_of(planned(lambda s: s.map("x", middle), on_error="dead-letter"), "x/0")
+        found, first = [], 0
+        for size in sizes:
+            found += give(chain, [{}] * size, first=first)
+            first += size
+        return found
+
+    assert letters([4]) == letters([1, 1, 1, 1]) == letters([3, 1])
+    assert all(letter["traceback"] for letter in letters([4]))
+
+
+def test_a_letter_stays_within_what_a_record_may_have() -> None:
+    def raises(record: Any) -> Any:
+        raise ValueError("long " * 10_000)
+
+    chain = chain_of(planned(lambda s: s.map("x", raises), record_bytes_max=4000, on_error="dead-letter"), "x/0")
+    outputs = chain.deliver(0, listed([1]), 0, Services())
+    assert sum(chunk.size for _, chunk in outputs) < 4000

@@ -1,0 +1,306 @@
+"""Times to live in whole pipelines: by event time exact however records come, by the wall clock within bounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from causal.errors import PipelineError
+from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
+from operators.keyed import cold_values
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+from operators.testing import At, OperatorTrial, run
+
+TTL_S = 8
+DISK: dict[str, Any] = {"state": "disk"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State on disk takes so much, by its own estimate, that all of it leaves memory after each event."""
+    monkeypatch.setattr(cold_values, "_BYTES_PER_VALUE", 1 << 40)
+
+
+def built(operator: Operator, bound_s: float, parallelism: int = 1, partitions: int = 1, **how: Any) -> Pipeline:
+    pipeline = Pipeline("lives")
+    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    timed = stream.watermarks("time", lambda r: r["at"], out_of_order_s=bound_s)
+    made = timed.key_by(lambda r: r["key"]).process("op", operator, parallelism=parallelism, **how)
+    made.sink("out", SqliteSink("out.db"))
+    return pipeline
+
+
+class FirstOnly(Operator):
+    """Deduplication, as most would write it."""
+
+    seen = ValueState[bool](ttl_s=TTL_S)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        if not self.seen.value:
+            self.seen.value = True
+            yield record["at"]
+
+
+@pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 100])
+def test_records_far_apart_are_all_first(batch: int, settings: dict[str, Any]) -> None:
+    inputs = {"in": [{"key": 1, "at": 1000 * n} for n in range(8)]}
+    for seed in range(3):
+        told = run(built(FirstOnly(), 0), inputs, batch=batch, seed=seed, crash={"op/0": 5}, **settings)
+        assert told["out"] == [1000 * n for n in range(8)]
+
+
+class Kinds(Operator):
+    """Reads everything of its key, then writes what the record says."""
+
+    value = ValueState[int](ttl_s=TTL_S)
+    items = ValueState[list[int]](ttl_s=TTL_S, default=list)
+    appended = ListState[int](ttl_s=TTL_S)
+    named = MapState[str, int](ttl_s=TTL_S)
+    total = ReducingState[int](lambda a, b: a + b, ttl_s=TTL_S)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        n = record["n"]
+        told = [n, self.value.value, list(self.appended), len(self.named), dict(self.named), self.total.value]
+        if n % 5 == 0:
+            self.value.value = n
+        if n % 3 == 0:
+            told.append(list(self.items.value))  # reading what could change counts as writing it
+            self.items.value.append(n)
+        if n % 4 == 0:
+            self.appended.append(n)
+        if n % 2 == 0:
+            self.named[str(n % 6)] = n
+        if n % 7 == 0:
+            self.named.pop("0", None)
+        if n % 3 == 1:
+            self.total.add(n)
+        yield told
+
+
+class Aged:
+    """The oracle's place: a value, and the latest event time at which it was written."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.at: float | None = None
+
+    def read(self, at: float) -> Any:
+        return None if self.at is None or at >= self.at + TTL_S else self.value
+
+    def write(self, at: float, value: Any) -> None:
+        fresh = self.at is None or at >= self.at + TTL_S
+        self.value, self.at = value, at if fresh else max(at, self.at or at)
+
+
+def expected(records: list[dict[str, Any]]) -> list[Any]:
+    keys: dict[Any, dict[Any, Aged]] = {}
+    out: list[Any] = []
+    for record in records:
+        places, at, n = keys.setdefault(record["key"], {}), record["at"], record["n"]
+
+        def place(name: Any, places: dict[Any, Aged] = places) -> Aged:
+            return places.setdefault(name, Aged())
+
+        entries = {name[1]: held.read(at) for name, held in places.items() if isinstance(name, tuple)}
+        named = {name: value for name, value in entries.items() if value is not None}
+        row = [n, place("value").read(at), place("appended").read(at) or [], len(named), named]
+        row.append(place("total").read(at))
+        if n % 5 == 0:
+            place("value").write(at, n)
+        if n % 3 == 0:
+            items = place("items").read(at) or []
+            row.append(list(items))
+            place("items").write(at, [*items, n])
+        if n % 4 == 0:
+            place("appended").write(at, [*(place("appended").read(at) or []), n])
+        if n % 2 == 0:
+            place(("named", str(n % 6))).write(at, n)
+        if n % 7 == 0 and place(("named", "0")).read(at) is not None:
+            del places["named", "0"]
+        if n % 3 == 1:
+            place("total").write(at, (place("total").read(at) or 0) + n)
+        out.append(row)
+    return out
+
+
+def random_records(seed: int, disorder_s: int, count: int = 120) -> list[dict[str, Any]]:
+    chance, now_s, records = random.Random(seed), 0, list[dict[str, Any]]()
+    for n in range(count):
+        now_s += chance.choice([0, 0, 1, 1, 2, 3, 9, 40])
+        records.append({"key": chance.randint(0, 2), "at": now_s - chance.randint(0, disorder_s), "n": n})
+    return records
+
+
+@pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_kind_of_state_is_as_old_as_its_records_say(seed: int, settings: dict[str, Any]) -> None:
+    disorder_s = (0, 6, 20, 3)[seed]
+    records = random_records(seed, disorder_s)
+    rows = expected(records)
+    for batch, run_seed in product((1, 7, 200), range(2)):
+        crash = {"op/0": [40, 95]} if run_seed else {}
+        told = run(built(Kinds(), disorder_s), {"in": records}, batch=batch, seed=run_seed, crash=crash, **settings)
+        assert told["out"] == rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_late_records_find_the_same_however_they_come(seed: int) -> None:
+    records = random_records(seed, 20)
+    runs = [
+        run(built(Kinds(), 5), {"in": records}, batch=batch, seed=run_seed, crash={"op/0": 50})
+        for batch, run_seed in product((1, 4, 200), range(2))
+    ]
+    assert all(told["out"] == runs[0]["out"] for told in runs)
+    assert all(told.counts == runs[0].counts for told in runs)
+
+
+class Timed(Operator):
+    """What timers find, and what is left at the end."""
+
+    seen = MapState[int, int](ttl_s=TTL_S)
+
+    def process(self, record: Any, ctx: Any) -> None:
+        self.seen[record["n"]] = record["n"]
+        ctx.set_timer(record["at"] + record["n"] % 12, str(record["n"]), clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        yield (ctx.key, name, ctx.event_time(), list(self.seen))
+        if int(name) % 3 == 0:
+            self.seen[-int(name)] = 0
+
+    def finish(self, ctx: Any) -> Iterator[Any]:
+        yield ("end", ctx.key, list(self.seen))
+
+
+def test_in_order_timers_and_the_end_find_what_their_times_say() -> None:
+    # No two have the same time: in which order those of two partitions come is chance.
+    records = [{**record, "at": record["at"] + record["n"] / 1000} for record in random_records(11, 4)]
+    parts = [records[0::2], records[1::2]]
+    runs = [
+        run(
+            built(Timed(), 5, parallelism=2, partitions=2, delivery="ordered"),
+            {"in": parts},
+            batch=batch,
+            seed=seed,
+            crash={"op/0": 20, "op/1": 10} if seed else {},
+        )
+        for batch, seed in product((1, 5, 200), range(3))
+    ]
+    rows = [sorted(told["out"], key=str) for told in runs]
+    assert all(each == rows[0] for each in rows)
+    assert sum(row[0] == "end" and bool(row[2]) for row in rows[0])  # something was left, and something was not
+    assert len([row for row in rows[0] if row[0] == "end"]) <= 3
+
+
+def test_what_has_no_event_time_is_refused() -> None:
+    pipeline = Pipeline("none")
+    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0))
+    stream.key_by(lambda r: r).process("op", FirstOnly()).sink("out", SqliteSink("o.db"))
+    with pytest.raises(PipelineError, match=r"'seen' of operator 'op' has a time to live by event time, but 'in'"):
+        run(pipeline, {"in": []})
+    pipeline = Pipeline("lost")
+    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0)).watermarks("time", lambda r: r)
+    mapped = stream.map("m", lambda r: r)
+    mapped.key_by(lambda r: r).process("op", FirstOnly()).sink("out", SqliteSink("o.db"))
+    with pytest.raises(PipelineError, match=r"put .timed\(fn\) behind 'm', or give clock=\"processing\""):
+        run(pipeline, {"in": []})
+
+
+# The wall clock.
+
+
+class ByClock(Operator):
+    """Four states of different times to live; each record writes one and reads all."""
+
+    a = ListState[float](ttl_s=8, clock="processing")
+    b = ValueState[float](ttl_s=3, clock="processing")
+    c = MapState[int, float](ttl_s=5, clock="processing")
+    d = ReducingState[float](lambda a, b: b, ttl_s=20, clock="processing")
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        now_s = ctx.now()
+        yield (ctx.key, now_s, "read", list(self.a), self.b.value, dict(self.c), self.d.value)
+        for what in record["writes"]:
+            if what == "a":
+                self.a.append(now_s)
+            elif what == "b":
+                self.b.value = now_s
+            elif what == "c":
+                self.c[record["entry"]] = now_s
+            else:
+                self.d.add(now_s)
+            yield (ctx.key, now_s, what, record["entry"])
+
+
+def violations(rows: list[Any]) -> list[str]:
+    """Where something was gone before its time, or there long after it."""
+    lives = {"a": 8, "b": 3, "c": 5, "d": 20}
+    written: dict[Any, float] = {}
+    found: list[str] = []
+    for key, now_s, what, *rest in rows:
+        if what != "read":
+            written[key, what, rest[0] if what == "c" else None] = now_s
+            continue
+        items, value, entries, fold = rest
+        there: dict[Any, Any] = {("a", None): items[-1:], ("b", None): value, ("d", None): fold}
+        there |= {("c", entry): at_s for entry, at_s in entries.items()}
+        for (other, state, entry), at_s in written.items():
+            if other == key:
+                age_s, held = now_s - at_s, there.get((state, entry))
+                if age_s < lives[state] and held in (None, []):
+                    found.append(f"{state} of {key} was gone after {age_s} s")
+                if age_s > lives[state] * 9 / 8 + 0.01 and held not in (None, []):
+                    found.append(f"{state} of {key} was there after {age_s} s")
+    return found
+
+
+def clock_records(seed: int) -> list[Any]:
+    chance, at_s, records = random.Random(seed), 0.0, list[Any]()
+    for n in range(40):
+        at_s += chance.choice([0, 0.5, 1, 2, 4, 9, 30])
+        writes = chance.sample("abcd", chance.randint(0, 3))
+        records.append(At(at_s, {"key": chance.randint(0, 1), "writes": writes, "entry": n % 3}))
+    return records
+
+
+def by_clock() -> Pipeline:
+    pipeline = Pipeline("clock")
+    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0)).key_by(lambda r: r["key"])
+    stream.process("op", ByClock(), parallelism=1).sink("out", SqliteSink("out.db"))
+    return pipeline
+
+
+@pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
+def test_several_states_by_the_wall_clock_live_as_long_as_each_says(settings: dict[str, Any]) -> None:
+    for seed in range(12):
+        told = run(
+            by_clock(), {"in": clock_records(seed)}, seed=seed, crash={"op/0": 17} if seed % 2 else {}, **settings
+        )
+        assert violations(told["out"]) == []
+
+
+def test_the_state_that_was_lost_at_once() -> None:
+    class Two(Operator):
+        items = ListState[int](ttl_s=8, clock="processing")
+        value = ValueState[int](ttl_s=8, clock="processing")
+
+        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+            if record == "value":
+                self.value.value = 1
+            elif record == "append":
+                self.items.append(1)
+            yield list(self.items)
+
+    for settings in ({}, DISK):
+        trial = OperatorTrial(Two(), key=lambda r: "k", **settings)
+        trial.give("value")
+        trial.advance(20)
+        trial.give("append")
+        trial.advance(1)
+        assert trial.give("read") == [[1]]

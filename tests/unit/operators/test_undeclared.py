@@ -1,0 +1,219 @@
+"""What user code keeps outside of its state is named; what cannot change, or is no value, is not."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import random
+import re
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from operators import Operator, Pipeline, ValueState
+from operators.chain import FusedChain
+from operators.plan import plan
+from operators.undeclared import Witness, words
+from tests.unit.operators.scene import NoSink, Services, config, listed, source
+
+kept: dict[Any, Any] = {}
+
+
+class Point:
+    """A class of the user's, with methods, whose attributes are looked into."""
+
+    def __init__(self) -> None:
+        self.x = [1]
+
+    def move(self) -> None:
+        self.x.append(2)
+
+
+class Quiet(Operator):
+    """Has attributes of all kinds; `change` says which of them changes."""
+
+    total = ValueState[int]()
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self._change = change
+        self.number, self.text, self.floating = 1, "a", 0.5
+        self.nested: dict[Any, Any] = {"a": [{"b": (1, {2})}]}
+        self.counter, self.default, self.queue = Counter("ab"), defaultdict(list), deque([1])
+        self.members, self.buffer = {1, 2}, bytearray(b"ab")
+        self.point, self.chance, self.places = Point(), random.Random(4), itertools.count()
+        self.me = self
+        self.log, self.pattern, self.lock = logging.getLogger("x"), re.compile("a"), threading.Lock()
+        self.cache = functools.lru_cache(maxsize=2)(abs)
+
+    def process(self, record: Any, ctx: Any) -> list[Any]:
+        self.total.value = 5
+        self._change(self)
+        return []
+
+
+def watched(change: Callable[[Any], Any]) -> list[str]:
+    """What a task of one `Quiet` is found to have changed."""
+    pipeline = Pipeline("test")
+    stream = pipeline.source("in", source(1)).key_by(lambda n: n)
+    stream.process("quiet", Quiet(change)).sink("out", NoSink())
+    planned = plan(pipeline, config())
+    task = planned.topology.named("quiet/0")
+    assert task is not None
+    chain = planned.chain(task.index)
+    assert isinstance(chain, FusedChain)
+    chain.open()
+    witness = Witness(planned.nodes(task.index), chain)
+    assert witness.changed() == []
+    chain.deliver(0, listed([1, 2]), 0, Services())
+    return [what for what, _ in witness.changed()]
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "number": lambda op: setattr(op, "number", op.number + 1),
+    "text": lambda op: setattr(op, "text", op.text + "b"),
+    "floating": lambda op: setattr(op, "floating", op.floating * 2),
+    "nested": lambda op: op.nested["a"][0].update(c=len(op.nested["a"][0])),
+    "counter": lambda op: op.counter.update("a"),
+    "default": lambda op: op.default["x"].append(1),
+    "queue": lambda op: op.queue.append(2),
+    "members": lambda op: op.members.add(len(op.members) + 1),
+    "buffer": lambda op: op.buffer.append(1),
+    "point": lambda op: op.point.move(),
+    # Seeded here it keeps a state of its own, also where chance is captured.
+    "chance": lambda op: op.chance.seed(5),
+    "places": lambda op: next(op.places),
+    "added": lambda op: setattr(op, "added", 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_attribute_that_changes_is_named(name: str) -> None:
+    assert watched(CHANGES[name]) == [f"attribute `{name}` of Quiet changed in process()"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda op: None,
+        lambda op: setattr(op, "number", 1),
+        lambda op: op.log.debug("x"),
+        lambda op: op.pattern.match("a"),
+        lambda op: op.cache(3),
+        lambda op: setattr(op, "lock", threading.Lock()),
+        lambda op: setattr(op, "nested", {"a": [{"b": (1, {2})}]}),
+    ],
+    ids=["nothing", "the same value", "a logger", "a pattern", "a cache of functools", "a lock", "an equal value"],
+)
+def test_what_is_the_same_or_says_nothing_is_not(change: Callable[[Any], Any]) -> None:
+    assert watched(change) == []
+
+
+def test_globals_of_the_module_of_the_code_are_looked_at() -> None:
+    try:
+        found = watched(lambda op: kept.update({len(kept): 1}))
+    finally:
+        kept.clear()
+    assert found == ["global `kept` of test_undeclared.py changed while operators ran"]
+
+
+def test_variables_of_closures_and_defaults_are_looked_at() -> None:
+    seen: list[int] = []
+
+    def remembering(record: Any, held: list[int] = [], *, more: dict[int, int] = {}) -> Any:  # noqa: B006
+        seen.append(record)
+        held.append(record)
+        more[record] = 1
+        return record
+
+    pipeline = Pipeline("test")
+    pipeline.source("in", source(1)).map("remember", remembering).sink("out", NoSink())
+    planned = plan(pipeline, config())
+    task = planned.topology.named("remember/0")
+    assert task is not None
+    chain = planned.chain(task.index)
+    witness = Witness(planned.nodes(task.index), chain)
+    chain.deliver(0, listed([1]), 0, Services())
+    found = witness.changed()
+    assert [re.findall("`(.*)`", what) for what, _ in found] == [["seen"], ["held"], ["more"]]
+    assert words(found).endswith("keep it in ctx.state") and words([]) == ""
+    assert words(found * 2).endswith("; and 3 more")
+
+
+def test_what_is_too_much_is_not_looked_at() -> None:
+    assert watched(lambda op: op.nested.update(big=list(range(1_000_000)))) == [
+        "attribute `nested` of Quiet changed in process()"
+    ]
+
+
+def counting(record: Any, held: list[Any] = []) -> int:  # noqa: B006
+    held.append(record)
+    return len(held)
+
+
+@functools.lru_cache(maxsize=4)
+def cached(number: int, held: list[Any] = []) -> int:  # noqa: B006
+    held.append(number)
+    return number
+
+
+def tallied(record: Any) -> None:
+    vars(tallied)["calls"] = vars(tallied).get("calls", 0) + 1
+
+
+class Registry:
+    """A class of the user's that is no operator."""
+
+    entries = 0
+
+    @classmethod
+    def enter(cls) -> None:
+        cls.entries += 1
+
+    @staticmethod
+    def note(record: Any, held: list[Any] = []) -> None:  # noqa: B006
+        held.append(record)
+
+
+class Keeping(Operator):
+    """Calls one of the places above, or keeps the record in a default of its own."""
+
+    def __init__(self, where: Callable[[Any], Any] | None) -> None:
+        self._where = where
+
+    def process(self, record: Any, ctx: Any, held: list[Any] = []) -> list[Any]:  # noqa: B006
+        if self._where is None:
+            held.append(record)
+        else:
+            self._where(record)
+        return []
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (None, "variable `held` that Keeping.process closes over"),
+        (lambda record: counting(record), "variable `held` that counting closes over"),
+        (lambda record: cached(record), "variable `held` that cached closes over"),
+        (lambda record: tallied(record), "attribute `calls` of the function tallied"),
+        (lambda record: Registry.enter(), "attribute `entries` of class Registry"),
+        (lambda record: Registry.note(record), "variable `held` that Registry.note closes over"),
+    ],
+    ids=["a method", "a function", "a cached function", "an attribute", "a class", "a static method"],
+)
+def test_what_methods_and_callees_keep_is_named(where: Callable[[Any], Any] | None, named: str) -> None:
+    pipeline = Pipeline("test")
+    pipeline.source("in", source(1)).process("keep", Keeping(where)).sink("out", NoSink())
+    planned = plan(pipeline, config())
+    task = planned.topology.named("keep/0")
+    assert task is not None
+    chain = planned.chain(task.index)
+    assert isinstance(chain, FusedChain)
+    chain.open()
+    witness = Witness(planned.nodes(task.index), chain)
+    assert witness.changed() == []
+    chain.deliver(0, listed([1]), 0, Services())
+    assert [what for what, _ in witness.changed()] == [f"{named} changed while operators ran"]

@@ -1,0 +1,182 @@
+"""A worker loads a state in steps: what it is told meanwhile is answered, or waits in order behind the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from causal.checkpointing import Cut, SnapshotFile
+from causal.events import CheckpointAsked
+from causal.ports import PlainChain
+from causal.rollback import NO_ROLLBACK
+from causal.shell.files import write_parts
+from operators import worker as working
+from operators.membership import Act, Begin, End, Feed, Load, Start, Tell
+from operators.worker import Worker
+
+STEPS_PER_PART = 10
+
+
+class Slow(PlainChain):
+    """Loads each part in ten steps."""
+
+    def __init__(self) -> None:
+        self.loaded: list[bytes] = []
+
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        for part in parts:
+            for _ in range(STEPS_PER_PART):
+                yield
+            self.loaded.append(part)
+
+
+class Scripted:
+    """A membership that wants what a test says."""
+
+    name, incarnation, beat_due_ns = "count/0", 1, 0
+
+    def handle(self, event: Any, now_ns: int) -> list[Act]:
+        if isinstance(event, list):
+            return event
+        return [Tell("beat", {"after": type(event).__name__})]
+
+
+class Loading(Worker):
+    """A worker without sockets, whose every step of loading takes its whole time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.slot, self.directory = "w1", directory
+        self.config = cast(Any, SimpleNamespace(check=False, heartbeat_ms=100, suspect_after_ms=600))
+        self.plan = cast(Any, SimpleNamespace(chain=lambda task: Slow()))
+        self.work = working.Work()
+        self.progress = working.Progress(self.work)
+        self.membership = cast(Any, Scripted())
+        self.following = self.loading = self.driver = None
+        self.later = working.deque()
+        self.retained = working.NO_KNOWLEDGE
+        self.load_began_ns = 0
+        self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
+        self.did: list[str] = []
+        self.stopping = False
+
+    def does(self, *acts: Act) -> None:
+        self.handle(cast(Any, list(acts)))
+
+    def tell(self, act: Tell) -> None:
+        self.did.append(f"tell {act.kind} {act.facts.get('after', '')}".strip())
+
+    def _drive(self, image: Any, act: Begin, retained: Any) -> Any:
+        self.did.append(f"begin {act.epoch} with {len(image.chain.loaded)} parts")
+        return SimpleNamespace(
+            feed=lambda event: self.did.append(f"feed {event.epoch}"), start=lambda: self.did.append("start")
+        )
+
+    def turn(self) -> None:
+        """As the loop does it."""
+        if self.loading is not None:
+            self._load_more()
+        if self.later:
+            self._catch_up()
+
+    def until_loaded(self) -> int:
+        turns = 0
+        while self.loading is not None or self.later:
+            self.turn()
+            turns += 1
+            assert turns < 1000
+        return turns
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
+    monkeypatch.setattr(working, "LOAD_STEP_NS", 0)
+    monkeypatch.setitem(working._ACTS, Tell, Loading.tell)
+    return Loading(tmp_path)
+
+
+def snapshot(worker: Loading, epoch: int, parts: int = 2) -> SnapshotFile:
+    path = f"checkpoints/e{epoch}.snap"
+    size, digest = write_parts(worker.directory / path, [Cut(epoch).pack(), *[b"x"] * parts], False)
+    return path, size, digest
+
+
+def begin(epoch: int, *files: SnapshotFile) -> Begin:
+    return Begin(0, 1, epoch, files, NO_ROLLBACK)
+
+
+def test_what_needs_the_state_waits_for_it_in_order_and_what_is_told_does_not(worker: Loading) -> None:
+    asked = Feed(CheckpointAsked(7))
+    worker.does(begin(3, snapshot(worker, 3)), asked, Tell("phase", {}), Start())
+    assert worker.did == ["tell phase"] and worker.vitals().state == "loading" and worker.vitals().epoch == 3
+    worker.does(Feed(CheckpointAsked(8)))
+    assert worker.until_loaded() > STEPS_PER_PART, "in steps"
+    assert worker.did == ["tell phase", "begin 3 with 2 parts", "feed 7", "start", "tell beat Due", "feed 8"]
+
+
+def test_an_order_to_end_does_not_wait(worker: Loading) -> None:
+    worker.does(Load(0, (snapshot(worker, 3),)))
+    worker.does(End())
+    assert worker.stopping and worker.loading is not None
+
+
+def test_of_several_states_to_follow_only_the_last_is_loaded_after_the_one_under_way(worker: Loading) -> None:
+    files = [snapshot(worker, epoch) for epoch in (1, 2, 3, 4)]
+    for epoch in range(1, 5):
+        worker.does(Load(0, tuple(files[:epoch])))
+    assert len(worker.later) == 1
+    worker.until_loaded()
+    assert worker.did == ["tell beat Loaded"] * 2 and worker.following is not None
+    assert worker.following.cut.epoch == 4
+
+
+def test_each_state_is_loaded_where_each_epoch_is_checked(worker: Loading) -> None:
+    worker.config = cast(Any, SimpleNamespace(check=True))
+    worker.rehearsals = cast(Any, SimpleNamespace(follow=lambda image, files: worker.did.append("checked")))
+    files = [snapshot(worker, epoch) for epoch in (1, 2, 3)]
+    for epoch in range(1, 4):
+        worker.does(Load(0, tuple(files[:epoch])))
+    worker.until_loaded()
+    assert worker.did.count("checked") == 3
+
+
+def test_a_standby_that_is_promoted_while_it_loads_goes_on_from_what_it_has(worker: Loading) -> None:
+    files = [snapshot(worker, epoch) for epoch in (1, 2)]
+    worker.does(Load(0, (files[0],)))
+    worker.does(begin(2, *files), Start())
+    worker.until_loaded()
+    assert worker.did == ["tell beat Loaded", "begin 2 with 4 parts", "start", "tell beat Due"]
+
+
+def test_a_state_whose_files_are_gone_is_dropped_for_a_later_one(worker: Loading) -> None:
+    gone, later = [snapshot(worker, epoch) for epoch in (1, 2)], snapshot(worker, 5)
+    worker.does(Load(0, tuple(gone)))
+    (worker.directory / gone[1][0]).unlink()  # a later checkpoint needs it no more
+    worker.does(begin(5, later), Start())
+    worker.until_loaded()
+    assert worker.did == ["begin 5 with 2 parts", "start", "tell beat Due"]
+
+
+def test_a_state_whose_files_are_gone_is_dropped_before_the_later_one_is_known(worker: Loading) -> None:
+    gone = [snapshot(worker, epoch) for epoch in (1, 2)]
+    worker.does(Load(0, tuple(gone)))
+    (worker.directory / gone[1][0]).unlink()
+    worker.until_loaded()
+    assert worker.loading is None and worker.following is None
+
+
+def test_what_is_loaded_is_told_with_how_far_it_has_come(worker: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "LONG_NS", 0)
+    file = snapshot(worker, 1)
+    worker.does(Load(0, (file,)))
+    seen = []
+    while worker.loading is not None:
+        doing = worker.vitals().doing
+        assert doing is not None and (doing.kind, doing.total) == ("load", file[1])
+        seen.append(doing.done)
+        worker.turn()
+    assert seen == sorted(seen) and 0 < seen[-1] <= file[1]
+    assert worker.vitals().doing is None

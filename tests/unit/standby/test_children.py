@@ -1,0 +1,37 @@
+"""The agent's table of processes keeps what belongs to the living, and a bounded number of logs of the dead."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from standby import children
+from standby.children import Child, Children
+
+
+def test_logs_of_processes_that_ended_are_kept_up_to_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "LOGS_KEPT", 3)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for age in range(10):
+        path = logs / f"w{age}.log"
+        path.write_text("said\n")
+        os.utime(path, ns=(age, age))
+    for name in ("supervisor.log", "agent.log", "companion-spark.log"):
+        (logs / name).write_text("said\n")
+    table = Children(tmp_path)
+    table.living["w1"] = Child("w1", "worker", ("x",), {})
+    fresh = Child("w10", "worker", (sys.executable, "-c", ""), {})
+    table.start(fresh)
+    try:
+        left = sorted(path.name for path in logs.iterdir())
+        assert left == [
+            "agent.log", "companion-spark.log", "supervisor.log", "w1.log", "w10.log", "w7.log", "w8.log", "w9.log",
+        ]  # fmt: skip
+    finally:
+        assert fresh.process is not None
+        fresh.process.wait()
+        os.close(fresh.pidfd)
