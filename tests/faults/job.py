@@ -154,9 +154,7 @@ class Job:
         """The first answer of `holds` about the view of a job that must be running until then."""
 
         def look() -> T | None:
-            assert self._run is not None
-            if self._run.poll() is not None:
-                raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.told()}")
+            self._still_runs(what)
             view = self.view()
             if view is None or view["at_ns"] < self._began_ns:  # what the life before has left says nothing
                 return None
@@ -166,6 +164,11 @@ class Job:
             return wait_for(what, look)
         except AssertionError as problem:
             raise AssertionError(f"{problem}\n{self.told()}") from None
+
+    def _still_runs(self, what: str) -> None:
+        assert self._run is not None
+        if self._run.poll() is not None:
+            raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.told()}")
 
     def _said(self) -> str:
         assert self._run is not None and self._run.stderr is not None
@@ -217,8 +220,13 @@ class Job:
         self.until(f"{pids} are replaced", lambda view: not any(told["pid"] in pids for told in view["tasks"]))
 
     def server(self, module: str) -> int:
-        """The supervisor (`standby.daemon`) or the agent (`standby.agent`)."""
-        return wait_for(f"{module} runs", lambda: next((p for p in children(self.root) if module in argv(p)), None))
+        """The supervisor (`standby.daemon`) or the agent (`standby.agent`) of a job that must be running until then."""
+
+        def look() -> int | None:
+            self._still_runs(f"{module} runs")
+            return next((p for p in children(self.root) if module in argv(p)), None)
+
+        return wait_for(f"{module} runs", look)
 
     def living(self) -> dict[int, str]:
         """Every process of the job that runs: by the marks of its environment, or by its command line."""
