@@ -28,6 +28,8 @@ def hash_of(value: object) -> int:
 
 SLOW_EVERY = 19
 """One position in so many is a record that takes long, where a scenario has such records."""
+KEY_CHARACTERS = 32
+"""Of a request, in each sort of chain."""
 ASKED_MAX = 3
 """Requests that may wait before a chain takes no more records."""
 
@@ -38,12 +40,16 @@ class HashingChain(PlainChain):
     Args:
         outputs: how many channels to spread over, or to copy to.
         ask: a live answer of the outside world.
+        requests: the channel of the keys of its requests; None where nobody keeps them.
+        named: what begins the name of each of its requests.
+        by_number: the number of a request is its whole name: who asks under a name again must ask for the same.
         slow_ns: how long one record in `SLOW_EVERY` takes.
     """
 
     def __init__(
-        self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes], slow_ns: int = 0
-    ) -> None:
+        self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes],
+        slow_ns: int = 0, requests: int | None = None, named: str = "", by_number: bool = False,
+    ) -> None:  # fmt: skip
         self._outputs = outputs
         self._sink = sink
         self._fan_out = fan_out
@@ -51,6 +57,10 @@ class HashingChain(PlainChain):
         self._ask = ask
         self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
         self._new: list[Request] = []
+        self._keys: list[str] = []
+        self._requests = requests
+        self._named = named
+        self._by_number = by_number
         self._slow_ns = slow_ns
         self.spent_ns = 0
         """What the records since it was last set to 0 have taken; whoever performs the chain lets that time pass."""
@@ -89,7 +99,7 @@ class HashingChain(PlainChain):
             told.append((self._link(input, record, *self._facts(services)), record))
             if "ask" in self._kinds and self.state["n"] % 7 == 0:
                 self._request(services)
-        return self._out(told, chunks[0].origin_ns) + self._marks()
+        return self._out(told, chunks[0].origin_ns) + self._marks() + self._requested()
 
     def _marks(self) -> list[Output]:
         """A watermark behind each event; where tasks also fall idle, now and then that nobody should wait."""
@@ -99,9 +109,19 @@ class HashingChain(PlainChain):
         return [(output, batch.watermark(stamp)) for output in range(self._outputs)]
 
     def _request(self, services: Services) -> None:
-        number = self.state["n"]
-        self.state["asked"][number] = body = encode([number, services.epoch()])
+        number, content = self.state["n"], [self.state["chain"].hex(), services.epoch()]
+        named = [self._named, number] if self._by_number else [self._named, number, content]
+        key = blake2b(repr(named).encode(), digest_size=KEY_CHARACTERS // 2).hexdigest()
+        self.state["asked"][number] = body = encode([content, key])
         self._new.append(Request(0, number, body))
+        self._keys.append(key)
+
+    def _requested(self) -> list[Output]:
+        """The keys of the requests of this event, which leave behind them."""
+        keys, self._keys = self._keys, []
+        if not keys or self._requests is None:
+            return []
+        return [(self._requests, Chunk(batch.ROWS, len(keys), "".join(keys).encode()))]
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
         told = self.state["asked"].pop(number)

@@ -321,10 +321,10 @@ class Observer:
             raise Violated(f"the job fails: {reason}")
         for store in world.stores.values():
             store.check()
-        withdrawn = sum(store.withdrawn for store in world.stores.values())
-        if withdrawn and not self._partial:
-            raise Violated(f"withdrawn: {withdrawn} rows with full sharing depth")
-        told = sum(int(world.told_last(store.task, "withdrawn_rows")) for store in world.stores.values())
+        if any(store.withdrawn for store in world.stores.values()) and not self._partial:
+            raise Violated("withdrawn: rows or requests with full sharing depth")
+        withdrawn = sum(store.withdrawn for store in world.sinks)
+        told = sum(int(world.told_last(store.task, "withdrawn_rows")) for store in world.sinks)
         if self._causal and told != withdrawn:
             raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {told}")
         if self._causal or self._staged:
@@ -366,7 +366,7 @@ class Observer:
         def never() -> bytes:
             raise Violated("twin: asks the outside world")
 
-        expected = rows_of_twin(
+        expected, requests = rows_of_twin(
             self._topology,
             self.final_logs(),
             lambda task: world.job.chain(task, never),
@@ -380,11 +380,12 @@ class Observer:
                     f"twin: {store.task} shows {store.account.next} rows, {len(b''.join(store.rows))} bytes; the twin "
                     f"has {len(b''.join(expected[channel]))} bytes, or other ones"
                 )
+        world.service.check(requests, world.stores.values(), lossless=self._causal)
 
     def _check_nothing_lost(self) -> None:
         """Every record of every source is in the output at least once."""
         found: set[tuple[int, int]] = set()
-        for store in self._world.stores.values():
+        for store in self._world.sinks:
             for rows in store.rows:
                 found |= identities(rows)
         for partition in self._world.partitions.values():

@@ -15,7 +15,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain
-from causal.topology import Channel, Task, Topology
+from causal.topology import FULL_DEPTH, REQUESTS, Channel, Task, Topology
 from operators import Operator, Pipeline
 from operators.plan import Plan, plan
 from operators.sinks import JsonLinesSink
@@ -46,8 +46,13 @@ def job_of(scenario: Scenario, config: JobConfig) -> Job:
     return _pipeline_job(scenario, config) if scenario.production else _hashing_job(scenario)
 
 
-def graph(layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: bool = False) -> Topology:
-    """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one."""
+def graph(
+    layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: bool = False, asking: bool = False
+) -> Topology:
+    """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one.
+
+    Where they are `asking`, each task has a store for the keys of its requests.
+    """
     tasks: list[Task] = []
     groups: list[list[int]] = []
     for depth, width in enumerate(layers):
@@ -60,6 +65,7 @@ def graph(layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: boo
         target = groups[-2] if len(groups) > 3 else groups[-1]
         ends += [(a, b, 0) for a in groups[0] for b in target]
     ends += [(task, OUTSIDE, 0) for task in groups[-1]]
+    ends += [(task.index, OUTSIDE, REQUESTS) for task in tasks if asking]
     numbered = [(a, b, place) for place, (a, b, _) in enumerate(e for e in ends if e[0] == OUTSIDE)]
     whole = numbered + [end for end in ends if end[0] != OUTSIDE]
     return Topology(
@@ -69,12 +75,18 @@ def graph(layers: tuple[int, ...], partitions: int, shortcut: bool, ordered: boo
 
 
 def _hashing_job(scenario: Scenario) -> Job:
-    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered)
+    logging = scenario.guarantee == "causal"
+    asking = logging and "ask" in scenario.kinds
+    topology = graph(scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered, asking)
+    by_number = logging and scenario.depth == FULL_DEPTH  # else a request may be taken back, and its number come again
 
     def chain(task: int, ask: Ask) -> Chain:
-        outputs = len(topology.outputs(TaskIndex(task)))
+        outputs = sum(not channel.carries_requests for channel in topology.outputs(TaskIndex(task)))
         sink = topology.is_sink(TaskIndex(task))
-        return HashingChain(outputs, sink, scenario.fan_out, scenario.kinds, ask, scenario.slow_ms * MS)
+        return HashingChain(
+            outputs, sink, scenario.fan_out, scenario.kinds, ask, scenario.slow_ms * MS,
+            outputs if asking else None, topology.tasks[task].name, by_number,
+        )  # fmt: skip
 
     return Job(topology, chain, lambda partition, position: ("p", partition, position))
 
@@ -115,6 +127,18 @@ class Chained(Operator):
         return {"from": record["from"], "i": record["i"], "k": record["k"], "hash": ctx.state["hash"]}
 
 
+def _repeated(record: Any) -> list[Any]:
+    return [record, record]
+
+
+def _never_called(record: Any, key: str) -> Any:
+    raise NotImplementedError("requests are put to the simulated service")
+
+
+def _with_answer(record: Any, answer: Any) -> Any:
+    return {**record, "hash": f"{record.get('hash', '')}+{answer}"}
+
+
 def _summed(key: Any, records: list[Any], window: Any) -> Iterator[Any]:
     yield {"from": "w", "i": len(records), "k": key, "hash": ",".join(record.get("hash", "") for record in records)}
 
@@ -130,6 +154,11 @@ def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
         for depth, width in enumerate(widths[1:-1]):
             keyed = stream.map(f"pass{depth}", dict).key_by(lambda r: r["k"])
             stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask), parallelism=width)
+        if "ask" in scenario.kinds:
+            # Requests of equal content follow each other: only their numbers tell them apart.
+            stream = stream.flat_map("repeat", _repeated) if scenario.fan_out else stream
+            order = "input" if scenario.seed % 2 else "completion"
+            stream = stream.call("ask", _never_called, combine=_with_answer, order=order, concurrency=2)
         if "window" in scenario.kinds:
             stream = stream.union(stream.key_by(lambda r: r["k"]).window("sum", 0.01, _summed))
         stream.sink("out", JsonLinesSink(Path("/nowhere")), parallelism=widths[-1])

@@ -26,8 +26,10 @@ class Store:
     `written` and `withdrawn` are the observer's own record of what users could see.
     """
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, requests: bool = False) -> None:
         self.task = task
+        self.requests = requests
+        """Its rows are keys of requests."""
         self.account = Account(task, RUN, 0)
         self.superseded = False
         """A newer run has begun to write here (D15)."""
@@ -36,6 +38,8 @@ class Store:
         self.spans: list[tuple[int, int, int]] = []
         """(first, count, incarnation) of each bundle whose rows are visible."""
         self.withdrawn = 0
+        self.taken_back: list[bytes] = []
+        """The rows that were withdrawn, in no order."""
         self.opened_by = 0
 
     def reachable(self, now_ns: int) -> bool:
@@ -83,7 +87,7 @@ class Store:
         self.account.withdraw(mark)
         while self.spans and self.spans[-1][0] >= mark.next:
             self.spans.pop()
-            self.rows.pop()
+            self.taken_back.append(self.rows.pop())
         self.withdrawn += before - mark.next
         return self.account.held()
 

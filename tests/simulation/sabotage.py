@@ -31,6 +31,7 @@ from operators.sinks.account import Account
 from standby.checkpoints import Coordinator
 from standby.effects import Journal, Outbox
 from standby.roster import Roster
+from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
 from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
 from tests.simulation.sabotage_stable import STABLE_SABOTAGES
 from tests.simulation.sabotage_staging import STAGING
@@ -418,12 +419,13 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _nothing_is_asked_again,
         *SHELL_SABOTAGES,
         *OUTSIDE_SABOTAGES,
+        *REQUEST_SABOTAGES,
         *STABLE_SABOTAGES,
         *STAGING,
     )
 }
 
-SHOWS_IN = {name_of(made): shows for made, shows in OUTSIDE_SABOTAGES.items()}
+SHOWS_IN = {name_of(made): shows for made, shows in (OUTSIDE_SABOTAGES | REQUEST_SABOTAGES).items()}
 """Sabotages that show in some scenarios only, and in which."""
 SHELL_SABOTAGE_NAMES = frozenset(name_of(made) for made in SHELL_SABOTAGES)
 """Found by scenarios of their own."""

@@ -69,7 +69,7 @@ def _keys_as_they_are_spelled() -> Patches:
     return {(operators.chain, "canonical_keys"): list, (operators.context, "canonical_keys"): list}
 
 
-OUTSIDE_SABOTAGES: Mapping[Callable[[], Patches], Callable[[Scenario], bool]] = {
+OUTSIDE_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
     _silent_while_busy: lambda scenario: scenario.slow_ms > 0,
     _frames_raise_incarnations: lambda scenario: any(fault.kind == "forge" for fault in scenario.faults),
     _an_older_run_may_write: lambda scenario: any(fault.kind == "newer_run" for fault in scenario.faults),

@@ -45,6 +45,7 @@ from causal.events import (
     SnapshotWritten,
     SourceRead,
 )
+from causal.ports import Request
 from causal.task import TaskProtocol
 from operators.membership import Reported
 from tests.simulation.clockwork import MS
@@ -265,13 +266,28 @@ class Shell:
         return True
 
     def _ask(self, effect: Ask) -> bool:
-        """The outside answers each request when it likes, now and then twice."""
-        task, rng = self._process.task, self._world.rng
         for request in effect.requests:
-            for _ in range(rng.choice((1, 1, 1, 2))):
-                answer = Answered(request.operator, request.number, self._world.outside())
-                self._world.clock.after(rng.randint(1, 40) * MS, lambda told=answer: self._answer(task, told))  # type: ignore[misc]
+            self._put(self._process.task, request, 0)
         return True
+
+    def _put(self, task: TaskProtocol | None, request: Request, failures: int) -> None:
+        """What has left arrives, even if its process dies; the outside answers when it likes, now and then twice."""
+        world, rng = self._world, self._world.rng
+
+        def arrive() -> None:
+            body = world.service.put(request.body, failures)
+            if body is None:
+                world.clock.after(rng.randint(1, 30) * MS, again)
+                return
+            answer = Answered(request.operator, request.number, body)
+            for _ in range(rng.choice((1, 1, 1, 2))):
+                world.clock.after(rng.randint(1, 40) * MS, lambda: self._answer(task, answer))
+
+        def again() -> None:
+            if self._process.living and self._process.task is task:
+                self._put(task, request, failures + 1)
+
+        world.clock.after(rng.randint(20_000, 3 * MS), arrive)
 
     def _phase(self, effect: Phase) -> bool:
         told = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}

@@ -63,8 +63,10 @@ def _counted(world: Simulation) -> Counter[str]:
                 "checks": world.observer.steps,
                 "checkpoints": world.observer.durable,
                 "rollbacks": kinds["rolled_back"],
-                "withdrawn rows": sum(store.withdrawn for store in world.stores.values()),
-                "rows": sum(store.account.next for store in world.stores.values()),
+                "withdrawn rows": sum(store.withdrawn for store in world.sinks),
+                "rows": sum(store.account.next for store in world.sinks),
+                "requests": len(world.service.performed),
+                "withdrawn requests": sum(store.withdrawn for store in world.stores.values() if store.requests),
                 "processes": len(world.processes),
             }
         )

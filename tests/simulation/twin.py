@@ -39,6 +39,19 @@ Logs = Mapping[tuple[int, int], bytes]
 
 
 @dataclass(slots=True)
+class Requests:
+    """What a twin has asked the outside, and which answers its logs have.
+
+    Attributes:
+        asked: bodies of all requests.
+        answered: (body of the request, answer).
+    """
+
+    asked: list[bytes] = field(default_factory=list)
+    answered: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Reader:
     """One task's log of one epoch, determinant by determinant."""
 
@@ -93,9 +106,13 @@ class _TaskTwin:
     """One task, read from its log."""
 
     def __init__(
-        self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int, ordered: bool
-    ) -> None:
+        self, name: str, chain: Chain, logs: dict[int, bytes], inputs: list[list[Chunk]], outputs: int, ordered: bool,
+        requests: Requests,
+    ) -> None:  # fmt: skip
         self.name = name
+        self._requests = requests
+        self._waiting: dict[tuple[int, int], bytes] = {}
+        """Bodies of the requests that have no answer yet."""
         self._ordered = ordered
         self._marks: list[int | None] = [None] * len(inputs)
         self._idle = [False] * len(inputs)
@@ -133,8 +150,7 @@ class _TaskTwin:
             elif isinstance(told, Barrier):
                 self._barrier(told.epoch)
             elif isinstance(told, Answer):
-                self._emit(self._chain.answer(told.operator, told.number, told.body, self._services))
-                self._finish()
+                self._answered(told)
             elif isinstance(told, Run) and self._ordered:
                 for _ in range(told.count):
                     if not self._by_rule():
@@ -144,6 +160,16 @@ class _TaskTwin:
         left = [self._left(place) for place in range(len(self._inputs))]
         if any(left):
             raise Violated(f"twin: {self.name} never consumed {left} elements of its inputs")
+        if self._waiting:
+            raise Violated(f"requests: {len(self._waiting)} of {self.name} were never answered")
+
+    def _answered(self, answer: Answer) -> None:
+        body = self._waiting.pop((answer.operator, answer.number), None)
+        if body is None:
+            raise Violated(f"requests: {self.name} has an answer to {answer.number}, which does not wait for one")
+        self._requests.answered.append((body, answer.body))
+        self._emit(self._chain.answer(answer.operator, answer.number, answer.body, self._services))
+        self._finish()
 
     def _left(self, input: int) -> int:
         rest = self._inputs[input][self._places[input] :]
@@ -226,12 +252,15 @@ class _TaskTwin:
     def _emit(self, outputs: Sequence[tuple[int, Chunk]]) -> None:
         for ordinal, chunk in outputs:
             self.made[ordinal].append(chunk)
+        for request in self._chain.asked():
+            self._requests.asked.append(request.body)
+            self._waiting[request.operator, request.number] = request.body
 
 
 def rows_of_twin(
     topology: Topology, logs: Logs, chain: Callable[[int], Chain], source: Callable[[int], list[object]]
-) -> dict[int, list[bytes]]:
-    """The rows that each sink's channel must hold, bundle by bundle of the twin's own.
+) -> tuple[dict[int, list[bytes]], Requests]:
+    """The rows that each sink's channel must hold, bundle by bundle of the twin's own, and what was asked.
 
     Args:
         source: all records of a partition's channel.
@@ -240,6 +269,7 @@ def rows_of_twin(
         Violated: the logs do not describe an execution.
     """
     made: dict[int, list[Chunk]] = {}
+    requests = Requests()
     for channel in topology.channels:
         if channel.source == OUTSIDE:
             records = source(channel.id)
@@ -248,12 +278,13 @@ def rows_of_twin(
         inputs = [made[channel.id] for channel in topology.inputs(TaskIndex(task.index))]
         outputs = topology.outputs(TaskIndex(task.index))
         own = {epoch: log for (owner, epoch), log in logs.items() if owner == task.index}
-        twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs), task.ordered)
+        twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs), task.ordered, requests)
         twin.run(topology.is_source(TaskIndex(task.index)))
         for channel, chunks in zip(outputs, twin.made, strict=True):
             made[channel.id] = chunks
-    return {
+    rows = {
         channel.id: [chunk.body for chunk in made[channel.id] if chunk.kind == batch.ROWS]
         for channel in topology.channels
         if channel.target == OUTSIDE
     }
+    return rows, requests

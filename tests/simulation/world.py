@@ -30,6 +30,7 @@ from tests.simulation.network import Network
 from tests.simulation.peers import RUN, Disk, Partition, Store, Violated
 from tests.simulation.process import Process
 from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.service import Service
 from tests.simulation.stable import StableFiles
 from tests.simulation.staging import StagedRows
 
@@ -98,8 +99,9 @@ class Simulation:
         self._digest = blake2b(digest_size=16)
         names = self.topology.tasks
         self.stores: dict[int, Store] = {
-            c.id: Store(names[c.source].name) for c in self.topology.channels if c.target == OUTSIDE
+            c.id: Store(names[c.source].name, c.carries_requests) for c in self.topology.channels if c.target == OUTSIDE
         }
+        self.service = Service(self.rng)
         self.staged: dict[int, StagedRows] = {}
         if scenario.guarantee == "epoch":
             self.staged = {c: StagedRows(store, lambda: self.observer.durable) for c, store in self.stores.items()}
@@ -144,6 +146,11 @@ class Simulation:
             if p.living and p.task is not None
         ]
         return f"{', '.join(tasks)}; {' | '.join(list(self.notes)[-4:])}"
+
+    @property
+    def sinks(self) -> list[Store]:
+        """Stores of rows, without those of requests."""
+        return [store for store in self.stores.values() if not store.requests]
 
     @property
     def digest(self) -> str:
@@ -404,7 +411,7 @@ class Simulation:
                 self.network.send(self.network.dial("forger", process.slot), (header.pack(), hello.pack()))
 
     def _newer_run(self, fault: Fault) -> None:
-        for store in self.stores.values():
+        for store in self.sinks:
             store.supersede()
 
     def _edit(self, fault: Fault) -> None:

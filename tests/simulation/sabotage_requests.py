@@ -1,0 +1,57 @@
+"""Ways to break what keys of requests rest on (design 0016), one rule each (see `sabotage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import operators.asking
+from causal.effects import Ask
+from causal.execution import Execution
+from causal.values import encode
+from tests.simulation.scenario import Scenario
+
+Patches = Mapping[tuple[Any, str], Any]
+
+
+def _ask_before_its_bundle() -> Patches:
+    """A request leaves before what it depends on is stored."""
+    flush = Execution.flush_sinks
+
+    def hasty(self: Execution, effects: list[Any], force: bool) -> None:
+        if self._unasked:
+            effects.append(Ask(self._unasked))
+            self._unasked = []
+        flush(self, effects, force)
+
+    return {(Execution, "flush_sinks"): hasty}
+
+
+def _keys_name_content_alone() -> Patches:
+    """Two requests for the same are one request (before 0016)."""
+
+    def unnumbered(value: Any) -> bytes:
+        return encode([*value[:4], value[5]] if len(value) == 6 else value)
+
+    return {(operators.asking, "encode"): unnumbered}
+
+
+def _keys_name_the_operator_alone() -> Patches:
+    """A key says neither which request of its operator it is, nor what is asked."""
+
+    def nameless(value: Any) -> bytes:
+        return encode(value[:2] if len(value) == 6 else value)
+
+    return {(operators.asking, "encode"): nameless}
+
+
+def _asks(scenario: Scenario) -> bool:
+    return "ask" in scenario.kinds and scenario.guarantee == "causal"
+
+
+REQUEST_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
+    _ask_before_its_bundle: _asks,
+    _keys_name_content_alone: lambda scenario: _asks(scenario) and scenario.production and scenario.fan_out,
+    _keys_name_the_operator_alone: lambda scenario: _asks(scenario) and scenario.production,
+}
+"""Each with the scenarios in which it can show."""
