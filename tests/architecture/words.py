@@ -1,0 +1,155 @@
+"""The rules of words: what a name says, how a docstring begins, how wide Markdown is, with a count that may only fall.
+
+`python -m tests.architecture.words` prints every place, `--write` lowers the counts in `words.json` to what is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.architecture.source import ROOT
+
+COUNTS = Path(__file__).with_suffix(".json")
+OWN = (Path(__file__).resolve(), Path(__file__).resolve().with_name("test_words.py"))
+"""The rules name the words, and their tests break them."""
+PYTHON = ("causal", "operators", "standby", "deploy", "pyspark_causal", "examples", "benchmarks", "tests", "docs")
+MARKDOWN_COLUMNS_MAX = 120
+
+NO_NAMES = frozenset("told found made held given word".split())
+"""Participles: they say that something happened to a value, never what the value is."""
+
+NO_BEGINNINGS = frozenset(
+    "of in on for with without under behind by from as because so that which who whom whose since after before until "
+    "while at also not only to what how when where why".split()
+)
+"""First words of a docstring that is a fragment of a sentence."""
+
+NO_WORDS = re.compile(
+    r"\b(tells?|told|telling|mends?|mended|mending|nobody|somebody|whoever|anew|in good order|goes on|went on|go on"
+    r"|is away|are away|was away)\b",
+    re.IGNORECASE,
+)
+"""Where a component reports, is fixed, resumes or is unavailable."""
+
+_FENCE = re.compile(r"^\s*(```|~~~)")
+Place = tuple[Path, int, str]
+
+
+def names(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Bindings of a name that says nothing about the value."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = node.name
+        else:
+            continue
+        if name.lstrip("_") in NO_NAMES:
+            yield path, node.lineno, name
+
+
+def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings, those of attributes as well."""
+    for node in ast.walk(tree):
+        for each in getattr(node, "body", None) or [] if not isinstance(node, (ast.Lambda, ast.IfExp)) else []:
+            if (
+                isinstance(each, ast.Expr)
+                and isinstance(each.value, ast.Constant)
+                and isinstance(each.value.value, str)
+            ):
+                yield each.lineno, each.value.value
+
+
+def fragments(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Docstrings whose first sentence is a fragment."""
+    for line, text in _texts(tree):
+        words = text.split(maxsplit=8)
+        if words and words[0].strip(",.:;").lower() in NO_BEGINNINGS:
+            yield path, line, " ".join(words[:8])
+
+
+def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
+    """Strings and comments in words of conversation."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        for match in NO_WORDS.finditer(line):
+            if match[0].islower() or match[0].istitle():
+                yield path, number, f"{match[0]}: {line.strip()[:80]}"
+
+
+def wide(path: Path) -> Iterator[Place]:
+    """Lines of Markdown over the limit that can be broken: tables and code cannot."""
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        fenced ^= bool(_FENCE.match(line))
+        breakable = not fenced and not line.lstrip().startswith("|") and not line.startswith("    ")
+        if breakable and len(line) > MARKDOWN_COLUMNS_MAX and len(line.split()) > 2:
+            yield path, number, f"{len(line)} columns"
+
+
+def markdown_prose(path: Path) -> Iterator[Place]:
+    """The same words of conversation in Markdown."""
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        fenced ^= bool(_FENCE.match(line))
+        if not fenced:
+            yield from ((path, number, match[0]) for match in NO_WORDS.finditer(line))
+
+
+OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
+    "names": names,
+    "fragments": fragments,
+    "prose": prose,
+}
+OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {"wide": wide, "markdown": markdown_prose}
+
+
+def places() -> Iterator[tuple[str, Place]]:
+    """Every place that breaks a rule, with `rule package` in front."""
+    for package in PYTHON:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path in OWN:
+                continue
+            tree = ast.parse(path.read_text())
+            for rule, check in OF_PYTHON.items():
+                for place in check(path, tree):
+                    yield f"{rule} {package}", place
+    for path in sorted(each for each in ROOT.rglob("*.md") if not any(p.startswith(".") for p in each.parts[1:])):
+        for rule, look in OF_MARKDOWN.items():
+            for place in look(path):
+                yield rule, place
+
+
+def allowed() -> dict[str, int]:
+    """The counts as they were last written."""
+    counts: dict[str, int] = json.loads(COUNTS.read_text())
+    return counts
+
+
+def main(argv: list[str]) -> int:
+    """Print every place, of the rules or packages that are named, or lower the counts."""
+    every = list(places())
+    counts = Counter(rule for rule, _ in every)
+    if argv == ["--write"]:
+        before = allowed() if COUNTS.exists() else {}
+        higher = [rule for rule, count in counts.items() if count > before.get(rule, count)]
+        if higher:
+            print(f"counts may only fall: {', '.join(higher)}", file=sys.stderr)
+            return 1
+        COUNTS.write_text(json.dumps(dict(sorted(counts.items())), indent=1) + "\n")
+        return 0
+    for rule, (path, line, text) in every:
+        if not argv or all(word in f"{rule} {path}" for word in argv):
+            print(f"{path.relative_to(ROOT)}:{line}: {rule.split()[0]}: {text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
