@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.faults.test_bad_input import one_line
 
 PIPELINE = """
 from operators import Operator, Pipeline, ValueState
-from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sinks import JsonLinesSink, ParquetSink, PostgresSink, RedisSink, SqliteSink
 from operators.sources import GeneratedSource
 
 class Plain:
@@ -37,12 +38,20 @@ class Count(Operator):
         yield {"key": ctx.key, "n": self.total.value}
 
 pipeline = Pipeline("counts")
-told = pipeline.settings
-count, rate = int(told.get("count", 1_000_000)), int(told.get("rate", 1000))
-SINKS = {"sqlite": SqliteSink("out.db"), "jsonlines": JsonLinesSink("rows"), "plain": PlainSink("out.db")}
+settings = pipeline.settings
+count, rate = int(settings.get("count", 1_000_000)), int(settings.get("rate", 1000))
+COLUMNS = {"key": "int64", "n": "int64", "wrong": "bool", "v": "int64"}
+SINKS = {
+    "sqlite": lambda: SqliteSink("out.db"),
+    "jsonlines": lambda: JsonLinesSink("rows"),
+    "plain": lambda: PlainSink("out.db"),
+    "parquet": lambda: ParquetSink("files", COLUMNS, publish_s=0.1),
+    "postgres": lambda: PostgresSink(settings["server"], table="upgraded"),
+    "redis": lambda: RedisSink(settings["server"], stream="upgraded"),
+}
 numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"k": i % 20}, count=count, rate=rate))
 counted = numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2)
-counted.sink("out", SINKS[told.get("sink", "sqlite")])
+counted.sink("out", SINKS[settings.get("sink", "sqlite")]())
 """
 FAILING = PIPELINE.replace(
     'yield {"key": ctx.key, "n"',
@@ -52,7 +61,12 @@ FAILING = PIPELINE.replace(
 )
 
 
-def rows(directory: Path) -> list[dict[str, Any]]:
+Rows = list[dict[str, Any]]
+
+
+def rows(directory: Path) -> Rows:
+    if (directory / "files").exists():
+        return in_parquet(directory / "files")
     if (directory / "rows").exists():
         lines = (line for path in sorted((directory / "rows").glob("*.jsonl")) for line in path.open())
         return [json.loads(line) for line in lines]
@@ -60,8 +74,23 @@ def rows(directory: Path) -> list[dict[str, Any]]:
         return [json.loads(text) for (text,) in store.execute("SELECT record FROM output")]
 
 
-def check(directory: Path, count: int) -> None:
-    found = rows(directory)
+def in_parquet(directory: Path) -> Rows:
+    """Rows in files and in journals; those in files are among them."""
+    from pyarrow import dataset
+
+    from operators.sinks.parquet import read
+
+    def there(found: Rows) -> Rows:
+        return [{name: value for name, value in row.items() if value is not None} for row in found]
+
+    seen = there(read(directory).to_pylist())
+    listed = there(dataset.dataset(directory, format="parquet").to_table().to_pylist())
+    assert not Counter(map(str, listed)) - Counter(map(str, seen)), "a file has rows that are not there any more"
+    return seen
+
+
+def check(directory: Path, count: int, read: Callable[[Path], Rows] = rows) -> None:
+    found = read(directory)
     assert not [row for row in found if "wrong" in row]
     assert Counter((row["key"], row["n"]) for row in found) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
 
@@ -78,9 +107,9 @@ def stopped(job: Job, *arguments: str) -> str:
     return said
 
 
-def finish(job: Job, *arguments: str) -> int:
+def finish(job: Job, *arguments: str, read: Callable[[Path], Rows] = rows) -> int:
     """Go on to an end that is further than any row so far; returns how many records that is."""
-    done = len(rows(job.directory)) + 1500
+    done = len(read(job.directory)) + 1500
     job.start("--resume", *arguments, "--set", f"count={done}", "--set", "rate=100000")
     job.finish_well()
     return done
@@ -91,30 +120,39 @@ def finish(job: Job, *arguments: str) -> int:
     [
         ["--set", "sink=sqlite"],
         ["--set", "sink=jsonlines"],
+        ["--set", "sink=parquet"],
         ["--set", "sink=sqlite", "--guarantee", "epoch"],
         ["--set", "sink=sqlite", "--sharing-depth", "1"],
         ["--set", "sink=sqlite", "--guarantee", "at-least-once"],
     ],
-    ids=["sqlite", "jsonlines", "epoch", "depth 1", "at-least-once"],
+    ids=["sqlite", "jsonlines", "parquet", "epoch", "depth 1", "at-least-once"],
 )
 def test_a_failed_upgrade_is_taken_back_with_one_command(start: Start, tmp_path: Path, options: list[str]) -> None:
+    if "sink=parquet" in options:
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+    a_failed_upgrade_is_taken_back(start, tmp_path, *options)
+
+
+def a_failed_upgrade_is_taken_back(
+    start: Start, tmp_path: Path, *options: str, read: Callable[[Path], Rows] = rows
+) -> None:
     path, job = begun(start, tmp_path, *options)
     job.until_written(500)
     stopped(job)
-    good = len(rows(tmp_path))
+    good = len(read(tmp_path))
     path.write_text(FAILING)
     job.start("--resume", "--checkpoint-interval", "30")
     status, said = job.finish()
     assert status == 1 and "a mistake" in said and "this is an upgrade" in said
-    wrong = [row for row in rows(tmp_path) if "wrong" in row]
+    wrong = [row for row in read(tmp_path) if "wrong" in row]
     assert bool(wrong) is ("epoch" not in options), "rows of the failed version are visible"
     [listed] = causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state)).splitlines()
     assert "--rollback goes back to it" in listed and f"{good:,} rows" in listed
     name = listed.split()[0]
     status, said = causal(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))
     assert status == 2 and "can be rolled back" in one_line(said)
-    done = finish(job, "--rollback")
-    check(tmp_path, done)
+    done = finish(job, "--rollback", read=read)
+    check(tmp_path, done, read)
     causal_output(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))
     assert "no savepoints" in causal_output(tmp_path, "savepoint", "--list", "--state-dir", str(job.state))
 
