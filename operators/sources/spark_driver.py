@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.shell import processlog
+from causal.shell.modes import PRIVATE
 from operators.loading import MODULE as PIPELINE_MODULE
 from operators.loading import load_of_job
 from operators.sources import spark_daemon
@@ -80,6 +81,8 @@ def configuration(source: SparkSource, work: Path) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.daemon.module": spark_daemon.__name__,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        # Hadoop sets the mode of each file that it makes, whatever the umask of the process is.
+        "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE:03o}",
         **source.conf,
     }
 
