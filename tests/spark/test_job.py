@@ -14,10 +14,14 @@ import pytest
 from benchmarks.torture_processes import kill
 from examples.corpus import documents_of
 from examples.survive import compare, expected
+from operators.sources import spark_daemon
+from tests.faults.test_modes import readable_by_others
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 240
+PYTHON_WORKER = (spark_daemon.__name__, "pyspark.worker")
+"""Words of the command line of Spark's Python workers and of their parent; the JVM's has the first."""
 
 
 def corpus_in(directory: Path) -> Path:
@@ -63,13 +67,17 @@ def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_kill
     with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         try:
             manifests = job / "ingest" / "documents"
-            eventually(lambda: manifests.exists() and processes_of(job, "pyspark", "daemon"), "a Python worker")
-            for pid in (*processes_of(job, "pyspark", "daemon"), *processes_of(job, "spark_driver")):
+            eventually(lambda: manifests.exists() and processes_of(job, *PYTHON_WORKER), "a Python worker")
+            assert list(manifests.glob("spark-work/local/*")), "the JVM has files there"
+            assert readable_by_others(job) == {}
+            for pid in (*processes_of(job, *PYTHON_WORKER), *processes_of(job, "spark_driver")):
                 kill(pid)  # one of Python's may have ended by itself meanwhile
             said = run.communicate(timeout=WITHIN_S)[1]
         finally:
             run.kill()
     assert run.returncode == 0, said
+    assert list(manifests.glob("spark-checkpoint/commits/.*.crc")), "Spark has written its own files"
+    assert readable_by_others(job) == {}
     found = compare(database, expected(corpus))
     assert (found["lost"], found["doubled"], found["contradicted"]) == (0, 0, 0)
     assert found["documents"] == len(documents_of(corpus))
