@@ -21,7 +21,7 @@ from causal.ports import Bundle, Held, Mark, SinkStore, StagingStore, Withdrawin
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task
-from deploy import kept
+from deploy import kept, letters
 from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory
 from deploy.kept import Kept
 from operators.frozen.archive import Archive
@@ -96,11 +96,13 @@ def change(
     found = kept.keep(job)
     before = Blueprint.load(job).topology
     if found is None:
-        if before != blueprint.topology:
+        if before != blueprint.topology and planned.letter_task and before == planned.topology_without_letters:
+            letters.add(job, config, planned)
+        elif before != blueprint.topology:
             raise PipelineError(
                 f"the tasks are not those that the state in {job} was made with, and that job did not stop at a "
-                "savepoint: resume it with the operators and settings that it had (--on-error dead-letter adds a task) "
-                "and change it behind `causal savepoint --stop`, or start it afresh, without --resume"
+                "savepoint: resume it with the operators and settings that it had (--on-error dead-letter may be "
+                "added) and change it behind `causal savepoint --stop`, or start it afresh, without --resume"
             )
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):

@@ -115,7 +115,7 @@ class Failures:
         at = f" at {where}" if where else ""
         return (
             f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; "
-            "correct the pipeline and resume with --code new, or start it with --on-error dead-letter to set such "
+            "correct the pipeline and resume with --code new, or resume with --on-error dead-letter to set such "
             "records aside"
         )
 

@@ -86,7 +86,8 @@ class Plan:
             {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
         ]
 
-    # Channels: partitions first, then edges, then stores, then dead letters, then requests.
+    # Channels: partitions first, then edges, then stores, then requests; dead letters last, so that a job which begins
+    # to write them when it is resumed keeps the numbers of all its channels.
 
     def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
         channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
@@ -106,15 +107,16 @@ class Plan:
             if group.root.kind == "sink":
                 for index in range(group.parallelism):
                     self._channel(group.first + index, OUTSIDE)
+        if self._config.guarantee == "causal":
+            for task, group in enumerate(self._group_of):
+                if any(node.kind == "call" for node in group.nodes):
+                    self._requests[task] = self._channel(task, OUTSIDE, REQUESTS)
+        self._channels_before_letters = len(self._channels)
         if self._letter_task is not None:
             for task, group in enumerate(self._group_of):
                 if group.root.kind != "sink":
                     self._letters[task] = self._channel(task, self._letter_task)
             self._channel(self._letter_task, OUTSIDE)
-        if self._config.guarantee == "causal":
-            for task, group in enumerate(self._group_of):
-                if any(node.kind == "call" for node in group.nodes):
-                    self._requests[task] = self._channel(task, OUTSIDE, REQUESTS)
 
     def _link(self, edge: Edge, source: Group, target: Group) -> None:
         senders, readers = source.parallelism, target.parallelism
@@ -130,6 +132,17 @@ class Plan:
             for reader in ([sender % readers] if one_each else range(readers))
         ]
         self._links.append(Link(edge, source, target, tuple(channels)))
+
+    @property
+    def letter_task(self) -> Task | None:
+        """The task of the dead letters; None where failing records stop the job."""
+        return None if self._letter_task is None else self.topology.tasks[self._letter_task]
+
+    @property
+    def topology_without_letters(self) -> Topology:
+        """The topology that the plan has where failing records stop the job: the beginning of `topology`."""
+        tasks = self.topology.tasks[: self._letter_task]
+        return Topology(tasks, self.topology.channels[: self._channels_before_letters])
 
     # What the core plugs in.
 

@@ -79,7 +79,9 @@ class Rescaling:
 
         for task in plan.topology.tasks:
             olds = self._contributors(task)
-            self._finished[task.index] = bool(olds) and all(saved.cut.finished for saved in olds)
+            before_it = [self._has_ended(channel.source) for channel in plan.topology.inputs(task.index)]
+            # A new task whose inputs have all ended hears nothing that could let it finish.
+            self._finished[task.index] = all([saved.cut.finished for saved in olds] or before_it)
 
     def chains(self) -> dict[str, list[bytes]]:
         """By task of the new plan: what its first snapshot holds behind the cut."""
@@ -93,7 +95,7 @@ class Rescaling:
                 self._fill(chain, task, olds)
             for stage in chain.stages:
                 stage.changed(self._saved[0].cut.epoch)
-        return _whole(chain)
+        return whole(chain)
 
     def _contributors(self, task: Task) -> list[Saved]:
         found = {index for name in task.operators for index in self._had.get(name, ())}
@@ -102,7 +104,7 @@ class Rescaling:
     # Chains.
 
     def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
-        fresh, _ = _read(_whole(self._plan.chain(task.index)))
+        fresh, _ = _read(whole(self._plan.chain(task.index)))
         shares = [self._share(task, saved, fresh) for saved in olds]
         header = {**fresh, "stages": {}, "counts": {}, "numbers": max(share.header["numbers"] for share in shares)}
         fragments: Fragments = {}
@@ -142,7 +144,7 @@ class Rescaling:
             ]
             scratch.restore([header_part(told), *parts])
         last, _ = _read(saved.files[-1])
-        header, fragments = _read(_whole(scratch))
+        header, fragments = _read(whole(scratch))
         return _Share(saved, {**header, "merge": last["merge"], "marks": last["marks"]}, fragments)
 
     def _gather(
@@ -307,7 +309,8 @@ def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
     return header, fragments
 
 
-def _whole(chain: Chain) -> list[bytes]:
+def whole(chain: Chain) -> list[bytes]:
+    """The parts of a full snapshot of a chain."""
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):
         continue

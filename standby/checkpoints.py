@@ -71,6 +71,8 @@ class Coordinator:
             self.under_way, self.writing, self._acks = 0, False, {}
             self.holding = False
             self._failures = self._again_ns = 0
+        elif record["kind"] == "added":  # a task begins at the last complete checkpoint
+            self.files = {**self.files, **as_files({record["task"]: record["files"]})}
         elif record["kind"] == "savepoint":
             self.wanted = record["epoch"]
             self.final = record["epoch"] if record["final"] else self.final

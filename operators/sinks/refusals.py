@@ -166,7 +166,7 @@ class RefusingStore:
             raise OperatorFailed(
                 f"sink {self._name!r}, position {position} of {self._task}: its store refuses the row: "
                 f"{' '.join(reason.split())[: 2 * SHOWN_MAX]}; record {encode_json(record)[:SHOWN_MAX]}; correct the "
-                "pipeline or the store, or start it with --on-error dead-letter to set such rows aside"
+                "pipeline or the store, or resume with --on-error dead-letter to set such rows aside"
             )
         self._letters.put(self._name, bundle, rows)
         self._out.update(fresh)

@@ -9,27 +9,25 @@ from typing import Any
 
 from benchmarks.torture_processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, causal
+from tests.faults.job import PIPELINES
 
 RULED = PIPELINES / "ruled_rows.py"
 COUNT = 6000
 
 
-def test_a_refused_row_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
-    status, said = causal(
-        tmp_path,
-        "run",
-        str(RULED),
-        "--state-dir",
-        str(tmp_path / "job"),
-        "--set",
-        "count=50",
-        "--set",
-        f"gate={tmp_path}",
-    )
+def test_a_refused_row_ends_the_job_in_one_line_and_is_put_aside_when_it_is_resumed(
+    start: Start, tmp_path: Path
+) -> None:
+    job = start(RULED, "--set", "count=50", "--set", f"gate={tmp_path}")
+    status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
-    assert '"i": 7' in said and "--on-error dead-letter" in said
+    assert '"i": 7' in said and "resume with --on-error dead-letter" in said
+    job.start("--resume", "--on-error", "dead-letter")
+    report = job.finish_well()
+    assert report["refused"] == 5
+    [file] = (job.state / "dead-letters").glob("refused-*.jsonl")
+    assert [json.loads(line)["record"]["i"] for line in file.read_text().splitlines()] == [7, 17, 27, 37, 47]
 
 
 def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:

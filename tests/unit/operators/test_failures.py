@@ -105,7 +105,7 @@ def test_stop_names_operator_position_and_record(
     assert message.startswith(f"operator {operator!r}")
     assert "position 101 of partition 0 of source 'in'" in message
     assert error in message
-    assert "or start it with --on-error dead-letter" in message
+    assert "or resume with --on-error dead-letter" in message
     assert "\n" not in message and "msgpack" not in message
     assert caught.value.__cause__ is not None
 

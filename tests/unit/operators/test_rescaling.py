@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,21 @@ def test_a_task_that_was_finished_stays_so_and_its_readers_wait_for_nothing() ->
     cuts = rescaled(before, told, after).cuts({"out/0": (0, 0), "out/1": (0, 0), "out/2": (0, 0)})
     assert cuts["in/0"].finished and all(ended for _, _, ended in cuts["in/0"].inputs.values())
     assert all(ended for _, _, ended in cuts["ring/2"].inputs.values()) and not cuts["ring/2"].finished
+
+
+def test_a_task_that_is_new_behind_finished_ones_has_finished() -> None:
+    def rings_late(stream: Any, parallelism: int) -> Any:
+        return ringing(stream, parallelism).key_by(str).process("late", Ringing(), parallelism=2)
+
+    before, after = planned(1), planned(1, rings_late)
+    tasks = saved(before, {})
+    finished = [Saved(each.task, replace(each.cut, finished=each.task.name != "out/0"), each.files) for each in tasks]
+    cuts = rescaled(before, finished, after).cuts({"out/0": (9, 2)})
+    assert {name: cut.finished for name, cut in cuts.items() if name.startswith("late")} == {
+        "late/0": True, "late/1": True
+    }  # fmt: skip
+    running = rescaled(before, tasks, after).cuts({"out/0": (9, 2)})
+    assert not any(cut.finished for cut in running.values())
 
 
 def test_a_partition_that_had_ended_says_so_again_to_a_task_that_goes_on() -> None:

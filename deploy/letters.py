@@ -1,0 +1,95 @@
+"""Adds the task of the dead letters to a job that a failing record has stopped, at its last checkpoint.
+
+It is the only change of a graph that needs no savepoint.  The task is the last one and reads only what is sent from
+then on, so all others keep their numbers, their state and their logs: a replay performs what was performed before, and
+the record on which user code raised, whose event has put nothing out, is put aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.errors import invariant
+from causal.ids import OUTSIDE
+from causal.ports import StagingStore
+from causal.shell.disk import SNAPSHOT_SUFFIX
+from causal.shell.files import read_parts, write_parts
+from causal.topology import Task
+from operators.plan import Plan
+from operators.rescaling import whole
+from standby.checkpoints import Coordinator
+from standby.effects import Files
+from standby.journal import Journal
+from standby.manifests import DIRECTORY, newest_manifest, write_manifest
+from standby.roster import Roster
+
+
+def add(job: Path, config: JobConfig, planned: Plan) -> None:
+    """Have the last complete checkpoint of the job in `job` hold the task of the dead letters of `planned` as well.
+
+    May be interrupted at any moment and repeated; the job can also be resumed without dead letters after all.
+
+    Raises:
+        CorruptData: a snapshot of the checkpoint cannot be read.
+        PipelineError: the dead letters cannot be written where they should be.
+        Unavailable: the disk is full or refuses.
+    """
+    task = planned.letter_task
+    invariant(task is not None, "the plan has dead letters", job=config.name)
+    if task is None:
+        return
+    journal = Journal(job, config.durability == "os")
+    try:
+        roster = Roster(planned.topology)
+        coordinator = Coordinator(roster, 0, True)
+        for record in journal.records():
+            roster.apply(record)
+            coordinator.apply(record)
+        epoch, files = coordinator.complete, coordinator.files
+        newest = newest_manifest(job)
+        if newest is not None and newest[0] > epoch:
+            epoch, files = newest
+        if not epoch:
+            return  # every task begins with nothing
+        incarnation = roster.seats[task.name].incarnation
+        cut = _cut(job, planned, task, epoch, files, _stands(job, config, planned, task, epoch, incarnation))
+        path = f"{DIRECTORY}/{task.name}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
+        durable = config.durability == "os"
+        file = (path, *write_parts(job / path, [cut.pack(), *whole(planned.chain(task.index))], durable))
+        write_manifest(job, epoch, {**files, task.name: (file,)}, durable)
+        if epoch == coordinator.complete:  # else the supervisor takes it from the manifest
+            journal.append([{"kind": "added", "task": task.name, "files": [list(file)]}])
+    finally:
+        journal.close()
+
+
+def _stands(job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int, incarnation: int) -> tuple[int, int]:
+    """(rows, digest) of the store of the dead letters: it has some where an earlier version of the job wrote them."""
+    store = planned.store(planned.topology.outputs(task.index)[0], job)
+    try:
+        holds = store.open(task.name, config.run, incarnation)
+        holds = store.discard(epoch) if isinstance(store, StagingStore) else holds
+    finally:
+        store.close()
+    return holds.next, holds.digest
+
+
+def _cut(job: Path, planned: Plan, task: Task, epoch: int, files: Mapping[str, Files], stands: tuple[int, int]) -> Cut:
+    """The beginning of the task: it has read nothing of its inputs, of which some have ended already."""
+    topology = planned.topology
+    cuts = [_cut_of(job, files[topology.tasks[source].name]) for source in topology.upstream(task.index)]
+    inputs: dict[int, tuple[int, int, bool]] = {
+        channel.id: (0, 0, cut.finished) for channel, cut in zip(topology.inputs(task.index), cuts, strict=True)
+    }
+    outputs: dict[int, tuple[int, int]] = {
+        channel.id: stands for channel in topology.outputs(task.index) if channel.target == OUTSIDE
+    }
+    return Cut(epoch, inputs, outputs, max(cut.last_ns for cut in cuts), all(cut.finished for cut in cuts))
+
+
+def _cut_of(job: Path, files: Files) -> Cut:
+    path, _, digest = files[-1]
+    return Cut.unpack(read_parts(job / path, digest)[0])

@@ -1,0 +1,73 @@
+"""A job that a record has stopped is resumed with dead letters: the record is put aside, nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture_processes import kill
+from tests.faults.conftest import Start
+from tests.faults.job import PIPELINES, Job
+
+LOOKED_UP = PIPELINES / "looked_up.py"
+COUNT, RAISES = 2000, 500
+BAD = [i for i in range(COUNT) if i % RAISES == RAISES - 1]
+
+
+def rows(directory: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    with sqlite3.connect(directory / "out.db") as database:
+        stored = database.execute("SELECT task, position, record FROM output ORDER BY task, position").fetchall()
+    return [(task, position, json.loads(record)) for task, position, record in stored]
+
+
+def letters(job: Job) -> list[int]:
+    files = sorted((job.state / "dead-letters").glob("*.jsonl"))
+    return [json.loads(line)["record"]["i"] for file in files for line in file.read_text().splitlines()]
+
+
+def assert_exact(job: Job, before: list[tuple[str, int, dict[str, Any]]]) -> None:
+    """Each record has a row or a letter, once, and what had been visible before is so still."""
+    after = rows(job.directory)
+    assert set(map(repr, before)) <= set(map(repr, after))
+    assert sorted(record["i"] for _, _, record in after) == [i for i in range(COUNT) if i not in BAD]
+    for key in (0, 1):
+        ordered = sorted(record["n"] for _, _, record in after if record["i"] % 2 == key)
+        assert ordered == list(range(1, len(ordered) + 1))
+    assert sorted(letters(job)) == BAD
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("--checkpoint-interval", "30"),
+        ("--sharing-depth", "1", "--determinant-flush", "background"),
+        ("--guarantee", "epoch", "--checkpoint-interval", "0.2"),
+    ],
+    ids=["causal", "no checkpoint", "flushed", "epoch"],
+)
+def test_a_record_that_stopped_the_job_is_put_aside_when_it_is_resumed(
+    start: Start, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    gate = tmp_path / "gate"
+    job = start(LOOKED_UP, "--set", f"gate={gate}", *(settings or ("--checkpoint-interval", "0.2")))
+    status, line = job.finish()
+    assert status == 1 and line.rstrip().endswith("or resume with --on-error dead-letter to set such records aside")
+    before = rows(tmp_path)
+    assert before or "epoch" in settings
+    job.start("--resume", "--on-error", "dead-letter")
+    for task in ("draw/0", "dead-letters/0"):
+        job.until_warm(checkpoints=0)
+        pid = job.pid_of(task)
+        kill(pid)
+        job.until_replaced(pid)
+    job.until_warm(checkpoints=0)
+    job.kill_everything()
+    gate.touch()
+    job.start("--resume")  # it keeps what it was resumed with
+    job.finish_well()
+    assert_exact(job, before)
