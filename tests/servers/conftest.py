@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,16 @@ def shared_redis() -> Iterator[Redis]:
     """Nobody kills it."""
     with _or_skip("redis", redis_server) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_servers(request: pytest.FixtureRequest) -> dict[str, Postgres | Redis]:
+    """Those of both that can be started here; one that cannot is left out."""
+    running = {}
+    for kind in ("postgres", "redis"):
+        with suppress(pytest.skip.Exception):
+            running[kind] = request.getfixturevalue(f"shared_{kind}")
+    return running
 
 
 @pytest.fixture

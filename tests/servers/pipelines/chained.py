@@ -7,31 +7,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
-from operators import Operator, Pipeline
+from operators import Pipeline
 from operators.sinks import PostgresSink, RedisSink, Sink
 from tests.faults.pipelines.held_source import HeldSource
-from tests.servers.chains import linked
-
-KEYS = 7
-
-
-class Link(Operator):
-    def process(self, record: Any, ctx: Any) -> Any:
-        n, before = ctx.state.get("n", 0) + 1, ctx.state.get("hash", "")
-        row = {**record, "n": n, "dice": ctx.random.randrange(1 << 30)}
-        ctx.state["n"], ctx.state["hash"] = n, linked(before, row)
-        yield {**row, "hash": ctx.state["hash"]}
-
-
-def numbered(source: int) -> Any:
-    def make(partition: int, i: int) -> dict[str, Any]:
-        return {"source": source, "i": i, "key": (i * 31 + source) % KEYS}
-
-    return make
+from tests.servers.chains import Link, numbered
 
 
 def sink() -> Sink:

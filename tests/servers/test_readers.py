@@ -1,0 +1,158 @@
+"""Readers that look at a sink of every kind again and again while tasks, and then all of the job, are killed.
+
+Rows that a reader has seen stay the first rows for everybody, and in the end each reader has seen each row once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import Start
+from tests.faults.job import Job
+from tests.servers import readers
+from tests.servers.chains import assert_consistent, assert_exactly_once
+from tests.servers.readers import Look, Rows
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
+
+PIPELINE = Path(__file__).resolve().parent / "pipelines" / "watched.py"
+COUNT, EACH, RATE = 600, 5, 5.0
+"""Elements, rows of each, and elements a second: there is something to write for minutes."""
+MORE = 30
+KILLED = (("sqlite/0", "lines/1"), ("parquet/0", "padded/0"), ("postgres/1", "redis/0", "lines/0"))
+PAUSE_S = 0.03
+
+
+class Reader:
+    """Looks in a thread of its own until it is stopped, and a last time then."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self.name = name
+        self.seen: Rows = {}
+        self.looks = 0
+        self.wrong: list[str] = []
+        self._rows_now = look
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._until_the_end)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(row) for rows in self.seen.values() for row in rows]
+
+    def said(self) -> tuple[str, ...]:
+        """Its rows, whatever the order."""
+        return tuple(sorted(json.dumps(row, sort_keys=True) for row in self.records()))
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join()
+        self.look()
+
+    def _until_the_end(self) -> None:
+        while not self._ends.wait(PAUSE_S) and not self.wrong:
+            self.look()
+
+    def look(self) -> None:
+        try:
+            now = self._rows_now()
+            for task, before in self.seen.items():
+                assert now.get(task, [])[: len(before)] == before, f"{task}: what was seen has changed"
+            for task, rows in now.items():
+                for row in rows[len(self.seen.get(task, [])) :]:
+                    json.loads(row)
+            self.seen = now
+            self.looks += 1
+        except Exception as problem:  # whatever a reader meets is a finding, which the thread of the test has to see
+            self.wrong.append(f"{self.name}: {problem!r}")
+
+
+@contextmanager
+def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
+    started = [Reader(name, look) for name, look in looks.items()]
+    for each in started:
+        each.begin()
+    try:
+        yield started
+    finally:
+        for each in started:
+            each.end()
+
+
+@pytest.mark.parametrize("guarantee", ["causal", "epoch"])
+def test_what_a_reader_has_seen_stays_whatever_dies(
+    guarantee: str, start: Start, tmp_path: Path, shared_servers: dict[str, Any]
+) -> None:
+    looks = {
+        "sqlite": readers.of_sqlite(tmp_path / "rows.db"),
+        "lines": readers.of_lines(tmp_path / "lines"),
+        "parquet": readers.of_parquet(tmp_path / "parquet"),
+        "files": readers.of_parquet_files(tmp_path / "parquet"),
+    }
+    named = f"watched_{guarantee}"
+    settings = {"count": COUNT, "each": EACH, "rate": RATE, "gate": tmp_path / "gate", "named": named}
+    if "postgres" in shared_servers:
+        settings["dsn"] = shared_servers["postgres"].dsn
+        looks["postgres"] = readers.of_postgres(shared_servers["postgres"], named)
+    if "redis" in shared_servers:
+        settings["url"] = shared_servers["redis"].url
+        looks["redis"] = readers.of_redis(shared_servers["redis"], named, ["redis/0"])
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    with reading(looks) as watching:
+        job = start(
+            PIPELINE, *arguments, "--guarantee", guarantee, "--checkpoint-interval", "0.5", config={"standbys": "3"}
+        )
+        job.until_warm()
+        for tasks in KILLED:
+            until_more(job, watching)
+            job.replace(*(task for task in tasks if task.split("/")[0] in (*looks, "padded")))
+        until_more(job, watching)
+        job.kill_everything()
+        for each in watching:
+            assert_consistent(each.records())
+        job.start("--resume")
+        until_more(job, watching)
+        (tmp_path / "gate").touch()
+        job.finish_well()
+    for each in watching:
+        assert not each.wrong, each.wrong
+        assert_exactly_once(each.records(), COUNT * EACH)
+    assert len({each.said() for each in watching}) == 1, "all sinks have the same rows"
+
+
+def until_more(job: Job, watching: list[Reader]) -> None:
+    """Wait until each reader has seen some rows more."""
+    wanted = {each.name: each.count + MORE for each in watching}
+
+    def all_have(view: dict[str, Any]) -> bool:
+        wrong = [problem for each in watching for problem in each.wrong]
+        assert not wrong, wrong
+        return all(each.count >= wanted[each.name] for each in watching)
+
+    job.until(f"every reader has seen {MORE} rows more", all_have)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [[{"a": ["1", "2"]}, {"a": ["1", "3"]}], [{"a": ["1"]}, {}], [{"a": ['{"half']}]],
+    ids=["a row changes", "a row goes", "half a row"],
+)
+def test_a_reader_notices_what_may_not_be(looks: list[Rows]) -> None:
+    coming = iter(looks)
+    reader = Reader("one", lambda: next(coming))
+    for _ in looks:
+        assert not reader.wrong
+        reader.look()
+    assert reader.wrong
