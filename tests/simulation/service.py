@@ -73,7 +73,7 @@ class Service:
             if self.performed[key] != content:
                 raise Violated(f"requests: {content} counts under key {key}, {self.performed[key]} was performed")
         if lossless:
-            rows = b"".join(row for store in stores for row in store.taken_back).decode()
+            rows = b"".join(row for store in stores if store.requests for row in store.taken_back).decode()
             taken_back = {rows[at : at + KEY_CHARACTERS] for at in range(0, len(rows), KEY_CHARACTERS)}
             lost = [key for key in self.performed if key not in asked and key not in taken_back]
             if lost:
