@@ -59,6 +59,19 @@ def first(path: Path, settings: dict[str, str]) -> Version:
     return version
 
 
+def goes_on_with(changed: bool, stopped: bool, choice: str | None) -> str | None:
+    """KEPT or NEW: which code an interrupted or stopped job goes on with; None if that must be refused.
+
+    Args:
+        changed: the file of now holds other code than the job was started with.
+        stopped: the job stopped at a savepoint, so nothing is replayed.
+        choice: one of `CHOICES` where the user made one.
+    """
+    if choice == KEPT or not changed:
+        return KEPT
+    return NEW if stopped or choice == NEW else None
+
+
 def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
     """The code with which the job in `directory` goes on.
 
@@ -84,10 +97,11 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
             raise
         raise PipelineError(f"{problem}; --code kept goes on with the code that the job was started with") from None
     names = changed(kept, version.archive)
-    if not names:
+    code = goes_on_with(bool(names), stopped, choice)
+    if code == KEPT:
         _compare_versions(kept)
         return replace(version, archive=kept)
-    if not stopped and choice != NEW:
+    if code is None:
         raise PipelineError(
             f"{listed(names)} changed since this run began, and what it did can be replayed only by the code that did "
             "it: --code kept goes on with that code, and then `causal savepoint --stop` and --resume upgrade; "

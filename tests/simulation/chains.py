@@ -43,12 +43,14 @@ class HashingChain(PlainChain):
         requests: the channel of the keys of its requests; None where nobody keeps them.
         named: what begins the name of each of its requests.
         by_number: the number of a request is its whole name: who asks under a name again must ask for the same.
+        version: of its code; each but 0 gives other rows.
         slow_ns: how long one record in `SLOW_EVERY` takes.
     """
 
     def __init__(
         self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes],
         slow_ns: int = 0, requests: int | None = None, named: str = "", by_number: bool = False,
+        version: int = 0,
     ) -> None:  # fmt: skip
         self._outputs = outputs
         self._sink = sink
@@ -61,12 +63,14 @@ class HashingChain(PlainChain):
         self._requests = requests
         self._named = named
         self._by_number = by_number
+        self._version = (version,) if version else ()
         self._slow_ns = slow_ns
         self.spent_ns = 0
         """What the records since it was last set to 0 have taken; whoever performs the chain lets that time pass."""
 
     def _link(self, *facts: object) -> str:
-        self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
+        linked = self.state["chain"] + repr(facts + self._version).encode()
+        self.state["chain"] = blake2b(linked, digest_size=8).digest()
         self.state["n"] += 1
         return str(self.state["chain"].hex())
 

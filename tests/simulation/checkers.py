@@ -69,6 +69,9 @@ class Observer:
         self._complete: dict[tuple[int, int], bytes] = {}
         self._lives: list[list[TaskProtocol]] = [[] for _ in world.topology.tasks]
         self._cuts: dict[int, Cut] = {}
+        self._shown: list[tuple[Store, bytes]] = []
+        """What was visible when the job was resumed with code that gives other rows."""
+        self._must_diverge = False
         self.durable = 0
         """The last complete checkpoint: its manifest is on disk."""
         self.steps = 0
@@ -232,6 +235,17 @@ class Observer:
         if self._current.get(index, (None,))[0] is process:
             del self._current[index]
 
+    def other_code(self) -> None:
+        """The job goes on with code that gives other rows."""
+        self._shown += [(store, b"".join(store.rows)) for store in self._world.sinks]
+        if not self._causal or self._partial or self._world.scenario.production:
+            return  # else nothing visible is replayed, or it may be taken back, or not every row is another one
+        for channel in self._topology.channels:
+            if channel.target == OUTSIDE and not channel.carries_requests:
+                cut = self._cuts.get(channel.source)
+                covered = 0 if cut is None else cut.outputs[channel.id][0]
+                self._must_diverge = self._must_diverge or self._world.stores[channel.id].account.next > covered
+
     # -- what must hold ------------------------------------------------------------------------------
 
     def _check_orphan(self, task: TaskProtocol, index: int, truth: Vector, owed: Vector) -> None:
@@ -317,6 +331,9 @@ class Observer:
             if status and "newer run" not in reason:
                 raise Violated(f"newer run: the older one ends for another reason: {reason}")
             return
+        if self._shown:
+            self._check_other_code(status, reason)
+            return
         if status:
             raise Violated(f"the job fails: {reason}")
         for store in world.stores.values():
@@ -331,6 +348,17 @@ class Observer:
             self._check_twin()
         elif world.scenario.guarantee == "at-least-once" or not world.applied:
             self._check_nothing_lost()
+
+    def _check_other_code(self, status: int, reason: str) -> None:
+        """Code that gives other rows than are visible ends the job, and no row has changed."""
+        for store, before in self._shown:
+            store.check()
+            if not self._partial and not b"".join(store.rows).startswith(before):
+                raise Violated(f"other code: rows of {store.task} that were visible have changed")
+        if status and "use ctx" not in reason:
+            raise Violated(f"other code: the job fails for another reason: {reason}")
+        if not status and self._must_diverge:
+            raise Violated("other code: rows were replayed by code that gives others, and nobody noticed")
 
     def final_logs(self) -> dict[tuple[int, int], bytes]:
         """Every determinant that happened, once; where rows wait for checkpoints, of what the last one covers."""
@@ -369,7 +397,7 @@ class Observer:
         expected, requests = rows_of_twin(
             self._topology,
             self.final_logs(),
-            lambda task: world.job.chain(task, never),
+            lambda task: world.job.chain(task, never, 0),
             lambda channel: [
                 world.job.make(world.partitions[channel].number, i) for i in range(world.partitions[channel].records)
             ],

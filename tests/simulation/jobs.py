@@ -22,7 +22,7 @@ from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from tests.simulation.chains import HashingChain
 from tests.simulation.clockwork import MS
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import OTHER_CODE, Scenario
 
 Ask = Callable[[], bytes]
 
@@ -32,12 +32,13 @@ class Job:
     """What a scenario runs.
 
     Attributes:
-        chain: a fresh chain of a task; `ask` is the outside world it may call.
+        chain: a fresh chain of a task; `ask` is the outside world it may call, and each version of its code but 0 gives
+            other rows.
         make: the record at (partition, position).
     """
 
     topology: Topology
-    chain: Callable[[int, Ask], Chain]
+    chain: Callable[[int, Ask, int], Chain]
     make: Callable[[int, int], Any]
 
 
@@ -78,14 +79,15 @@ def _hashing_job(scenario: Scenario) -> Job:
     logging = scenario.guarantee == "causal"
     asking = logging and "ask" in scenario.kinds
     topology = graph(scenario.layers, scenario.partitions, scenario.shortcut, scenario.ordered, asking)
-    by_number = logging and scenario.depth == FULL_DEPTH  # else a request may be taken back, and its number come again
+    # Below full depth a request may be taken back, and its number come again; other code asks for other things.
+    by_number = logging and scenario.depth == FULL_DEPTH and all(f.kind != OTHER_CODE for f in scenario.faults)
 
-    def chain(task: int, ask: Ask) -> Chain:
+    def chain(task: int, ask: Ask, version: int) -> Chain:
         outputs = sum(not channel.carries_requests for channel in topology.outputs(TaskIndex(task)))
         sink = topology.is_sink(TaskIndex(task))
         return HashingChain(
             outputs, sink, scenario.fan_out, scenario.kinds, ask, scenario.slow_ms * MS,
-            outputs if asking else None, topology.tasks[task].name, by_number,
+            outputs if asking else None, topology.tasks[task].name, by_number, version,
         )  # fmt: skip
 
     return Job(topology, chain, lambda partition, position: ("p", partition, position))
@@ -97,7 +99,8 @@ def _hashing_job(scenario: Scenario) -> Job:
 class Chained(Operator):
     """Per key: everything nondeterministic there is, chained by hash to the key's previous output."""
 
-    def __init__(self, kinds: tuple[str, ...], ask: Ask) -> None:
+    def __init__(self, kinds: tuple[str, ...], ask: Ask, version: int) -> None:
+        self._version = [version] if version else []
         self._kinds = kinds
         self._ask = ask
 
@@ -120,10 +123,9 @@ class Chained(Operator):
         ctx.state["waiting"] = False
         yield self._linked(ctx, {"from": "t", "i": ctx.state["n"], "k": ctx.key}, [ctx.now_ns()])
 
-    @staticmethod
-    def _linked(ctx: Any, record: Any, facts: list[Any]) -> dict[str, Any]:
+    def _linked(self, ctx: Any, record: Any, facts: list[Any]) -> dict[str, Any]:
         before = ctx.state.get("hash", "")
-        ctx.state["hash"] = blake2b((before + repr(facts)).encode(), digest_size=8).hexdigest()
+        ctx.state["hash"] = blake2b((before + repr(facts + self._version)).encode(), digest_size=8).hexdigest()
         return {"from": record["from"], "i": record["i"], "k": record["k"], "hash": ctx.state["hash"]}
 
 
@@ -146,14 +148,14 @@ def _summed(key: Any, records: list[Any], window: Any) -> Iterator[Any]:
 def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
     make = _mixed_record if scenario.mixed_keys else _record
 
-    def planned(ask: Ask) -> Plan:
+    def planned(ask: Ask, version: int) -> Plan:
         pipeline = Pipeline("simulated")
         widths = scenario.layers
         count, partitions = scenario.records, widths[0] * scenario.partitions
         stream = pipeline.source("read", GeneratedSource(make, count=count, partitions=partitions), widths[0])
         for depth, width in enumerate(widths[1:-1]):
             keyed = stream.map(f"pass{depth}", dict).key_by(lambda r: r["k"])
-            stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask), parallelism=width)
+            stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask, version), parallelism=width)
         if "ask" in scenario.kinds:
             # Requests of equal content follow each other: only their numbers tell them apart.
             stream = stream.flat_map("repeat", _repeated) if scenario.fan_out else stream
@@ -164,7 +166,7 @@ def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
         stream.sink("out", JsonLinesSink(Path("/nowhere")), parallelism=widths[-1])
         return plan(pipeline, config)
 
-    return Job(planned(bytes).topology, lambda task, ask: planned(ask).chain(task), make)
+    return Job(planned(bytes, 0).topology, lambda task, ask, version: planned(ask, version).chain(task), make)
 
 
 def _record(partition: int, position: int) -> dict[str, Any]:

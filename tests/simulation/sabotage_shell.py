@@ -10,12 +10,13 @@ import operators.chain
 import operators.context
 from causal.effect_queue import EffectQueue
 from causal.input_channel import InputChannel
+from causal.sink_channel import SinkChannel
 from causal.topology import FULL_DEPTH
+from deploy import versions
 from operators.sinks import account as accounts
 from operators.sinks.account import Account
-from tests.simulation.chains import HashingChain
 from tests.simulation.clockwork import MS
-from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
 from tests.simulation.world import Simulation
 
 Patches = Mapping[tuple[Any, str], Any]
@@ -53,15 +54,21 @@ def _an_older_run_may_write() -> Patches:
 
 def _edited_code_is_loaded() -> Patches:
     """Processes load the files of the pipeline as they are now, not those that the run has archived (D12)."""
-    code = Simulation.code
 
     def edited(self: Simulation, task: int) -> Any:
-        chain = code(self, task)
-        if self.edited and isinstance(chain, HashingChain):
-            chain.state["chain"] = b"another version"
-        return chain
+        return self.job.chain(task, self.outside, self.files.rows)
 
     return {(Simulation, "code"): edited}
+
+
+def _a_resume_takes_the_code_of_now() -> Patches:
+    """Nobody is asked whether other code than that of the log may replay it (D12)."""
+    return {(versions, "goes_on_with"): lambda changed, stopped, choice: versions.NEW}
+
+
+def _what_other_code_replays_is_not_compared() -> Patches:
+    """A sink believes that regenerated rows are those that are visible."""
+    return {(SinkChannel, "_compare"): lambda self: None}
 
 
 def _keys_as_they_are_spelled() -> Patches:
@@ -69,11 +76,17 @@ def _keys_as_they_are_spelled() -> Patches:
     return {(operators.chain, "canonical_keys"): list, (operators.context, "canonical_keys"): list}
 
 
+def _faulty(scenario: Scenario, kind: str) -> bool:
+    return any(fault.kind == kind for fault in scenario.faults)
+
+
 OUTSIDE_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
     _silent_while_busy: lambda scenario: scenario.slow_ms > 0,
-    _frames_raise_incarnations: lambda scenario: any(fault.kind == "forge" for fault in scenario.faults),
-    _an_older_run_may_write: lambda scenario: any(fault.kind == "newer_run" for fault in scenario.faults),
-    _edited_code_is_loaded: lambda scenario: any(fault.kind == "edit" for fault in scenario.faults),
+    _frames_raise_incarnations: lambda scenario: _faulty(scenario, "forge"),
+    _an_older_run_may_write: lambda scenario: _faulty(scenario, "newer_run"),
+    _edited_code_is_loaded: lambda scenario: _faulty(scenario, "edit"),
+    _a_resume_takes_the_code_of_now: lambda scenario: _faulty(scenario, OTHER_CODE),
+    _what_other_code_replays_is_not_compared: lambda scenario: _faulty(scenario, OTHER_CODE),
     _keys_as_they_are_spelled: lambda scenario: scenario.mixed_keys,
 }
 """Each with the scenarios in which it can show."""

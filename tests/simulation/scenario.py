@@ -33,7 +33,9 @@ TROUBLE = (
 RARE = {"forge": 0.1, "newer_run": 0.05, "edit": 0.15}
 """Chance of each, drawn apart from the other faults: somebody forges a HELLO, a newer run begins to write to the sinks,
 the files of the pipeline are edited."""
-FAULTS = DEADLY + TROUBLE + tuple(RARE)
+OTHER_CODE, OTHER_CODE_SHARE = "other_code", 0.08
+"""Everything is killed, the files of the pipeline are edited, and the job is resumed; drawn apart from all others."""
+FAULTS = (*DEADLY, *TROUBLE, *RARE, OTHER_CODE)
 ALL_BACK = ("kill", "everything")
 """Of these each scenario with the guarantee `epoch` has one at least: without a failure nobody goes back."""
 TOGETHER = 0.3
@@ -113,6 +115,8 @@ def draw(seed: int) -> Scenario:
     apart = random.Random(seed ^ 0x51_0E)
     if guarantee in ("causal", "epoch"):
         rare = [_timed(apart, kind) for kind, share in RARE.items() if apart.random() < share]
+        late = random.Random(seed ^ 0xC0_DE)
+        rare += [_timed(late, OTHER_CODE)] if late.random() < OTHER_CODE_SHARE else []
         faults = tuple(sorted((*faults, *rare), key=lambda f: f.at_ns))
     ordered = chance() < 0.4
     return Scenario(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -20,6 +20,7 @@ from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.ports import Chain
 from causal.values import encode
+from deploy import versions
 from standby.blueprint import Blueprint
 from standby.journal import CHECKPOINTS_KEPT
 from tests.simulation.checkers import Observer
@@ -29,7 +30,7 @@ from tests.simulation.jobs import job_of
 from tests.simulation.network import Network
 from tests.simulation.peers import RUN, Disk, Partition, Store, Violated
 from tests.simulation.process import Process
-from tests.simulation.scenario import Fault, Scenario
+from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
 from tests.simulation.service import Service
 from tests.simulation.stable import StableFiles
 from tests.simulation.staging import StagedRows
@@ -38,6 +39,14 @@ SECONDS_MAX = 90
 STEPS_MAX = 600_000
 NOTES_KEPT = 200
 FORGED_INCARNATION = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One version of the pipeline's code: `digest` names it, versions with the same `rows` give the same rows."""
+
+    digest: int = 0
+    rows: int = 0
 
 
 class _Live:
@@ -91,8 +100,8 @@ class Simulation:
         self.dead: dict[str, int | None] = {}
         self.killed: dict[str, int] = {}
         self.ended: tuple[int, str] | None = None
-        self.edited = False
-        """The files of the pipeline are no longer those that the run has archived."""
+        self.files = self.archive = Code()
+        """What the files of the pipeline hold, and what the run has archived (D12)."""
         self.began_ns = 0
         self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
         self.story: list[tuple[int, str, str]] | None = [] if draw else None
@@ -415,11 +424,25 @@ class Simulation:
             store.supersede()
 
     def _edit(self, fault: Fault) -> None:
-        self.edited = True
+        self.files = Code(self.files.digest + 1, self.files.digest + 1)
+
+    def _resume_with_other_code(self, fault: Fault) -> None:
+        """Everything is killed; the user has edited the files, and says or does not say which code is meant."""
+        self._kill_everything(fault)
+        digest = self.files.digest + 1
+        self.files = Code(digest, digest if fault.extent & 1 else self.archive.rows)
+        choice = (None, versions.KEPT, versions.NEW)[fault.who % 3]
+        code = versions.goes_on_with(self.files.digest != self.archive.digest, False, choice)
+        if code is None:  # refused, and nothing has changed: asked for with the archived code then
+            code = versions.goes_on_with(self.files.digest != self.archive.digest, False, versions.KEPT)
+        if code == versions.NEW:
+            if choice == versions.NEW and self.files.rows != self.archive.rows:
+                self.observer.other_code()
+            self.archive = self.files
 
     def code(self, task: int) -> Chain:
         """The chain of a task as a process of this run loads it: from the archive of the run (D12)."""
-        return self.job.chain(task, self.outside)
+        return self.job.chain(task, self.outside, self.archive.rows)
 
     def _rot_spill(self, fault: Fault) -> None:
         for process in self._victims(fault):
@@ -449,4 +472,5 @@ _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {
     "forge": Simulation._forge,
     "newer_run": Simulation._newer_run,
     "edit": Simulation._edit,
+    OTHER_CODE: Simulation._resume_with_other_code,
 }
