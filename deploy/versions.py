@@ -59,8 +59,8 @@ def first(path: Path, settings: dict[str, str]) -> Version:
     return version
 
 
-def goes_on_with(changed: bool, stopped: bool, choice: str | None) -> str | None:
-    """KEPT or NEW: which code an interrupted or stopped job goes on with; None if that must be refused.
+def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str | None:
+    """KEPT or NEW, the code that a resume takes; None if the resume must be refused.
 
     Args:
         changed: the file of now holds other code than the job was started with.
@@ -97,7 +97,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
             raise
         raise PipelineError(f"{problem}; --code kept goes on with the code that the job was started with") from None
     names = changed(kept, version.archive)
-    code = goes_on_with(bool(names), stopped, choice)
+    code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
         _compare_versions(kept)
         return replace(version, archive=kept)

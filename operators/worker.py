@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,13 +56,13 @@ from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 from causal.values import decode, encode
 from operators.asking import askers_of
+from operators.backlog import Backlog
 from operators.capture.install import install
 from operators.chain import FusedChain
 from operators.disk import located
 from operators.image import Image
 from operators.loading import load_of_job
 from operators.membership import (
-    Act,
     Begin,
     Dial,
     Due,
@@ -162,7 +161,7 @@ class Worker:
         self.witness: Witness | None = None
         self.following: Image | None = None
         self.loading: _Loading | None = None
-        self.later: deque[Act] = deque()
+        self.later = Backlog(each=self.config.check)
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
         self.disk: Disk | None = None
         self.asking = Asking({})
@@ -188,19 +187,8 @@ class Worker:
     def handle(self, event: Input) -> None:
         """Have the membership take a step, and do what it says."""
         for act in self.member.handle(event, monotonic_ns()):
-            if isinstance(act, (Tell, End)):
+            if not self.later.takes(act, self.loading is not None):
                 _ACTS[type(act)](self, act)
-            elif self.loading is None and not self.later:
-                _ACTS[type(act)](self, act)
-            else:
-                self._put_off(act)
-
-    def _put_off(self, act: Act) -> None:
-        """Have an act wait; of several states to follow only the last is wanted, unless each is to be checked."""
-        last = self.later[-1] if self.later else None
-        if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task and not self.config.check:
-            self.later.pop()
-        self.later.append(act)
 
     @property
     def member(self) -> Membership:
@@ -389,7 +377,7 @@ class Worker:
     def _catch_up(self) -> None:
         """Do what was put off, as far as nothing is loaded again."""
         while self.later and self.loading is None:
-            act = self.later.popleft()
+            act = self.later.next()
             _ACTS[type(act)](self, act)
 
     def _drive(self, image: Image, act: Begin, retained: Knowledge) -> TaskDriver:

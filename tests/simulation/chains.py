@@ -29,7 +29,7 @@ def hash_of(value: object) -> int:
 SLOW_EVERY = 19
 """One position in so many is a record that takes long, where a scenario has such records."""
 KEY_CHARACTERS = 32
-"""Of a request, in each sort of chain."""
+"""The length of a request's key, in each sort of chain."""
 ASKED_MAX = 3
 """Requests that may wait before a chain takes no more records."""
 

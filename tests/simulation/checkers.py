@@ -70,7 +70,7 @@ class Observer:
         self._lives: list[list[TaskProtocol]] = [[] for _ in world.topology.tasks]
         self._cuts: dict[int, Cut] = {}
         self._shown: list[tuple[Store, bytes]] = []
-        """What was visible when the job was resumed with code that gives other rows."""
+        """Rows that were visible when the job was resumed with code that gives other rows."""
         self._must_diverge = False
         self.durable = 0
         """The last complete checkpoint: its manifest is on disk."""

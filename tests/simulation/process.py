@@ -32,6 +32,7 @@ from causal.events import (
     Turn,
 )
 from causal.task import TaskProtocol
+from operators.backlog import Backlog
 from operators.membership import (
     Act,
     Begin,
@@ -116,7 +117,9 @@ class Process:
         self._loading: Callable[[], None] | None = None
         """What follows once the state that is being loaded is there."""
         self._loaded_at_ns = 0
-        self._later: deque[Act] = deque()
+        self._beginning: int | None = None
+        """The epoch whose state is being loaded for the task to begin from."""
+        self._later = Backlog()
         """Acts that wait behind it."""
         self._busy_until_ns = self._pulsed_ns = 0
         self._made: list[Effect] = []
@@ -261,13 +264,8 @@ class Process:
 
     def _handle(self, event: Input) -> None:
         for act in self.membership.handle(event, self.world.clock.now_ns):
-            if isinstance(act, (Tell, End)) or (self._loading is None and not self._later):
+            if not self._later.takes(act, self._loading is not None):
                 _ACTS[type(act)](self, act)
-            else:
-                last = self._later[-1] if self._later else None
-                if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task:
-                    self._later.pop()
-                self._later.append(act)
 
     def _load_more(self) -> None:
         """Loading takes a while, in which the process beats; then what was put off follows, up to the next state."""
@@ -278,7 +276,7 @@ class Process:
                 loaded, self._loading = self._loading, None
                 loaded()
             else:
-                act = self._later.popleft()
+                act = self._later.next()
                 _ACTS[type(act)](self, act)
 
     def _takes(self, loaded: Callable[[], None]) -> None:
@@ -292,7 +290,7 @@ class Process:
 
     def _vitals(self) -> Vitals:
         if self.task is None:
-            return Vitals()
+            return Vitals() if self._beginning is None else Vitals("loading", self._beginning)
         return Vitals(
             self._effects.word(self.task.word, self.task.recovery.state.value),
             self.task.schedule.epoch,
@@ -330,10 +328,11 @@ class Process:
         self.answers.clear()
         self.from_disk.clear()
         self.shell.clear()
-        self.task = None
+        self.task, self._beginning = None, act.epoch
         self._takes(lambda: self._begun(act, image, retained))
 
     def _begun(self, act: Begin, image: _Image, retained: Knowledge) -> None:
+        self._beginning = None
         image.load(act.files)
         if image.cut.epoch != act.epoch:
             raise Violated(f"promotion: {self.slot} is told epoch {act.epoch}, its files hold {image.cut.epoch}")

@@ -13,9 +13,11 @@ from causal.input_channel import InputChannel
 from causal.sink_channel import SinkChannel
 from causal.topology import FULL_DEPTH
 from deploy import versions
+from operators.backlog import Backlog
 from operators.sinks import account as accounts
 from operators.sinks.account import Account
 from tests.simulation.clockwork import MS
+from tests.simulation.peers import Disk
 from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
 from tests.simulation.world import Simulation
 
@@ -35,6 +37,16 @@ def _effects_overtake_a_refused_write() -> Patches:
 def _silent_while_busy() -> Patches:
     """A process that is busy with one record does not say that it lives."""
     return {(Simulation, "tell_pulse"): lambda self, process: None}
+
+
+def _acts_overtake_the_state_they_need() -> Patches:
+    """Acts do not wait for the state that is being loaded."""
+    return {(Backlog, "takes"): lambda self, act, loading: False}
+
+
+def _a_state_replaced_meanwhile_is_damage() -> Patches:
+    """A standby whose files a later checkpoint has replaced while it was loading them fails for good."""
+    return {(Disk, "has"): lambda self, files: True}
 
 
 def _frames_raise_incarnations() -> Patches:
@@ -63,7 +75,7 @@ def _edited_code_is_loaded() -> Patches:
 
 def _a_resume_takes_the_code_of_now() -> Patches:
     """Nobody is asked whether other code than that of the log may replay it (D12)."""
-    return {(versions, "goes_on_with"): lambda changed, stopped, choice: versions.NEW}
+    return {(versions, "code_after_resume"): lambda changed, stopped, choice: versions.NEW}
 
 
 def _what_other_code_replays_is_not_compared() -> Patches:
@@ -82,6 +94,8 @@ def _faulty(scenario: Scenario, kind: str) -> bool:
 
 OUTSIDE_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
     _silent_while_busy: lambda scenario: scenario.slow_ms > 0,
+    _acts_overtake_the_state_they_need: lambda scenario: scenario.load_ms > 0,
+    _a_state_replaced_meanwhile_is_damage: lambda scenario: scenario.load_ms > 0,
     _frames_raise_incarnations: lambda scenario: _faulty(scenario, "forge"),
     _an_older_run_may_write: lambda scenario: _faulty(scenario, "newer_run"),
     _edited_code_is_loaded: lambda scenario: _faulty(scenario, "edit"),

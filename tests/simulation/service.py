@@ -16,11 +16,11 @@ from tests.simulation.peers import Store, Violated
 from tests.simulation.twin import Requests
 
 FAILURES_IN_A_ROW_MAX = 3
-"""After so many the service takes the request."""
+"""The service takes a request that has failed so often."""
 
 
 class Service:
-    """What all tasks of a job ask.
+    """The one service that all tasks of a job ask.
 
     Attributes:
         performed: key → content of the request.

@@ -40,7 +40,7 @@ Logs = Mapping[tuple[int, int], bytes]
 
 @dataclass(slots=True)
 class Requests:
-    """What a twin has asked the outside, and which answers its logs have.
+    """Requests of a twin, and the answers that its logs have.
 
     Attributes:
         asked: bodies of all requests.

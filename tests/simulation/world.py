@@ -101,7 +101,7 @@ class Simulation:
         self.killed: dict[str, int] = {}
         self.ended: tuple[int, str] | None = None
         self.files = self.archive = Code()
-        """What the files of the pipeline hold, and what the run has archived (D12)."""
+        """Code that the files of the pipeline hold, and code that the run has archived (D12)."""
         self.began_ns = 0
         self.notes: deque[str] = deque(maxlen=NOTES_KEPT)
         self.story: list[tuple[int, str, str]] | None = [] if draw else None
@@ -432,9 +432,9 @@ class Simulation:
         digest = self.files.digest + 1
         self.files = Code(digest, digest if fault.extent & 1 else self.archive.rows)
         choice = (None, versions.KEPT, versions.NEW)[fault.who % 3]
-        code = versions.goes_on_with(self.files.digest != self.archive.digest, False, choice)
+        code = versions.code_after_resume(self.files.digest != self.archive.digest, False, choice)
         if code is None:  # refused, and nothing has changed: asked for with the archived code then
-            code = versions.goes_on_with(self.files.digest != self.archive.digest, False, versions.KEPT)
+            code = versions.code_after_resume(self.files.digest != self.archive.digest, False, versions.KEPT)
         if code == versions.NEW:
             if choice == versions.NEW and self.files.rows != self.archive.rows:
                 self.observer.other_code()

@@ -56,7 +56,7 @@ class Loading(Worker):
         self.progress = working.Progress(self.work)
         self.membership = cast(Any, Scripted())
         self.following = self.loading = self.driver = None
-        self.later = working.deque()
+        self.later = working.Backlog()
         self.retained = working.NO_KNOWLEDGE
         self.load_began_ns = 0
         self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
@@ -134,6 +134,7 @@ def test_of_several_states_to_follow_only_the_last_is_loaded_after_the_one_under
 
 
 def test_each_state_is_loaded_where_each_epoch_is_checked(worker: Loading) -> None:
+    worker.later = working.Backlog(each=True)
     worker.config = cast(Any, SimpleNamespace(check=True))
     worker.rehearsals = cast(Any, SimpleNamespace(follow=lambda image, files: worker.did.append("checked")))
     files = [snapshot(worker, epoch) for epoch in (1, 2, 3)]

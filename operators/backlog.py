@@ -1,0 +1,47 @@
+"""Acts of the control plane that wait, in order, behind a state that is being loaded.
+
+The worker and the simulated process share this object, so both keep the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from operators import membership
+from operators.membership import Act, Load
+
+_AT_ONCE = (membership.Tell, membership.End)
+"""Messages to the supervisor and the order to end need no state."""
+
+
+class Backlog:
+    """Acts of one process that have not been done yet.
+
+    Args:
+        each: every state to follow is wanted, not only the last one.
+    """
+
+    def __init__(self, each: bool = False) -> None:
+        self._each = each
+        self._waiting: deque[Act] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def takes(self, act: Act, loading: bool) -> bool:
+        """Whether `act` must wait, and does so from now on.
+
+        Args:
+            loading: a state is being loaded.
+        """
+        if isinstance(act, _AT_ONCE) or not (loading or self._waiting):
+            return False
+        last = self._waiting[-1] if self._waiting else None
+        if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task and not self._each:
+            self._waiting.pop()
+        self._waiting.append(act)
+        return True
+
+    def next(self) -> Act:
+        """The act that has waited longest; to be asked for only while nothing is loaded."""
+        return self._waiting.popleft()
