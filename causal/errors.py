@@ -5,6 +5,9 @@ Every message says what happened, where (operator, key, position) and what to do
 
 from __future__ import annotations
 
+NONDETERMINISTIC = "is nondeterministic: "
+CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
+
 
 class CausalError(Exception):
     """Base of all errors raised on purpose; never raised itself."""
@@ -19,7 +22,21 @@ class PeerViolation(CausalError):
 
 
 class ReplayDivergence(CausalError):
-    """User code did something nondeterministic behind our back: the task stops, the job escalates (D7)."""
+    """User code did something nondeterministic behind our back: the task stops, the job escalates (D7).
+
+    Args:
+        where: the task, or what is known of it.
+        difference: between what was done before and the replay.
+        cause: what to do, or what was found; it comes before the difference.
+    """
+
+    def __init__(self, where: str, difference: str, cause: str = CURE) -> None:
+        self.where, self.difference = where, difference
+        super().__init__(self.because(cause))
+
+    def because(self, cause: str) -> str:
+        """The line with another cause: what was found takes the place of general advice."""
+        return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
 class Lost(CausalError):

@@ -49,6 +49,7 @@ class Exchange:
         self, topology: Topology, task: TaskIndex, incarnation: int, config: JobConfig, holdings: Holdings,
         inputs: dict[int, InputChannel], outputs: dict[int, OutputChannel], tell: Callable[[str], None],
     ) -> None:  # fmt: skip
+        self.name = topology.tasks[task].name
         self.incarnation = incarnation
         self.job = config.fingerprint(topology)
         self.holdings = holdings
@@ -145,8 +146,9 @@ class Exchange:
             channel.corrupt_frames += 1
             if channel.corrupt_frames >= CORRUPT_FRAMES_MAX:
                 raise ReplayDivergence(
-                    f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from "
-                    f"what it sent before ({problem}); an operator upstream is nondeterministic: use ctx"
+                    f"an operator before {self.name}",
+                    f"channel {channel.id}, position {channel.next}: what upstream sends now does not follow from what "
+                    f"it sent before: {problem}",
                 ) from None
             self.fault(f"{problem}; asked for again")
             return self._resync(link, channel, now_ns)

@@ -171,7 +171,7 @@ class Execution:
                 if self._by_content is not None:
                     return self._perform_between(self._by_content, effects)
                 raise ReplayDivergence(
-                    f"{self.name}: its log goes on behind barrier {schedule.epoch + 1}, the replay does not"
+                    self.name, f"its log has more behind barrier {schedule.epoch + 1}, the replay has not"
                 )
             # An ordered task's log does not tell how far it had come, but the others know what they have of it.
             if self._by_content is not None and any(output.expecting for output in self._outputs):
@@ -195,8 +195,8 @@ class Execution:
         performed = self._perform_ruled(rule, effects)
         if self._holdings.own.extent(epoch) != before:
             raise ReplayDivergence(
-                f"{self.name}, epoch {epoch}: the replay asks for an answer behind the end of its log, the run before "
-                "did not; user code took another path than before: use ctx for clock, random numbers and calls"
+                self.name,
+                f"epoch {epoch}: the replay asks for an answer behind the end of its log, the run before did not",
             )
         return performed
 
@@ -219,7 +219,7 @@ class Execution:
         told = self.schedule.peek()
         if type(told) is Order:
             if told.input >= len(self._inputs):
-                raise ReplayDivergence(f"{self.name}: its log names input {told.input}, it has {len(self._inputs)}")
+                raise ReplayDivergence(self.name, f"its log names input {told.input}, it has {len(self._inputs)}")
             channel, count = self._inputs[told.input], told.count
             if channel.next - channel.delivered < count:
                 channel.short = True
@@ -242,8 +242,8 @@ class Execution:
             self._perform_answer(told.operator, told.number, told.body)
         else:
             raise ReplayDivergence(
-                f"{self.name}, epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay "
-                "did not ask for; user code took another path than before: use ctx for clock, random numbers and calls"
+                self.name,
+                f"epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay did not ask for",
             )
         return True
 
@@ -311,9 +311,7 @@ class Execution:
         try:
             chunks = channel.take(count)
         except PeerViolation as problem:
-            raise ReplayDivergence(
-                f"{self.name}: {problem}; an operator upstream is nondeterministic: use ctx"
-            ) from problem
+            raise ReplayDivergence(f"an operator before {self.name}", str(problem)) from problem
         if self._epoch_recording is not None:
             self._epoch_recording.delivered(channel.ordinal, chunks)
         if self._holdings.partial:

@@ -149,10 +149,9 @@ class OutputChannel:
         self._cursor = self.log.end_place
 
     def _divergence(self, expected: _Expected) -> ReplayDivergence:
+        here, _, target = self.name.partition(" to ")
         return ReplayDivergence(
-            f"{self.name}: replayed output up to position {self.position} is not what downstream received up to "
-            f"{expected.position}; an operator of this task is nondeterministic behind our back: "
-            "use ctx.now, ctx.random, ctx.uuid and ctx.call, and nothing that depends on id(), threads or the process"
+            here, f"output up to {self.position} is not what {target} received up to {expected.position}"
         )
 
     @property

@@ -22,8 +22,6 @@ from causal.recovery import Recovery, Step
 from causal.schedule import Schedule
 from causal.topology import Topology
 
-CURE = "an operator of this task is nondeterministic behind our back: use ctx.now, ctx.random, ctx.uuid and ctx.call"
-
 
 def rehearse(
     topology: Topology,
@@ -62,7 +60,7 @@ def rehearse(
     effects: list[Effect] = []
     while schedule.epoch == cut.epoch:
         if not execution.rehearse_next(effects):
-            raise ReplayDivergence(f"{name}, epoch {cut.epoch}: the rehearsal wants more than the task had; {CURE}")
+            raise ReplayDivergence(name, f"epoch {cut.epoch}: the rehearsal wants more than the task had")
         effects.clear()
     _compare(name, cut.epoch, execution.checkpointing.cuts[schedule.epoch], reached, [o.name for o in channels.outputs])
 
@@ -71,5 +69,5 @@ def _compare(name: str, epoch: int, rehearsed: Cut, reached: Cut, outputs: Seque
     for output, channel in zip(outputs, reached.outputs, strict=True):
         if rehearsed.outputs.get(channel) != tuple(reached.outputs[channel]):
             raise ReplayDivergence(
-                f"{name}, epoch {epoch}: performed again from its own log, its output {output} is another one; {CURE}"
+                name, f"epoch {epoch}: performed again from its own log, its output {output} is another one"
             )

@@ -85,7 +85,7 @@ class Schedule:
         try:
             told, behind = self._codec.decode(self.log.view(self.epoch), self._place)
         except PeerViolation as problem:
-            raise ReplayDivergence(f"{self.task_name}: its own log cannot be read: {problem}") from problem
+            raise ReplayDivergence(self.task_name, str(problem), "stops: its own log cannot be read") from problem
         self._ahead = ahead = (told, behind, self._codec.last_ns)
         self._codec.last_ns = before
         return ahead
@@ -98,15 +98,14 @@ class Schedule:
         """
         if self._ahead is None and not self.replaying:
             raise ReplayDivergence(
-                f"{self.task_name}, epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends;"
-                " user code took another path than before: use ctx for clock, random numbers and calls"
+                self.task_name, f"epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends"
             )
         told, behind, last_ns = self._ahead or self._read_ahead()
         if type(told) is not kind or self.run_left:
             raise ReplayDivergence(
-                f"{self.task_name}, epoch {self.epoch}, byte {self._place} of its log: the replay asks for "
-                f"{kind.__name__.lower()}, the log has {told.kind}; user code took another path than before: "
-                "use ctx for clock, random numbers and calls"
+                self.task_name,
+                f"epoch {self.epoch}, byte {self._place} of its log: the replay asks for {kind.__name__.lower()}, "
+                f"the log has {told.kind}",
             )
         self._ahead, self._place, self._codec.last_ns = None, behind, last_ns
         if last_ns > self.last_ns:
@@ -142,7 +141,7 @@ class Schedule:
         """
         invariant(epoch == self.epoch + 1, "epochs are consecutive", task=self.task_name, at=self.epoch, to=epoch)
         if self.replaying:
-            raise ReplayDivergence(f"{self.task_name}: barrier {epoch} comes before the log of epoch {self.epoch} ends")
+            raise ReplayDivergence(self.task_name, f"barrier {epoch} comes before the log of epoch {self.epoch} ends")
         self.epoch = epoch
         self._ruled = 0  # the rule reaches the barrier by itself
         self._codec = DeterminantCodec()

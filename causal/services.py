@@ -82,7 +82,7 @@ class CausalServices:
             told = self._schedule.take(User)
             if told.name != kind:
                 raise ReplayDivergence(
-                    f"{self._schedule.task_name}: the replay asks for {kind!r}, the log has {told.name!r}"
+                    self._schedule.task_name, f"the replay asks for {kind!r}, the log has {told.name!r}"
                 )
             return told.value
         value = self._bounded(ask())
@@ -97,6 +97,7 @@ class CausalServices:
         told = self._schedule.take(Window)
         if told != stated:
             raise ReplayDivergence(
-                f"{self._schedule.task_name}: operator {operator} fires a window with {stated.intervals} "
-                f"that ends at {end_ns}, the log has operator {told.operator}, {told.intervals}, {told.end_ns}"
+                self._schedule.task_name,
+                f"operator {operator} fires a window with {stated.intervals} that ends at {end_ns}, "
+                f"the log has operator {told.operator}, {told.intervals}, {told.end_ns}",
             )

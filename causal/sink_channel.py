@@ -165,8 +165,8 @@ class SinkChannel:
     def _compare(self) -> None:
         if self.position != self._held_next or self._digest.value != self._held_digest:
             raise ReplayDivergence(
-                f"{self.name}: replayed rows up to {self.position} are not the rows up to {self._held_next} that are "
-                "visible in its store; an operator upstream or the sink's encoding is nondeterministic: use ctx"
+                f"the sink's encoding or an operator before {self.name}",
+                f"replayed rows up to {self.position} are not the rows up to {self._held_next} that its store has",
             )
 
     @property

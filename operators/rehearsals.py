@@ -17,7 +17,7 @@ from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavail
 from causal.ids import TaskIndex
 from causal.ports import Chain
 from causal.recording import Recorded, read_recording
-from causal.rehearsal import CURE, rehearse
+from causal.rehearsal import rehearse
 from causal.shell.clock import RealLive
 from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
@@ -27,7 +27,7 @@ from operators.forked import in_fork
 from operators.image import Image
 from operators.parts import read_part
 from operators.plan import Plan
-from operators.undeclared import Place, Witness, words
+from operators.undeclared import Place, Witness, cause_of, words
 
 KEYS_PER_STEP = 10_000
 REHEARSAL_S_MAX = 600.0
@@ -88,7 +88,7 @@ class Rehearsals:
         try:
             self._perform(name, image, rehearsed, files, recorded, reached)
         except (ReplayDivergence, OperatorFailed) as problem:
-            return _explained(str(problem), first.changed())
+            return _explained(problem, first.changed())
         if image.files:
             return ""
         places = first.changed()
@@ -101,7 +101,7 @@ class Rehearsals:
         try:
             self._perform(name, image, again, files, recorded, reached)
         except ReplayDivergence as problem:
-            return _explained(str(problem), places)
+            return _explained(problem, places)
         except OperatorFailed as problem:
             self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
         return ""
@@ -130,7 +130,7 @@ class Rehearsals:
         written.load(files)
         if self._canonical(image.task, written.chain) != self._canonical(image.task, rehearsed.chain):
             raise ReplayDivergence(
-                f"{name}, epoch {image.cut.epoch}: performed again from its own log, its state is another one; {CURE}"
+                name, f"epoch {image.cut.epoch}: performed again from its own log, its state is another one"
             )
 
     def _canonical(self, task: int, chain: Chain) -> list[Any]:
@@ -143,10 +143,11 @@ class Rehearsals:
         return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
 
 
-def _explained(problem: str, places: list[Place]) -> str:
+def _explained(problem: ReplayDivergence | OperatorFailed, places: list[Place]) -> str:
     """The line, with what has changed in the place of general advice."""
-    found = words(places)
-    return f"{problem.removesuffix(CURE).rstrip('; ')}; {found}" if found else problem
+    if not places:
+        return str(problem)
+    return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) else f"{problem}; {words(places)}"
 
 
 def _ordered(part: bytes) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from causal.errors import NONDETERMINISTIC
 from causal.ports import Chain
 from operators.declared import State
 from operators.frozen.importing import is_source_of_user
@@ -101,6 +102,11 @@ class Witness:
                     what = f"global `{name}` of {_file_of(module)} changed while operators ran"
                     found[what, "keep it in ctx.state"] = digest_of(value)
         return found
+
+
+def cause_of(places: list[Place]) -> str:
+    """The places as the cause of a `ReplayDivergence`."""
+    return NONDETERMINISTIC + words(places)
 
 
 def words(places: list[Place]) -> str:

@@ -83,7 +83,7 @@ from operators.progress import LONG_NS, Progress, Work, timed_out
 from operators.rehearsals import Rehearsals
 from operators.seconds import seconds_of
 from operators.tracebacks import location, user_traceback
-from operators.undeclared import Witness, words
+from operators.undeclared import Witness, cause_of
 
 DEFINITE = (
     OperatorFailed,
@@ -293,7 +293,7 @@ class Worker:
     def explained(self, problem: CausalError) -> str:
         """Its line; of a divergence also what user code has kept outside of its state since this process began."""
         places = self.witness.changed() if isinstance(problem, ReplayDivergence) and self.witness is not None else []
-        return "; ".join(filter(None, (str(problem), words(places))))
+        return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) and places else str(problem)
 
     def obey(self) -> None:
         """Take what the supervisor says."""

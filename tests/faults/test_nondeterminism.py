@@ -32,6 +32,7 @@ def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
     status, said = job.finish()
     line = one_line(said)
     assert status == 1 and "misbehaving/0" in line and "nondeterministic" in line, line
+    assert line.index("is nondeterministic: ") < line.index(" (ReplayDivergence: "), line
 
 
 @pytest.mark.parametrize("how", [*VISIBLE, "state"])

@@ -39,7 +39,7 @@ class Services:
             self.log.append((kind, answer))
             return answer
         if self.place >= len(self.log) or self.log[self.place][0] != kind:
-            raise ReplayDivergence(f"asked for {kind} at {self.place} of {self.log}")
+            raise ReplayDivergence("scene", f"asked for {kind} at {self.place} of {self.log}")
         self.place += 1
         return self.log[self.place - 1][1]
 
@@ -71,7 +71,7 @@ class Services:
         stated = (operator, end_ns, tuple(intervals))
         told = self._answer("window", lambda: stated)
         if told != stated:
-            raise ReplayDivergence(f"a window fires as {stated}, the log has {told}")
+            raise ReplayDivergence("scene", f"a window fires as {stated}, the log has {told}")
 
 
 class NoSink(Sink):
