@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
-from causal.errors import CausalError, PipelineError, Unavailable
+from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
 from causal.runs import after
 from causal.shell.modes import private
 from causal.topology import Topology
@@ -269,7 +269,9 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.resume:
                 planned.check(directory.path)
                 version.archive.save(directory.path, config.durability == "os")
-                _go_on(arguments, directory, config, planned, blueprint, version, written)
+                upgraded = _go_on(arguments, directory, config, planned, blueprint, version, written)
+                if not upgraded:
+                    versions.replace_code(directory.path, before.code, config.code)
                 directory.note_resumption()
             else:
                 _begin(directory, config, planned, blueprint, version, arguments)
@@ -328,15 +330,18 @@ def _go_on(
     blueprint: Blueprint,
     version: versions.Version,
     written: Plan | None,
-) -> None:
-    """Have the state of the job be that of the version that goes on."""
+) -> bool:
+    """Have the state of the job be that of the version that is resumed; returns whether it begins at a savepoint."""
     dropped = arguments.allow_dropped_state
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, dropped)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
-    elif change(directory, config, planned, blueprint, dropped, bool(version.changed)):
+        return True
+    upgraded = change(directory, config, planned, blueprint, dropped, bool(version.changed))
+    if upgraded:
         what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"
         versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
+    return upgraded
 
 
 def _begin(
@@ -433,7 +438,14 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         return _say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
     if outcome.status == 0:
         return DONE
-    return _say(f"job {config.name}: {outcome.reason}", outcome.status)
+    return _say(f"job {config.name}: {_explained(outcome.reason, job, config)}", outcome.status)
+
+
+def _explained(reason: str, job: Path, config: JobConfig) -> str:
+    """The reason of a failure; of a replay by other code, behind the command that resumes with the code before."""
+    if ReplayDivergence.__name__ not in reason or versions.replaced(job, config.code) is None:
+        return reason
+    return f"its code was changed; resume with the code before: {resume_command(job)} --code kept; {reason}"
 
 
 def _kill(arguments: argparse.Namespace) -> int:

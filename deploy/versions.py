@@ -6,6 +6,7 @@ at a savepoint, or where `--code new` asks for it; otherwise the resume is refus
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,16 +15,21 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
+from causal.sealed import seal, unseal
 from deploy.jobdirectory import ROOT, JobDirectory
 from operators.frozen.archive import DIRECTORY, Archive, changed, other_versions
 from operators.frozen.reach import hidden_by_python, versions_now
 from operators.loading import freeze, load, load_archived
 from operators.pipeline import Pipeline
 from operators.plan import Plan
+from standby.manifests import newest_manifest
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)
 """Of `--code`."""
+
+BEFORE = Path(DIRECTORY) / "before.json"
+"""The code that a resume with `--code new` has replaced, its successor, and the last complete checkpoint then."""
 
 SHOWN_MAX = 5
 
@@ -86,9 +92,9 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     """
     if not before.code:
         raise CorruptData(f"{directory.path} does not say what code the job ran; start it afresh, without --resume")
-    kept = Archive.load(directory.path, before.code)
     if choice == KEPT:
-        return _kept(kept, config)
+        return _kept(Archive.load(directory.path, replaced(directory.path, before.code) or before.code), config)
+    kept = Archive.load(directory.path, before.code)
     stopped = directory.stopped()
     try:
         version = first(path, dict(config.settings))
@@ -157,11 +163,51 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
     return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
 
 
-def sweep(job: Path, keep: str) -> None:
-    """Remove archives of code that the job no longer has; savepoints have their own."""
+def replaced(job: Path, code: str) -> str | None:
+    """Digest of the code that `code` has replaced, as long as no checkpoint of `code` is complete; otherwise None.
+
+    Raises:
+        CorruptData: what says so is damaged.
+    """
+    try:
+        record = unseal((job / BEFORE).read_text())
+        before, by, epoch = str(record["before"]), record["code"], int(record["epoch"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise CorruptData(
+            f"{job / BEFORE} is damaged ({problem}); remove it: --code kept then means the code of the last resume"
+        ) from None
+    return before if by == code and _complete(job) <= epoch else None
+
+
+def _complete(job: Path) -> int:
+    """Epoch of the last complete checkpoint; 0 for none."""
+    newest = newest_manifest(job)
+    return 0 if newest is None else newest[0]
+
+
+def replace_code(job: Path, before: str, code: str) -> None:
+    """Note that a resume replaces the code `before`; what wrote the log stays until a checkpoint of `code` is complete.
+
+    To be called before `job.json` names `code`: what is noted counts from then on.
+    """
+    origin = replaced(job, before) or before
+    if code in (before, origin):
+        return
+    fresh = job / f"{BEFORE}.new"
+    fresh.write_text(seal({"before": origin, "code": code, "epoch": _complete(job)}))
+    os.replace(fresh, job / BEFORE)
+
+
+def sweep(job: Path, code: str) -> None:
+    """Remove archives that the job, which has `code` now, no longer needs; savepoints have their own."""
+    before = replaced(job, code)
     for path in (job / DIRECTORY).glob("*.zip*"):
-        if path.name != f"{keep}.zip":
+        if path.name not in (f"{code}.zip", f"{before}.zip"):
             path.unlink(missing_ok=True)
+    if before is None:
+        (job / BEFORE).unlink(missing_ok=True)
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:

@@ -149,9 +149,17 @@ def test_new_code_that_contradicts_what_is_visible_ends_the_job(start: Start, tm
     (tmp_path / "steps.py").write_text("STEP = 100\n")
     job.start("--resume", "--code", "new")
     status, said = job.finish()
-    assert status == 1, said
-    (tmp_path / "steps.py").write_text("STEP = 1\n")
+    line = one_line(said)
+    assert status == 1 and "ReplayDivergence: " in line
+    assert line.startswith(
+        "causal: job counts: its code was changed; resume with the code before: causal run counts.py "
+    )
+    assert "--resume --state-dir job --code kept; " in line
+    (tmp_path / "steps.py").write_text("STEP = 1000\n")
     job.start("--resume", "--code", "new")
+    status, said = job.finish()
+    assert status == 1 and "--code kept; " in one_line(said)
+    job.start("--resume", "--code", "kept")
     job.finish_well()
     check(tmp_path)
 
