@@ -11,6 +11,7 @@ import types
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter
@@ -263,7 +264,8 @@ class _Walk:
         self._left = max(0, self._left - 1)
         kind = type(value)
         if kind in SCALARS or kind in (complex, range):
-            return hash((kind.__name__, repr(value) if kind is float else value))
+            # Of two equal NaN each has a hash of its own, and a signaling one has none.
+            return hash((kind.__name__, repr(value) if kind in (float, complex, Decimal) else value))
         if not self._left or depth > DEPTH_MAX or id(value) in self._within:
             return hash(kind.__name__)
         self._within.add(id(value))
@@ -282,7 +284,7 @@ class _Walk:
         if isinstance(value, (set, frozenset)):
             return len(value), *(sorted(digest(item, depth) for item in value) if len(value) < self._left else ())
         if isinstance(value, (bytearray, memoryview, array)):
-            return bytes(memoryview(value).cast("B")[:BYTES_MAX])
+            return _bytes_of(value)
         if isinstance(value, Random):
             return _random_state(value)
         if isinstance(value, (*_CODE, State, Operator)):
@@ -298,6 +300,14 @@ class _Walk:
             return 0
         text = repr(value)
         return 0 if " at 0x" in text else hash(text[:BYTES_MAX])
+
+
+def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
+    """The first bytes of a buffer; none of one that was released or has gaps."""
+    try:
+        return bytes(memoryview(value).cast("B")[:BYTES_MAX])
+    except (TypeError, ValueError):
+        return b""
 
 
 _SAYS_ITSELF = frozenset(

@@ -10,6 +10,7 @@ import re
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -93,6 +94,24 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_attribute_that_changes_is_named(name: str) -> None:
     assert watched(CHANGES[name]) == [f"attribute `{name}` of Quiet changed in process()"]
+
+
+UNUSUAL = [
+    pytest.param(lambda: Decimal("sNaN"), id="a signaling NaN, which has no hash"),
+    pytest.param(lambda: Decimal("NaN"), id="a NaN, each of which has a hash of its own"),
+    pytest.param(lambda: complex("nan"), id="a complex NaN"),
+    pytest.param(lambda: {"a": [float("nan")]}, id="a float NaN"),
+    pytest.param(lambda: memoryview(b"abcd")[::2], id="a buffer with gaps"),
+]
+
+
+@pytest.mark.parametrize("value", UNUSUAL)
+def test_an_unusual_value_that_is_kept_is_looked_at(value: Callable[[], Any]) -> None:
+    kept["unusual"] = value()
+    try:
+        assert watched(lambda op: kept.update(unusual=value())) == []
+    finally:
+        del kept["unusual"]
 
 
 @pytest.mark.parametrize(
