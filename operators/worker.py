@@ -82,7 +82,7 @@ from operators.plan import plan
 from operators.progress import LONG_NS, Progress, Work, timed_out
 from operators.rehearsals import Rehearsals
 from operators.seconds import seconds_of
-from operators.tracebacks import location, user_traceback
+from operators.tracebacks import described, location, user_traceback
 from operators.undeclared import Witness, cause_of
 
 DEFINITE = (
@@ -551,12 +551,15 @@ def _serve() -> int:
             _log.error("%s", user_traceback(problem.__cause__).rstrip())
         worker.fail(type(problem).__name__, worker.explained(problem), isinstance(problem, DEFINITE))
         return 1
-    except SystemExit as problem:
+    except BaseException as problem:
+        if isinstance(problem, Exception):  # of this runtime, which repeats what it did
+            raise
         if os.getpid() != own:  # a child that user code forked
             raise
         _log.error("%s", user_traceback(problem).rstrip())
         at = f" at {location(problem)}" if location(problem) else ""
-        line = f"{worker.label}: user code called exit(){at}; raise an exception where a record is wrong"
+        did = "called exit()" if isinstance(problem, SystemExit) else f"raised {described(problem)}"
+        line = f"{worker.label}: user code {did}{at}; raise an Exception where a record is wrong"
         worker.fail(OperatorFailed.__name__, line, definite=True)
         return 1
     finally:

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, command, environment
 
@@ -90,8 +92,14 @@ pipeline.source("in", GeneratedSource(lambda p, i: i, count=9)).map("m", leave).
 """
 
 
-def test_exit_in_user_code_ends_the_job_with_the_line_that_called_it(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "exiting.py").write_text(EXITING)
+ENDINGS = [("exit(3)", "called exit()"), ("raise KeyboardInterrupt", "raised KeyboardInterrupt")]
+
+
+@pytest.mark.parametrize("ending, did", ENDINGS)
+def test_what_is_no_exception_of_a_record_ends_the_job_with_its_line(
+    start: Start, tmp_path: Path, ending: str, did: str
+) -> None:
+    (tmp_path / "exiting.py").write_text(EXITING.replace("exit(3)", ending))
     status, line = start(tmp_path / "exiting.py").finish()
     assert status == 1 and len(line.splitlines()) == 1
-    assert "m/0" in line and f"user code called exit() at {tmp_path}/exiting.py:8 in leave" in line
+    assert "m/0" in line and f"user code {did} at {tmp_path}/exiting.py:8 in leave" in line
