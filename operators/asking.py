@@ -26,6 +26,7 @@ from operators.ownership import kept
 from operators.scope import Scope
 from operators.stages import Stage
 from operators.state import FragmentJob, Table
+from operators.tracebacks import message
 
 LATE = "TimeoutError"
 
@@ -245,7 +246,7 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
     try:
         return outcome(lambda: fn(record, key), "call")
     except BaseException as problem:  # told as any failure: the thread must go on, and the request has to be answered
-        return False, encode([False, type(problem).__name__, str(problem)[:REASON_CHARACTERS_MAX]])
+        return False, encode([False, type(problem).__name__, message(problem)[:REASON_CHARACTERS_MAX]])
 
 
 def _late(timeout_s: float) -> bytes:

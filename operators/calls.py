@@ -14,6 +14,7 @@ from causal.ports import Services
 from causal.values import NotCarried, decode, encode
 from operators.bounded import within
 from operators.capture.scope import RUNNING
+from operators.tracebacks import message
 
 REASON_CHARACTERS_MAX = 100_000
 """Of the message of an exception, which is recorded."""
@@ -153,7 +154,7 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
     except CausalError:
         raise
     except Exception as problem:
-        return False, encode([False, type(problem).__name__, str(problem)[:REASON_CHARACTERS_MAX]])
+        return False, encode([False, type(problem).__name__, message(problem)[:REASON_CHARACTERS_MAX]])
     if len(answer) <= ANSWER_BYTES_MAX:
         return True, answer
     reason = f"the answer of {what} has {len(answer):,} bytes, {ANSWER_BYTES_MAX:,} are possible"

@@ -42,11 +42,19 @@ def shown(value: object) -> str:
     return without_addresses(" ".join(text[: SHOWN_MAX * 2].split()))[:SHOWN_MAX]
 
 
+def message(problem: BaseException) -> str:
+    """Return the text of an exception, or that its `__str__` raises."""
+    if isinstance(problem, RecursionError):
+        return "maximum recursion depth exceeded"  # what it says depends on where the stack happened to end
+    try:
+        return str(problem)
+    except Exception as raised:
+        return f"<its str raises {type(raised).__name__}>"
+
+
 def described(problem: BaseException) -> str:
     """Type and message of an exception in one line without addresses, cut to 1,000 characters."""
-    # What a RecursionError says depends on where the stack happened to end.
-    message = "maximum recursion depth exceeded" if isinstance(problem, RecursionError) else str(problem)
-    line = " ".join(f"{type(problem).__name__}: {message}".split())
+    line = " ".join(f"{type(problem).__name__}: {message(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 

@@ -12,6 +12,7 @@ from causal.shell.modes import public
 from operators.sinks.base import Sink
 from operators.sinks.options import check_durability, check_range
 from operators.sinks.outward import Delivery, OutwardStore
+from operators.tracebacks import described
 
 DELIVERIES = "deliveries"
 """Where in the directory of a job the journals of its outward sinks are."""
@@ -62,13 +63,12 @@ class CallbackSink(Sink):
         except CausalError:
             raise
         except self._retried as problem:
-            raise Unavailable(f"{type(problem).__name__}: {problem}") from problem
+            raise Unavailable(described(problem)) from problem
         except Exception as problem:
-            told = " ".join(f"{type(problem).__name__}: {problem}".split())[:1000]
             raise OperatorFailed(
                 f"sink task {task}, positions {delivery.positions[0]} to {delivery.positions[-1]}: its function raised "
-                f"{told}; mend it, or let it raise RowRefused for a row that is never taken, Unavailable to be called "
-                "again"
+                f"{described(problem)}; correct it, or let it raise RowRefused for a row that is never taken, "
+                "Unavailable to be called again"
             ) from problem
 
 

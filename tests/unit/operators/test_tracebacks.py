@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from causal.errors import OperatorFailed
+from causal.values import decode
+from operators.calls import outcome
 from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, shown, user_traceback
 from tests.unit.operators.scene import Services, chain_of, give, listed, planned
 
@@ -86,6 +88,26 @@ def test_a_traceback_has_every_frame_of_the_user_and_none_of_ours() -> None:
     assert lines[0] == "Traceback (most recent call last):"
     assert [line.rpartition(" in ")[2] for line in lines if line.startswith('  File "')] == ["middle", "deepest"]
     assert lines[-1] == "KeyError: 'deep'"
+
+
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_an_exception_whose_text_raises_is_described_by_its_type() -> None:
+    assert described(Mute()) == "Mute: <its str raises RuntimeError>"
+    assert "Mute" in user_traceback(Mute())
+
+
+def test_a_call_that_raises_an_exception_without_text_has_failed() -> None:
+    def asked() -> None:
+        raise Mute
+
+    well, body = outcome(asked)
+    assert not well and decode(body) == [False, "Mute", "<its str raises RuntimeError>"]
 
 
 def test_causes_are_shown() -> None:
