@@ -7,6 +7,8 @@ asked between two of its events.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -44,16 +46,42 @@ def state(arguments: argparse.Namespace) -> int:
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
-    tasks = owners(pipeline, planned, arguments.operator, key, config.key_groups)
-    if arguments.live:
-        found = [_asked(job, task, arguments.operator, key) for task in tasks]
-    else:
-        found = _read(job, planned, tasks, arguments.operator, key, config.key_groups)
+    operator: str = arguments.operator
+
+    def kept_for(key: Any) -> list[dict[str, Any]]:
+        tasks = owners(pipeline, planned, operator, key, config.key_groups)
+        if arguments.live:
+            return [_asked(job, task, operator, key) for task in tasks]
+        return _read(job, planned, tasks, operator, key, config.key_groups)
+
+    answers = kept_for(key)
     if arguments.json:
-        print(encode_json({"operator": arguments.operator, "key": key, "live": arguments.live, "tasks": found}))
+        print(encode_json({"operator": arguments.operator, "key": key, "live": arguments.live, "tasks": answers}))
     else:
-        _show(found, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
+        _show(answers, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
+    if not _keeps(answers):
+        near = [other for other in _alike(key, planned.keyed(operator)) if _keeps(kept_for(other))]
+        hint = f"; it keeps something for the key {encode_json(near[0])}" if near else ""
+        print(f"causal: operator {operator!r} keeps nothing for the key {encode_json(key)}{hint}", file=sys.stderr)
     return 0
+
+
+def _keeps(answers: list[dict[str, Any]]) -> bool:
+    """Whether any task keeps something for the key that it was asked for."""
+    return any(each["state"] for each in answers)
+
+
+def _alike(key: Any, keyed: bool) -> list[Any]:
+    """Keys that may have been meant: a number for its text, a text for a number, null without `key_by`."""
+    if not keyed:
+        return [] if key is None else [None]
+    if type(key) in (int, float):
+        return [encode_json(key)]
+    try:
+        number = json.loads(key) if type(key) is str else None
+    except (ValueError, RecursionError):
+        return []
+    return [number] if type(number) in (int, float) else []
 
 
 def _job(told: str) -> Path:

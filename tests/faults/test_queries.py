@@ -151,3 +151,33 @@ def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
     assert state(job, "keep", '["k0", 1]', "--live")[1]["tasks"][0]["state"] == {}
     job.interrupt()
     job.finish()
+
+
+NUMBERED = """
+from operators import Pipeline
+from operators.sinks import JsonLinesSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("numbered")
+numbers = pipeline.source("in", GeneratedSource(lambda p, i: {"k": i % 10}, count=None, rate=500))
+numbers.key_by(lambda r: r["k"]).count("n").key_by(lambda r: str(r[0])).count("m").sink("out", JsonLinesSink("out"))
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--live",)], ids=["checkpoint", "live"])
+def test_a_key_that_is_not_there_is_said_and_the_one_that_is_meant(
+    start: Start, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    (tmp_path / "numbered.py").write_text(NUMBERED)
+    job = start(tmp_path / "numbered.py", "--checkpoint-interval", "0.2")
+    job.until_warm(records=100)
+    missing = "causal: operator {!r} keeps nothing for the key {}"
+    meant = missing + "; it keeps something for the key {}"
+    assert state(job, "n", "5", *more)[2] == state(job, "m", '"5"', *more)[2] == ""
+    assert state(job, "n", '"5"', *more)[2] == meant.format("n", '"5"', 5)
+    assert state(job, "m", "5", *more)[2] == meant.format("m", 5, '"5"')
+    status, answer, said = state(job, "n", "99", *more)
+    assert status == 0 and said == missing.format("n", 99) and not any(task["state"] for task in answer["tasks"])
+    assert state(job, "n", '"none"', *more)[2] == missing.format("n", '"none"')
+    job.interrupt()
+    assert job.finish()[0] == 130
