@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     names = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, module in BENCHMARKS.items():
         summary = (module.__doc__ or "").splitlines()[0]
-        benchmark = names.add_parser(name, help=summary, description=summary)
+        benchmark = names.add_parser(name, help=summary.replace("%", "%%"), description=summary)
         benchmark.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
         if name in CHARTS:
             benchmark.add_argument(
