@@ -95,13 +95,15 @@ def assignments(told: list[str]) -> dict[str, str]:
     """`NAME=VALUE` as given to `--set`.
 
     Raises:
-        PipelineError: one has no `=` or no name.
+        PipelineError: one has no `=` or no name, or two have the same name.
     """
     result: dict[str, str] = {}
     for item in told:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise PipelineError(f"--set {item}: give NAME=VALUE")
+        if name in result:
+            raise PipelineError(f"--set {item}: there is --set {name}={result[name]} as well; give it once")
         result[name] = value
     return result
 
@@ -170,19 +172,39 @@ def kills(told: list[str]) -> tuple[tuple[str, float], ...]:
     return tuple(result)
 
 
-def config_of(name: str, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
+def config_of(name: str, pipeline: Path, given: Mapping[str, Any], file: str | None = None) -> JobConfig:
     """A new run of the pipeline.
+
+    Args:
+        file: the configuration file, for what is said of a wrong value.
 
     Raises:
         PipelineError: a setting has a value that cannot be.
     """
-    return JobConfig(
-        **{**given, "run": run_id(time.time_ns(), secrets.token_hex(4)), "name": name, "pipeline": str(pipeline)}
-    )
+    run = run_id(time.time_ns(), secrets.token_hex(4))
+    return _built({**given, "run": run, "name": name, "pipeline": str(pipeline)}, file)
 
 
-def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any]) -> JobConfig:
-    """The run that `before` describes, gone on with.
+def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:
+    try:
+        return JobConfig(**settings)
+    except PipelineError as problem:
+        if file is not None and _mistake_in(file) == str(problem):
+            raise PipelineError(f"{file}: {problem}") from None
+        raise
+
+
+def _mistake_in(file: str) -> str:
+    """The mistake in the settings of a file by themselves; empty if there is none."""
+    try:
+        JobConfig(**{**read_file(Path(file)), "run": "", "name": "", "pipeline": ""})
+    except PipelineError as problem:
+        return str(problem)
+    return ""
+
+
+def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any], file: str | None = None) -> JobConfig:
+    """The run that `before` describes, with what is given now.
 
     Raises:
         PipelineError: what is given now contradicts the state on disk.
@@ -195,4 +217,4 @@ def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any]) -> JobC
             )
     told = {**asdict(before), **given, "pipeline": str(pipeline)}
     told["settings"] = {**before.settings, **given.get("settings", {})}
-    return JobConfig(**told)
+    return _built(told, file)
