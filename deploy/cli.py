@@ -76,6 +76,13 @@ class _Parser(argparse.ArgumentParser):
         """One line, without the usage that argparse puts before it."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; the command to which an unknown option was given refuses it, and not `causal`."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
@@ -222,7 +229,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     pipeline = load(arguments.pipeline, given.get("settings", {}))
     settings.check_read(given, pipeline.settings)
     _advise(pipeline)
-    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), given)
+    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), given, arguments.config)
     told = plan(pipeline, config).describe()
     if arguments.json:
         print(json.dumps(told, indent=1))
@@ -254,7 +261,7 @@ def _run(arguments: argparse.Namespace) -> int:
             config, version = _next(arguments, directory, before, path, given)
             settings.check_read(given, version.pipeline.settings)
         else:
-            config = settings.config_of(version.pipeline.name, path, given)
+            config = settings.config_of(version.pipeline.name, path, given, arguments.config)
         planned = plan(version.pipeline, config)
         if arguments.keep_sinks:
             config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -314,11 +321,11 @@ def _next(
 ) -> tuple[JobConfig, versions.Version]:
     """How the job in `directory` goes on: with what it had, upgraded, or as it was before it was upgraded."""
     if not arguments.rollback:
-        config = settings.resumed(before, path, given)
+        config = settings.resumed(before, path, given, arguments.config)
         return config, versions.next_of(directory, before, config, path, arguments.code)
     _, found = to_roll_back(directory.path)
     saved = JobConfig.load(found.where)
-    config = settings.resumed(saved, path, given)
+    config = settings.resumed(saved, path, given, arguments.config)
     return config, versions.of_savepoint(found.where, saved, config, path, arguments.code)
 
 
@@ -358,11 +365,15 @@ def _begin(
         where = Path(arguments.from_).absolute()
         begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state, arguments.keep_sinks)
     planned.check(directory.path)
-    if directory.begun() and not arguments.keep_sinks:
+    begun = directory.begun()
+    if not arguments.keep_sinks:
         try:
             planned.check_stores(directory.path, config.run)
         except PipelineError as problem:  # with the status that it has where the job itself comes upon it
             raise Unavailable(f"job {config.name}: {problem}") from None
+        except Unavailable:
+            if begun:
+                raise  # nothing is discarded for a job that may be refused; a new one waits for its store
     directory.clear()
     version.archive.save(directory.path, config.durability == "os")
     if begins is not None:

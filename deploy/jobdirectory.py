@@ -89,10 +89,12 @@ class JobDirectory:
         """
         self.path = path.resolve()
         self._runtime: Path | None = None
+        self._new_directories = [each for each in (self.path, *self.path.parents) if not os.path.lexists(each)]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._close_to_others()
             ours = (self.path / "lock").exists()
+            self._new_lock = not ours
             foreign = [name for name in OWNED if (self.path / name).exists()]
             if foreign and not ours:
                 raise PipelineError(
@@ -106,6 +108,16 @@ class JobDirectory:
         except BlockingIOError:
             close_lock(self._lock)
             raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir") from None
+        if not self._locks_what_is_there():
+            close_lock(self._lock)
+            raise PipelineError(f"another job was refused in {self.path} at this moment; start this one again")
+
+    def _locks_what_is_there(self) -> bool:
+        """Whether the file that is locked is the one that others find: who is refused removes its own."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock"))
+        except FileNotFoundError:
+            return False
 
     def _close_to_others(self) -> None:
         """Take from others what an earlier version, or whoever made the directory, lets them read.
@@ -255,9 +267,14 @@ class JobDirectory:
             (self.path / name).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Remove the runtime directory and let go of the lock."""
+        """Remove the runtime directory, and what was made for a job that was refused; let go of the lock."""
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
+        if self._new_lock and not any((self.path / name).exists() for name in OWNED):
+            (self.path / "lock").unlink(missing_ok=True)
+            with suppress(OSError):  # something else is in one of them
+                for each in self._new_directories:
+                    each.rmdir()
         close_lock(self._lock)
 
     def _end_leftovers(self) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from causal.config import JobConfig
+from causal.ports import Bundle
 from deploy.cli import main
 from deploy.hints import not_running
 from deploy.jobdirectory import ROOT
 from deploy.querying import _show
 from deploy.versions import job_of
+from operators.sinks import JsonLinesSink
 
 PIPELINE = """
 from operators import Pipeline
@@ -88,6 +90,10 @@ WRONG = {
     f"{'z' * 300} cannot be used": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
     "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
     "is a directory; give a file": ["run", "p.py", "--report", "."],
+    "--set count=2: there is --set count=1 as well": ["run", "p.py", "--set", "count=1", "--set", "count=2"],
+    "choice.toml: setting guarantee is 'perhaps'; give causal or": ["run", "p.py", "--config", "choice.toml"],
+    "plan.toml: setting key_groups is 0": ["plan", "p.py", "--config", "plan.toml"],
+    "causal: setting standbys is 'few'": ["run", "p.py", "--config", "fine.toml", "--standbys", "few"],
     "is not TOML": ["run", "p.py", "--config", "p.py"],
     "no job to go on with": ["run", "p.py", "--resume"],
     "no job under": ["status"],
@@ -109,6 +115,9 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     Path("nested.toml").write_text(f"settings = {'[' * 5000}\n")
     Path("credit.toml").write_text("credit_bytes = 10000000000000000000\n")
     Path("nul.toml").write_text('dead_letters = "\\u0000"\n')
+    Path("choice.toml").write_text('guarantee = "perhaps"\n')
+    Path("fine.toml").write_text('guarantee = "epoch"\n')
+    Path("plan.toml").write_text("key_groups = 0\n")
     Path("mistyped.toml").write_text('key_groups = "many"\n')
     assert main(WRONG[said]) == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -139,6 +148,39 @@ def test_a_state_directory_that_holds_something_else_is_left_alone(capsys: pytes
     assert main(["run", "p.py", "--state-dir", "mine"]) == 2
     assert Path("mine/logs/diary").read_text() == "dear diary"
     assert "no job's directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--kill", "absent/0@1"],
+        ["--config", "letters.toml"],
+        ["--from", "absent"],
+        ["--state-dir", "deep/down/job", "--from", "absent"],
+        ["--metrics-port", "99999"],
+    ],
+)
+def test_a_job_that_is_refused_leaves_nothing(wrong: list[str]) -> None:
+    Path("letters.toml").write_text('on_error = "dead-letter"\ndead_letters = "/nowhere/letters"\n')
+    before = set(Path().rglob("*"))
+    assert main(["run", "p.py", *wrong]) == 2
+    assert set(Path().rglob("*")) == before
+    Path("kept").mkdir()
+    assert main(["run", "p.py", "--state-dir", "kept", *wrong[-2:]]) == 2
+    assert set(Path().rglob("*")) == {*before, Path("kept")}
+
+
+def test_a_job_whose_sink_holds_rows_of_another_run_is_refused_before_it_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink = JsonLinesSink("rows").open_store("out/0", Path())
+    sink.open("out/0", "another run", 1)
+    sink.write(Bundle(0, 1, b'{"v": 0}\n', 7, 0, 1, (), depends=()))
+    sink.close()
+    assert main(["run", "p.py"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("causal: job tiny: ") and "rows of another run" in line
+    assert not ROOT.exists()
 
 
 def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
