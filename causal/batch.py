@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import PeerViolation
 from causal.rows import Rows, listed
-from causal.values import decode, encode_loosely
+from causal.values import NotCarried, decode, encode_loosely
 from causal.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
@@ -90,14 +90,26 @@ def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
     if isinstance(records, Vectors):
         return records.encode()
     if isinstance(records, Rows):
-        return _TUPLES + encode_loosely(records.columns) if records else _NOTHING
+        if not records:
+            return _NOTHING
+        try:
+            return _TUPLES + encode_loosely(records.columns, 1)
+        except NotCarried:  # in columns a record is nested one level deeper: it may travel by itself
+            return _encode_plain(records.listed())
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:
             columns = list(map(list, zip(*records, strict=True)))
         except ValueError:  # of other lengths
-            return _PLAIN + encode_loosely(list(records))
-        return _TUPLES + encode_loosely(columns)
+            return _encode_plain(records)
+        try:
+            return _TUPLES + encode_loosely(columns, 1)
+        except NotCarried:  # as above
+            return _encode_plain(records)
     return _PLAIN + encode_loosely(records if type(records) is list else list(records))
+
+
+def _encode_plain(records: Sequence[Any]) -> bytes:
+    return _PLAIN + encode_loosely(list(records))
 
 
 def decode_records(body: bytes | memoryview) -> Any:

@@ -43,7 +43,15 @@ STATE_FORMAT = 2
 """Of everything in a job's directory and in a savepoint; raised when a version writes what others cannot go on with."""
 STANDBYS_MAX = 1000
 """Processes that wait in a pool."""
-LIMITS = {"sharing_depth": FULL_DEPTH, "crash_loop_max": 10**6, "suspect_after_ms": 10**9, "stuck_after_ms": 10**9}
+RECORD_BYTES_MAX = 32 << 20
+"""The most that `record_bytes_max` may be: a record has to fit into a chunk, with what stands around it."""
+LIMITS = {
+    "record_bytes_max": RECORD_BYTES_MAX,
+    "sharing_depth": FULL_DEPTH,
+    "crash_loop_max": 10**6,
+    "suspect_after_ms": 10**9,
+    "stuck_after_ms": 10**9,
+}
 INT_MAX = 1 << 53
 """What a whole number may be where nothing else is said: every format that a setting travels in carries it exactly."""
 

@@ -22,6 +22,10 @@ _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
 _SECOND_PASS = b"~"
 """Ends a datetime with fold = 1, which ISO 8601 cannot say."""
 
+NESTING_MAX = 1024
+"""Lists and dicts within one another, which MessagePack takes on the C stack; each tuple starts another count."""
+_TOO_DEEP = "recursion limit"
+"""Words of MessagePack's error for more."""
 TUPLE_DEPTH_MAX = 32
 """Tuples within one another: each level is a call into MessagePack, which takes 40 KiB of the C stack."""
 
@@ -113,25 +117,27 @@ def encode(value: Any) -> bytes:
     """
     packed = encode_loosely(value)
     if _MAY_HOLD_BYTES(packed):
-        try:
-            _refuse_unfaithful(value)
-        except RecursionError:
-            raise NotCarried(f"{type(value).__name__} cannot be carried: it is nested too deeply") from None
+        _refuse_unfaithful(value)
     return packed
 
 
-def encode_loosely(value: Any) -> bytes:
+def encode_loosely(value: Any, tuples: int = 0) -> bytes:
     """The same, but bytearray and memoryview are let through and come back as bytes: for bulk.
+
+    Args:
+        tuples: how many are around what is encoded, and count.
 
     Raises:
         NotCarried: any other type that would not come back unchanged, or nesting that is too deep.
     """
     try:
-        return _pack(value, 0)
+        return _pack(value, tuples)
     except NotCarried:
         raise
     except (ValueError, OverflowError, TypeError, RecursionError) as problem:
-        raise NotCarried(f"{type(value).__name__} cannot be carried: {problem}") from None
+        deep = isinstance(problem, RecursionError) or _TOO_DEEP in str(problem)
+        reason = f"it is nested too deeply, {NESTING_MAX} lists and dicts are possible" if deep else problem
+        raise NotCarried(f"{type(value).__name__} cannot be carried: {reason}") from None
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
@@ -140,18 +146,19 @@ _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decim
 
 def _refuse_unfaithful(value: Any) -> None:
     """MessagePack takes some types for others without asking us."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        if not _FAITHFUL.issuperset(map(type, value)):
-            for item in value:
-                _refuse_unfaithful(item)
-    elif kind is dict:
-        for items in (value, value.values()):
-            if not _FAITHFUL.issuperset(map(type, items)):
-                for item in items:
-                    _refuse_unfaithful(item)
-    elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
-        raise _refused(kind)
+    waiting = [value]
+    while waiting:  # not by calls: how deep those may go depends on who asks
+        each = waiting.pop()
+        kind = type(each)
+        if kind is list or kind is tuple:
+            if not _FAITHFUL.issuperset(map(type, each)):
+                waiting.extend(each)
+        elif kind is dict:
+            for items in (each, each.values()):
+                if not _FAITHFUL.issuperset(map(type, items)):
+                    waiting.extend(items)
+        elif kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
+            raise _refused(kind)
 
 
 def decode(data: bytes | memoryview) -> Any:

@@ -134,7 +134,7 @@ class Failures:
     def _carried(self, value: Any) -> Any:
         """`value` where it can be written as it is, otherwise its text."""
         try:
-            body = encode(value)
+            body = encode([{"": value}])  # as in a batch of letters
             if len(body) <= self._record_bytes_max // 2 and self._sink is not None:
                 self._sink.encode([value])
                 return value

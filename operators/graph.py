@@ -16,6 +16,8 @@ from typing import Any
 from causal.errors import PipelineError
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+NAME_CHARACTERS_MAX = 120
+"""Files are named after tasks, with more behind the name, and file systems take 255 bytes."""
 _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
 """Name of the hidden sink that failing records go to."""
@@ -202,6 +204,10 @@ def check_name(name: object, what: str, where: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
         raise PipelineError(f"{where}: {name!r} cannot name {what}; use letters, digits, and . _ -")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise PipelineError(
+            f"{where}: {name[:40]!r}… names {what} and has {len(name)} characters; use at most {NAME_CHARACTERS_MAX}"
+        )
     return name
 
 

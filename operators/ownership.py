@@ -14,6 +14,8 @@ from decimal import Decimal
 from gc import is_tracked
 from typing import Any
 
+from operators.nesting import room_for_nesting
+
 SCALARS = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
 """Types whose values never change."""
 
@@ -28,18 +30,25 @@ def _copier(other: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if kind in SCALARS:
             return value
         if kind is dict:
-            copied = value.copy()
+            items = value.copy()
             for key, inner in value.items():
                 if type(inner) not in SCALARS:
-                    copied[key] = copier(inner)
-            return copied
+                    items[key] = copier(inner)
+            return items
         if kind is list:
             return value.copy() if all_scalar(map(type, value)) else [copier(inner) for inner in value]
         if kind is tuple:
             return value if all_scalar(map(type, value)) else tuple([copier(inner) for inner in value])
         return other(value)
 
-    return copier
+    def copied(value: Any) -> Any:
+        try:
+            return copier(value)
+        except RecursionError:
+            with room_for_nesting():
+                return copier(value)
+
+    return copied
 
 
 def _own_other(value: Any) -> Any:
@@ -116,12 +125,15 @@ def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
 
 
 def _buffers_in(value: Any) -> list[Any]:
-    kind = type(value)
-    if kind in SCALARS:
-        return []
-    if kind is dict or kind is list or kind is tuple:
-        items = value.values() if kind is dict else value
-        if all_scalar(map(type, items)):
-            return []
-        return [found for item in items for found in _buffers_in(item)]
-    return [value] if kind in (bytearray, memoryview) or _is_writable(value) else []
+    buffers: list[Any] = []
+    waiting = [value]
+    while waiting:  # not by calls: a record may be nested deeper than those go
+        each = waiting.pop()
+        kind = type(each)
+        if kind is dict or kind is list or kind is tuple:
+            items = each.values() if kind is dict else each
+            if not all_scalar(map(type, items)):
+                waiting.extend(items)
+        elif kind not in SCALARS and (kind in (bytearray, memoryview) or _is_writable(each)):
+            buffers.append(each)
+    return buffers

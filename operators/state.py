@@ -384,7 +384,7 @@ def _warn_of_large(table: Table, entry: Entry) -> None:
 def _blame(table: Table, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
     for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
         try:
-            encode([key, value])
+            encode([[key], [value]])  # as deep as in an increment
         except NotCarried as problem:
             raise _blamed(table, key, problem) from problem
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from causal.batch import encode_records
 from causal.rows import listed
 from causal.values import NotCarried, encode
 from operators.branch import Branch
@@ -38,6 +39,7 @@ class Tracing:
         try:
             size = len(encode(record))
             if size <= self._record_bytes_max:
+                encode_records([record])  # lists are around it then, and count
                 return True
             raise ValueError(
                 f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"

@@ -35,6 +35,7 @@ from causal.ports import Bundle, Held, Mark, SinkStore, WithdrawingStore
 from causal.rows import Rows
 from causal.values import NotCarried
 from causal.vectors import Vectors
+from operators.nesting import room_for_nesting
 from operators.sinks.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.account_bytes import packed, unpacked
 
@@ -113,8 +114,19 @@ def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
     def encode(record: Any) -> str:
         try:
             return "".join(parts(record, False))
-        except (ValueError, TypeError):  # a number or a key that JSON does not have
-            return "".join(parts(_spelled(record), False))
+        except (ValueError, TypeError, RecursionError):
+            return again(record)
+
+    def again(record: Any) -> str:
+        """The same with a number or a key that JSON does not have, or nested deeper than calls go otherwise."""
+        with room_for_nesting():
+            try:
+                try:
+                    return "".join(parts(record, False))
+                except (ValueError, TypeError):
+                    return "".join(parts(_spelled(record), False))
+            except RecursionError:
+                raise NotCarried("it is nested too deeply to be written as JSON") from None
 
     return encode
 
