@@ -11,6 +11,7 @@ deliver A->B [N|all]                            frames arrive
 lose A->B                                       the oldest frame on its way does not
 step [N] | run [until CONDITION]                whatever is next: frames first, then turns
 kill A B | pause A | wake A1 | promote A B      incarnations may be named: `A1`
+forge HELLO|DATA|FENCED A->B N                  a process outside the job writes to B as incarnation N of A
 cut A->B | heal                                 frames of that direction are lost from now on
 kill supervisor [after its next decisions] | restart supervisor
 checkpoint | slow disk | fast disk | wait 200ms
@@ -187,6 +188,11 @@ class Interpreter:
         for _ in range(wanted):
             self.stage.deliver(ends, tell=True)
 
+    def _forge(self, rest: str) -> None:
+        kind, ends, incarnation = rest.split()
+        source, _, target, _ = self._link(ends)
+        self.stage.forge(kind, source, target, int(incarnation))
+
     def _lose(self, rest: str) -> None:
         self.stage.lose(self._link(rest))
 
@@ -305,6 +311,7 @@ _VERBS: dict[str, Callable[[Interpreter, str], None]] = {
     "pause": Interpreter._pause,
     "wake": Interpreter._wake,
     "promote": Interpreter._promote,
+    "forge": Interpreter._forge,
     "cut": Interpreter._cut,
     "heal": Interpreter._heal,
     "checkpoint": Interpreter._checkpoint,

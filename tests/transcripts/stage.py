@@ -187,6 +187,17 @@ class Stage:
         job = self.processes[ends[2:]].protocol.exchange.job
         self.say(f"{names[0]} -> {names[1]}", "LOST", self.words.gist(parts, job))
 
+    def forge(self, kind: str, source: int, target: int, incarnation: int) -> None:
+        """A process outside the job, which knows its fingerprint, writes to a task's socket as that incarnation."""
+        receiver = self.processes[target, self.incarnations[target]]
+        channel = next(c.id for c in self.topology.channels if (c.source, c.target) == (source, target))
+        if kind == "FENCED":  # an answer, on a channel that begins where it is sent to
+            channel = next((c.id for c in self.topology.outputs(receiver.index)), channel)  # type: ignore[arg-type]
+        header = wire.Header(getattr(wire, kind), receiver.protocol.exchange.job, channel, incarnation)
+        rest = {"HELLO": [wire.Hello(1, 0, 1 << 40, 0, False).pack()], "DATA": [b"", b""], "FENCED": []}[kind]
+        self.say(f"forger -> {receiver.shown}", kind, f"as incarnation {incarnation} of {self.words.names[source]}")
+        self.handle(receiver, FrameReceived(f"{source}/{incarnation}".encode(), [header.pack(), *rest]))
+
     def cut(self, source: int, target: int) -> None:
         """Frames of that direction are lost from now on, and those on their way too."""
         self.cuts.add((source, target))
