@@ -191,6 +191,19 @@ class Observer:
                 if epoch >= account.kept_from and told < extent:
                     raise Violated(self._short("marks", store.task, owner, epoch, extent, told))
 
+    def fenced(self, process: Process, problem: str) -> None:
+        """A process ends because a younger one has its task: the supervisor must have decided that there is one."""
+        supervisor, name = self._world.supervisor, process.membership.name
+        if supervisor is None or name is None:
+            raise Violated(f"fenced: {process.slot} was never a task")
+        roster = supervisor.supervision.roster
+        seat = roster.seats[name]
+        holder = roster.holder(seat)
+        if process.membership.incarnation >= seat.incarnation:
+            raise Violated(f"fenced: {name} ends, and {seat.incarnation} is the last that was promoted; {problem}")
+        if holder is not None and holder.name == process.slot:
+            raise Violated(f"fenced: {process.slot} ends, which was to be {name} again; {problem}")
+
     def completed(self, epoch: int) -> None:
         """The manifest of a checkpoint is on disk."""
         self.durable = epoch

@@ -163,7 +163,8 @@ class Process:
         except Superseded as problem:
             self.fail(problem)
             return
-        except Fenced:
+        except Fenced as problem:
+            self.world.observer.fenced(self, str(problem))
             self.world.end(self, 0)
             return
         except Violated:

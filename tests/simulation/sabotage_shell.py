@@ -8,7 +8,9 @@ from typing import Any
 import causal.effect_queue
 import operators.chain
 import operators.context
+from causal import wire
 from causal.effect_queue import EffectQueue
+from causal.exchange import Exchange
 from causal.input_channel import InputChannel
 from causal.sink_channel import SinkChannel
 from causal.topology import FULL_DEPTH
@@ -54,6 +56,17 @@ def _frames_raise_incarnations() -> Patches:
     return {(InputChannel, "keep_early"): lambda self, early: self.introduce(early.incarnation)}
 
 
+def _answers_count_from_every_connection() -> Patches:
+    """FENCED is believed although the task has not dialled its sender."""
+    receive = Exchange.receive
+
+    def believing(self: Exchange, link: bytes, parts: Any, *others: Any) -> Any:
+        header = wire.read_header(parts, self.job)
+        return self._fenced(header) if header.kind == wire.FENCED else receive(self, link, parts, *others)
+
+    return {(Exchange, "receive"): believing}
+
+
 def _an_older_run_may_write() -> Patches:
     """A store does not look at which run is newer (D15)."""
 
@@ -97,6 +110,7 @@ OUTSIDE_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
     _acts_overtake_the_state_they_need: lambda scenario: scenario.load_ms > 0,
     _a_state_replaced_meanwhile_is_damage: lambda scenario: scenario.load_ms > 0,
     _frames_raise_incarnations: lambda scenario: _faulty(scenario, "forge"),
+    _answers_count_from_every_connection: lambda scenario: _faulty(scenario, "forge"),
     _an_older_run_may_write: lambda scenario: _faulty(scenario, "newer_run"),
     _edited_code_is_loaded: lambda scenario: _faulty(scenario, "edit"),
     _a_resume_takes_the_code_of_now: lambda scenario: _faulty(scenario, OTHER_CODE),

@@ -410,14 +410,18 @@ class Simulation:
             process.mute_until_ns = self.clock.now_ns + 2 * fault.extent * MS
 
     def _forge(self, fault: Fault) -> None:
-        """Somebody who knows the job's fingerprint says HELLO to a task, as a high incarnation of its neighbour."""
+        """Sends frames of a forger that knows the job's fingerprint: HELLO as a high incarnation, and FENCED."""
         for process in self._victims(fault):
             if process.task is not None and process.task.channels.network:
                 channels = process.task.channels.network
                 channel = channels[fault.who % len(channels)]
                 header = wire.Header(wire.HELLO, process.task.exchange.job, channel.id, FORGED_INCARNATION)
                 hello = wire.Hello(1, 0, 1 << 40, 0, False)
-                self.network.send(self.network.dial("forger", process.slot), (header.pack(), hello.pack()))
+                connection = self.network.dial("forger", process.slot)
+                self.network.send(connection, (header.pack(), hello.pack()))
+                for output in process.task.channels.downstream:
+                    fenced = wire.Header(wire.FENCED, process.task.exchange.job, output, FORGED_INCARNATION)
+                    self.network.send(connection, (fenced.pack(),))
 
     def _newer_run(self, fault: Fault) -> None:
         for store in self.sinks:

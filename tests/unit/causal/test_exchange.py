@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send
 from causal.errors import Fenced, Lost, PeerViolation, ReplayDivergence
+from causal.events import FrameReceived, Inquired, Kept
 from causal.exchange import (
     CORRUPT_FRAMES_MAX,
     CREDIT_WITHIN_NS,
@@ -29,7 +31,10 @@ from causal.exchange import (
 )
 from causal.log import LogDelta
 from causal.output_channel import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX
+from causal.ports import PlainChain
+from causal.rollback import Rollback
 from causal.rolling import RollingDigest
+from causal.task import TaskProtocol
 from causal.wire import Header, read_header, read_welcome
 from tests.unit.causal.world import layered
 
@@ -257,6 +262,26 @@ def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
     assert pair.receiver.standing() == before and pair.receiver.exchange.faults == {"fenced": 2}
     assert pair.sender.receive(fenced) == []
     assert pair.sender.told == ["dropped a frame: fenced by an incarnation that is not younger"]
+
+
+@pytest.mark.parametrize("lives", [0, 1, 2, 3])
+def test_a_fenced_that_names_no_younger_incarnation_changes_nothing(lives: int) -> None:
+    """It answers what an earlier incarnation sent, perhaps one of the same process."""
+    end = End(0, 3)
+    assert end.receive([Header(wire.FENCED, JOB, CHANNEL, lives).pack()]) == []
+    assert end.told == ["dropped a frame: fenced by an incarnation that is not younger"]
+
+
+def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -> None:
+    """Its neighbours may hear of its next incarnation before it does: it is asked until then, and takes no frame."""
+    chain, live = cast(Any, PlainChain()), cast(Any, None)
+    task = TaskProtocol(TOPOLOGY, TOPOLOGY.tasks[0].index, 1, CONFIG, chain, live, Cut(), [], lambda line: None)
+    fenced = FrameReceived(b"", [Header(wire.FENCED, task.exchange.job, CHANNEL, 2).pack()])
+    task.handle(Inquired(1, []), 0)
+    assert task.handle(fenced, 0) == []
+    task.handle(Kept(Rollback(1)), 0)
+    with pytest.raises(Fenced, match="incarnation 2 of this task lives, this is 1"):
+        task.handle(fenced, 0)
 
 
 def hello_of(incarnation: int) -> list[bytes]:
