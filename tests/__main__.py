@@ -6,6 +6,7 @@ second group is shown as it runs, the first when it has ended; the status is 0 w
 
 from __future__ import annotations
 
+import compileall
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ HOME = Path(__file__).resolve().parents[1]
 JOBS = ("tests/faults", "tests/servers", "tests/spark")
 ELSEWHERE = ("tests/architecture",)
 """What `make check` has run already."""
+PACKAGES = ("causal", "operators", "standby", "deploy")
 NOTHING_COLLECTED = 5
 
 
@@ -28,6 +30,8 @@ def group(paths: Sequence[str], name: str, arguments: Sequence[str]) -> list[str
 
 def main(arguments: Sequence[str]) -> int:
     """Run both groups to their end; an interrupt goes to both, so that what they have started is ended."""
+    for package in PACKAGES:  # the processes of jobs under test write no bytecode, and start in half the time with it
+        compileall.compile_dir(HOME / package, quiet=1)
     others = [f"--ignore={path}" for path in (*JOBS, *ELSEWHERE)]
     began_s = time.monotonic()
     with tempfile.TemporaryFile("w+") as told:

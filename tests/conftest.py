@@ -14,6 +14,9 @@ settings.register_profile("repeatable", derandomize=True, max_examples=100, dead
 settings.register_profile("search", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+# Processes that tests start find the checkout as this one does, from whatever directory they start.
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+
 
 def _children() -> set[int]:
     tasks = Path(f"/proc/{os.getpid()}/task")

@@ -68,6 +68,7 @@ def children(job: Path) -> Iterator[Children]:
 def started(table: Children, slot: str, *told: str, module: str = PROBE) -> Child:
     child = Child(slot, "worker", tuple(module_command(module, *told)), {})
     table.start(child)
+    assert child.pid > 1, "signals to process 0 or 1 would reach others"
     return child
 
 
