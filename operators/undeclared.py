@@ -78,7 +78,10 @@ class Witness:
         values_max = self._values_max
 
         def digest_of(value: Any) -> int:
-            return _Walk(values_max).digest(value)
+            try:
+                return _Walk(values_max).digest(value)
+            except Exception as problem:  # code of the user's runs here: a subclass of dict, `__repr__`, a property
+                return hash(type(problem).__name__)
 
         found: dict[Place, int] = {}
         for operator in self._operators.values():
@@ -282,7 +285,7 @@ class _Walk:
         if isinstance(value, (list, tuple, deque)):
             return len(value), *(digest(item, depth) for item in list(islice(value, self._left)))
         if isinstance(value, (set, frozenset)):
-            return len(value), *(sorted(digest(item, depth) for item in value) if len(value) < self._left else ())
+            return len(value), *(sorted(digest(item, depth) for item in list(value)) if len(value) < self._left else ())
         if isinstance(value, (bytearray, memoryview, array)):
             return _bytes_of(value)
         if isinstance(value, Random):

@@ -96,7 +96,15 @@ def test_an_attribute_that_changes_is_named(name: str) -> None:
     assert watched(CHANGES[name]) == [f"attribute `{name}` of Quiet changed in process()"]
 
 
+class Raising(dict[str, int]):
+    """A dict of the user's that cannot be walked."""
+
+    def items(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
 UNUSUAL = [
+    pytest.param(lambda: Raising(a=1), id="a subclass of dict that raises"),
     pytest.param(lambda: Decimal("sNaN"), id="a signaling NaN, which has no hash"),
     pytest.param(lambda: Decimal("NaN"), id="a NaN, each of which has a hash of its own"),
     pytest.param(lambda: complex("nan"), id="a complex NaN"),
