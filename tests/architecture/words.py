@@ -37,6 +37,7 @@ NO_WORDS = re.compile(
 )
 """Where a component reports, is fixed, resumes or is unavailable."""
 
+_CODE = re.compile(r"`[^`]*`")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 Place = tuple[Path, int, str]
 
@@ -90,7 +91,8 @@ def wide(path: Path) -> Iterator[Place]:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
         breakable = not fenced and not line.lstrip().startswith("|") and not line.startswith("    ")
-        if breakable and len(line) > MARKDOWN_COLUMNS_MAX and len(line.split()) > 2:
+        pieces = _CODE.sub("`", line).split()
+        if breakable and len(line) > MARKDOWN_COLUMNS_MAX and len(pieces) > 2:
             yield path, number, f"{len(line)} columns"
 
 
