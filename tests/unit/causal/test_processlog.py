@@ -70,7 +70,10 @@ def test_descriptors_that_lead_elsewhere_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_mix_their_lines_and_a_fork_does_not_hang(tmp_path: Path) -> None:
+    # Python 3.12 and later warn of a fork beside threads, which is what this test is about.
     code = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
 def put(name):
     for i in range(200):
         print(name, end=" "); print(i)
