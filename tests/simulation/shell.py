@@ -245,19 +245,20 @@ class Shell:
         return True
 
     def _load_segment(self, effect: ReadSegment) -> bool:
-        task = self._process.task
+        """Read what is there now: one thread performs what a task asks of its disk, in order."""
+        task, payloads = self._process.task, self.segments.get(effect.segment)
+        if payloads is None:
+            raise Violated(f"spill: segment {effect.segment} of {self._process.slot} is read after it was removed")
 
-        def read() -> None:
+        def answer() -> None:
             if self._process.task is not task or not self._process.living:
                 return
-            if effect.segment not in self.segments:
-                raise Violated(f"spill: segment {effect.segment} of {self._process.slot} is read after it was removed")
             if self.rotten:
                 self._process.fail(Unavailable(f"segment {effect.segment} does not match its digest"))
                 return
-            self._answer(task, SegmentRead(effect.channel, effect.segment, self.segments[effect.segment]))
+            self._answer(task, SegmentRead(effect.channel, effect.segment, payloads))
 
-        self._soon(read)
+        self._soon(answer)
         return True
 
     def _remove_segments(self, effect: RemoveSegments) -> bool:
