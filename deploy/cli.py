@@ -191,7 +191,7 @@ def _version() -> str:
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE.py", help="a file that defines `pipeline`")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the pipeline")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the pipeline; the last one of a name counts")
     parser.add_argument("--config", metavar="FILE.toml", help="settings of the job")
 
 

@@ -92,18 +92,16 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def assignments(told: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` as given to `--set`.
+    """`NAME=VALUE` as given to `--set`; of several with one name the last one counts, so that a script can be overruled.
 
     Raises:
-        PipelineError: one has no `=` or no name, or two have the same name.
+        PipelineError: one has no `=` or no name.
     """
     result: dict[str, str] = {}
     for item in told:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise PipelineError(f"--set {item}: give NAME=VALUE")
-        if name in result:
-            raise PipelineError(f"--set {item}: there is --set {name}={result[name]} as well; give it once")
         result[name] = value
     return result
 

@@ -89,11 +89,28 @@ def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
 
 
 def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool) -> None:
-    """Forget the accounts of other runs, and with `rows` take their rows away."""
-    foreign = f"(SELECT task FROM {statements.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s)"
-    told = {"sink": statements.name, "run": run}
+    """Forget the accounts of other runs, and with `rows` take their rows away.
+
+    The accounts go first: that waits for a bundle of theirs which the server is still writing, so the statements behind
+    it, each of which sees what is committed when it begins, find all that there will ever be.
+    """
+    sink = {"sink": statements.name}
+    foreign = [
+        task
+        for (task,) in db.execute(
+            f"DELETE FROM {statements.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s RETURNING task",
+            {**sink, "run": run},
+        )
+    ]
+    if not foreign:
+        return
     if rows and statements.place:
-        db.execute(f"DELETE FROM {statements.rows} WHERE {quoted(statements.place[0])} IN {foreign}", told)
+        db.execute(
+            f"DELETE FROM {statements.rows} WHERE {quoted(statements.place[0])} = ANY(%(foreign)s::text[])",
+            {"foreign": foreign},
+        )
     for table in (HELD, REFUSED):
-        db.execute(f"DELETE FROM {statements.ours(table)} WHERE sink = %(sink)s AND task IN {foreign}", told)
-    db.execute(f"DELETE FROM {statements.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s", told)
+        db.execute(
+            f"DELETE FROM {statements.ours(table)} WHERE sink = %(sink)s AND task = ANY(%(foreign)s::text[])",
+            {**sink, "foreign": foreign},
+        )

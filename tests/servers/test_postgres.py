@@ -6,6 +6,7 @@ import json
 import math
 import random
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,17 @@ from typing import Any
 
 import pytest
 
-from causal.errors import CorruptData, Fenced, InvariantViolation, Lost, PipelineError, RowRefused, Unavailable
+from causal.errors import (
+    CorruptData,
+    Fenced,
+    InvariantViolation,
+    Lost,
+    PipelineError,
+    RowRefused,
+    Superseded,
+    Unavailable,
+)
+from causal.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
 from operators.sinks.base import SinkStore, encode_json
@@ -165,6 +176,30 @@ def test_rows_of_another_run_are_refused_replaced_or_added_to(shared_postgres: P
     told: dict[str, Any] = {"table": placed, "columns": ["k"], "place_columns": ["task", "place"]}
     one_row("run-1", **told)
     assert one_row("run-2", **told, existing="replace") == [{"k": "run-2", "task": "out/0", "place": 0}]
+
+
+def test_a_bundle_that_is_being_written_is_replaced_as_well(shared_postgres: Postgres) -> None:
+    sink = PostgresSink(shared_postgres.dsn, table="taken_over", existing="replace", timeout_ms=60_000)
+    older, newer = sink.open_store("out/0", HERE), sink.open_store("out/0", HERE)
+    older.open("out/0", "run-1", 1)
+    older.write(bundle(sink, 0, {"run": 1}))
+    taking_over = threading.Thread(target=lambda: newer.open("out/0", "run-2", 1))
+    with older._connection.transaction():  # type: ignore[attr-defined]
+        older.write(replace(bundle(sink, 1, {"run": 1}), logs=(LogDelta(0, 0, 0, b"1"),)))
+        taking_over.start()
+        while not shared_postgres.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+            assert taking_over.is_alive()
+    taking_over.join()
+    for table in ("taken_over", "causal_held", "causal_refused"):
+        ours = "" if table == "taken_over" else "WHERE sink = 'public.taken_over'"
+        assert shared_postgres.query(f"SELECT * FROM {table} {ours}") == []
+    newer.write(bundle(sink, 0, {"run": 2}))
+    assert newer.last_bundle().next == 1
+    with pytest.raises(Superseded, match="newer run"):
+        older.write(bundle(sink, 2, {"run": 1}))
+    assert shared_postgres.query("SELECT record FROM taken_over") == [({"run": 2},)]
+    older.close()
+    newer.close()
 
 
 def test_a_store_can_take_rows_back_only_where_rows_tell_their_places(shared_postgres: Postgres) -> None:

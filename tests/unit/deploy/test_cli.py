@@ -90,7 +90,6 @@ WRONG = {
     f"{'z' * 300} cannot be used": ["run", "p.py", "--resume", "--state-dir", "z" * 300],
     "nothing can be written in /nowhere": ["run", "p.py", "--report", "/nowhere/told.json"],
     "is a directory; give a file": ["run", "p.py", "--report", "."],
-    "--set count=2: there is --set count=1 as well": ["run", "p.py", "--set", "count=1", "--set", "count=2"],
     "choice.toml: setting guarantee is 'perhaps'; give causal or": ["run", "p.py", "--config", "choice.toml"],
     "plan.toml: setting key_groups is 0": ["plan", "p.py", "--config", "plan.toml"],
     "causal: setting standbys is 'few'": ["run", "p.py", "--config", "fine.toml", "--standbys", "few"],
