@@ -191,7 +191,13 @@ def _version() -> str:
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE.py", help="a file that defines `pipeline`")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the pipeline; the last one of a name counts")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the pipeline; the last one of a name counts",
+    )
     parser.add_argument("--config", metavar="FILE.toml", help="settings of the job")
 
 
@@ -369,7 +375,10 @@ def _begin(
     if not arguments.keep_sinks:
         try:
             planned.check_stores(directory.path, config.run)
-        except PipelineError as problem:  # with the status that it has where the job itself comes upon it
+        except PipelineError as problem:
+            if begins is not None:
+                raise
+            # With the status that it has where the job itself comes upon it.
             raise Unavailable(f"job {config.name}: {problem}") from None
         except Unavailable:
             if begun:

@@ -92,7 +92,7 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def assignments(told: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` as given to `--set`; of several with one name the last one counts, so that a script can be overruled.
+    """`NAME=VALUE` as given to `--set`; of several with one name the last one counts.
 
     Raises:
         PipelineError: one has no `=` or no name.

@@ -245,7 +245,7 @@ def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: S
     done = len(rows(tmp_path)) + 1000
     told = ["run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy), "--set", f"count={done}"]
     status, said = causal(tmp_path, *told)
-    assert status == 2 and "rows of another run" in one_line(said)
+    assert status == 2 and "rows of another run" in one_line(said), said
     status, said = causal(tmp_path, *told, "--keep-sinks", "--set", "rate=100000")
     assert status == 0, said
     check(tmp_path, done)
