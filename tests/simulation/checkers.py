@@ -175,7 +175,11 @@ class Observer:
                     _join(owed, told[1], from_epoch)
 
     def wrote(self, store: Store, channel: int, bundle: Bundle) -> None:
-        """Rows have become visible: what they depend on must outlive their writer."""
+        """Rows have become visible: what they depend on must outlive their writer.
+
+        No task replays what a complete checkpoint covers, even if the store has not heard of it: the order to truncate
+        waits behind bundles while the store is unavailable, and ends with its task (seed 41007869).
+        """
         if not self._causal:
             return
         account = store.account
@@ -184,11 +188,11 @@ class Observer:
             truth, owed = self._emitted[channel][position]
             for (owner, epoch), extent in owed.items():
                 held = account.logs[owner].extent(epoch) if owner in account.logs else 0
-                if epoch >= account.kept_from and held < extent:
+                if epoch >= self.durable and held < extent:
                     raise Violated(self._short("store", store.task, owner, epoch, extent, held))
             for (owner, epoch), extent in truth.items() if self._partial else ():
                 told = marked.get((owner, epoch), 0)
-                if epoch >= account.kept_from and told < extent:
+                if epoch >= self.durable and told < extent:
                     raise Violated(self._short("marks", store.task, owner, epoch, extent, told))
 
     def fenced(self, process: Process, problem: str) -> None:
