@@ -67,6 +67,12 @@ def _truncate_determinants_early() -> Patches:
     return {(Holdings, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
 
 
+def _stores_truncate_early() -> Patches:
+    """A store forgets determinants that no complete checkpoint covers."""
+    truncate = Account.truncate
+    return {(Account, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
+
+
 def _truncate_in_flight_early() -> Patches:
     truncate = InflightLog.truncate
     return {(InflightLog, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
@@ -387,6 +393,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _skip_a_delta,
         _deliver_before_storing,
         _truncate_determinants_early,
+        _stores_truncate_early,
         _truncate_in_flight_early,
         _no_fence_between_tasks,
         _no_fence_at_the_store,
