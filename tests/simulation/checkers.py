@@ -33,8 +33,11 @@ Told = tuple[Vector, Vector]
 Life = tuple[int, int]
 """(task, incarnation)."""
 
-Places = tuple[list[int], list[int], int, bool]
-"""Elements delivered per input, put out per output, the epoch, and whether the log has more to tell."""
+Places = tuple[list[int], list[int], list[int], int, bool]
+"""Elements accepted and delivered per input, put out per output, the epoch, whether the log has more."""
+
+Senders = list[tuple[int, int]]
+"""(position, incarnation): who sent what was accepted from there on, ascending."""
 
 
 NO_LOG_YET = (State.RESTORED, State.COLLECTING)
@@ -66,8 +69,9 @@ class Observer:
         self._truth: dict[Life, Vector] = {}
         self._owed: dict[Life, Vector] = {}
         """What must be held: below full depth less than what is depended on, else the same."""
-        self._emitted: dict[int, dict[int, Told]] = {c.id: {} for c in world.topology.channels}
-        self._emitter = dict.fromkeys(self._emitted, 0)
+        self._emitted: dict[int, dict[int, dict[int, Told]]] = {c.id: {} for c in world.topology.channels}
+        """Channel → incarnation → position: a zombie and its successor may put out other elements there."""
+        self._senders: dict[Life, dict[int, Senders]] = {}
         self._passed: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._complete: dict[tuple[int, int], bytes] = {}
         self._lives: list[list[TaskProtocol]] = [[] for _ in world.topology.tasks]
@@ -91,6 +95,7 @@ class Observer:
         self._lives[index].append(task)
         self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
+        self._senders[_life(task)] = {channel.id: [] for channel in task.inputs}
 
     def superseded(self, task: TaskProtocol) -> bool:
         """Whether a younger incarnation has begun: what this one misses nobody needs to keep for it."""
@@ -100,6 +105,7 @@ class Observer:
         """Where the task stands; to be given to `after`."""
         outputs = task.execution._outputs
         return (
+            [c.next for c in task.inputs],
             [c.delivered for c in task.inputs],
             [o.position for o in outputs],
             task.schedule.epoch,
@@ -109,13 +115,14 @@ class Observer:
     def after(self, process: Process, task: TaskProtocol, event: Event, before: Places) -> None:
         """A task has handled an event."""
         if self._staged:
-            self._note_barrier(task, before[2])
+            self._note_barrier(task, before[3])
         if not self._causal:
             return
+        self._note_senders(task, before[0])
         if isinstance(event, CheckpointCompleted):
             self._check_kept(task)
             return
-        delivered, positions, epoch, replaying = before
+        _, delivered, positions, epoch, replaying = before
         outputs = task.execution._outputs
         if task.schedule.epoch == epoch and all(o.position == p for o, p in zip(outputs, positions, strict=True)):
             if all(c.delivered == d for c, d in zip(task.inputs, delivered, strict=True)):
@@ -126,7 +133,7 @@ class Observer:
         owed = dict(self._owed[_life(task)]) if self._partial else truth
         for channel, first in zip(task.inputs, delivered, strict=True):
             if channel.source != OUTSIDE:
-                self._learn(task, truth, owed, channel.id, first, channel.delivered)
+                self._learn(task, truth, owed, channel.id, range(first, channel.delivered))
         if task.schedule.epoch != epoch:
             truth[index, epoch] = owed[index, epoch] = self._note_barrier(task, epoch)
         if task.schedule._place:
@@ -135,14 +142,24 @@ class Observer:
         self._truth[_life(task)], self._owed[_life(task)] = truth, owed
         self._check_orphan(task, index, truth, owed)
         for output, first in zip(outputs, positions, strict=True):
-            if output.position > first and task.incarnation >= self._emitter[output.id]:
-                self._emitter[output.id] = task.incarnation
+            if output.position > first:
                 told = (truth, self._handed_on(task, truth, output.id) if self._partial else truth)
-                emitted = self._emitted[output.id]
+                lives = self._emitted[output.id]
+                older = [lives[i] for i in sorted(lives, reverse=True) if i < task.incarnation] if replaying else []
+                emitted = lives.setdefault(task.incarnation, {})
                 for position in range(first, output.position):
                     # A replay may perform several events in a turn; what it makes again depends on what it did before.
-                    if not replaying or position not in emitted:
-                        emitted[position] = told
+                    emitted[position] = next((life[position] for life in older if position in life), told)
+
+    def _note_senders(self, task: TaskProtocol, accepted: list[int]) -> None:
+        """Note who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""
+        for channel, before in zip(task.inputs, accepted, strict=True):
+            if channel.source != OUTSIDE and channel.next != before:
+                senders = self._senders[_life(task)][channel.id]
+                while senders and senders[-1][0] >= channel.next:  # given back
+                    senders.pop()
+                if channel.next > before and (not senders or senders[-1][1] != channel.peer_incarnation):
+                    senders.append((before, channel.peer_incarnation))
 
     def _note_barrier(self, task: TaskProtocol, epoch: int) -> int:
         """What the log of an epoch holds that the task has ended, if it has; how many bytes."""
@@ -160,13 +177,15 @@ class Observer:
         owners = self._held_by[index] if store else self._shared_by[index]
         return {log: min(extent, logs[log[0]].extent(log[1])) for log, extent in truth.items() if log[0] in owners}
 
-    def _learn(self, task: TaskProtocol, truth: Vector, owed: Vector, channel: int, first: int, last: int) -> None:
-        emitted, seen, from_epoch = self._emitted[channel], None, task.holdings.own.first_epoch
-        for position in range(first, last):
-            told = emitted.get(position)
+    def _learn(self, task: TaskProtocol, truth: Vector, owed: Vector, channel: int, delivered: range) -> None:
+        senders, seen, from_epoch = self._senders[_life(task)][channel], None, task.holdings.own.first_epoch
+        for position in delivered:
+            sender = next((i for at, i in reversed(senders) if at <= position), 0)
+            told = self._emitted[channel].get(sender, {}).get(position)
             if told is None:
                 raise Violated(
-                    f"delivery: {task.name} delivers position {position} of channel {channel}, never put out"
+                    f"delivery: {task.name} delivers position {position} of channel {channel}, which incarnation "
+                    f"{sender} never put out"
                 )
             if told is not seen:
                 seen = told
@@ -185,7 +204,7 @@ class Observer:
         account = store.account
         marked = depended(account.marks) if self._partial else {}
         for position in range(bundle.first, bundle.first + bundle.count):
-            truth, owed = self._emitted[channel][position]
+            truth, owed = self._emitted[channel][bundle.incarnation][position]
             for (owner, epoch), extent in owed.items():
                 held = account.logs[owner].extent(epoch) if owner in account.logs else 0
                 if epoch >= self.durable and held < extent:
