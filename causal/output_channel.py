@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from causal.batch import BARRIER, Chunk, pack_chunks
+from causal.batch import BARRIER, END, Chunk, pack_chunks
 from causal.deltas import DeltaWriter
 from causal.dissemination import Seen
 from causal.errors import Lost, OperatorFailed, ReplayDivergence, invariant
@@ -47,7 +47,8 @@ class OutputChannel:
 
     Args:
         position, digest: where it stood at the barrier that was restored.
-        keeping: false for guarantees that never replay: entries are dropped once credited.
+        keeping: false for guarantees that never replay: entries are dropped once credited, but for the end of the
+            channel, without which a successor of the peer would never end.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class OutputChannel:
         self._expected: _Expected | None = None
         self._staged: dict[tuple[int, int, int], LogDelta] = {}
         self._staged_by = 0
+        self._end: int | None = None
+        """Position of the end, where it is kept by itself."""
         self._contradictions = 0
         self._contradicted_from_ns = 0
         self.sent_bytes = 0
@@ -107,6 +110,9 @@ class OutputChannel:
                 f"{size} bytes, {CHUNK_BYTES_MAX} can be carried; emit less per record, "
                 "or lower batch_elements_max"
             )
+        if chunk.kind == END and not self.keeping:
+            self.seal()
+            self._end = self.position
         self._gathered.append(chunk)
         self._gathered_bytes += size
         self.position += chunk.count
@@ -322,7 +328,7 @@ class OutputChannel:
             self._outstanding_bytes -= self._outstanding.popleft()[1]
             self.progress_at_ns = now_ns
         if not self.keeping:
-            place = self.log.place_of(position)
+            place = self.log.place_of(position if self._end is None else min(position, self._end))
             if place is not None and place <= self._cursor:
                 self.log.drop_before(place)
 

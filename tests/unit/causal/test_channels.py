@@ -17,8 +17,10 @@ from causal.wire import Header, Welcome
 CREDIT = 1 << 16
 
 
-def a_sender(position: int = 0, digest: int = 0, epoch: int = 0, credit: int = CREDIT) -> OutputChannel:
-    sender = OutputChannel(0, 1, "a to b", position, digest, epoch, credit, keeping=True)
+def a_sender(
+    position: int = 0, digest: int = 0, epoch: int = 0, credit: int = CREDIT, keeping: bool = True
+) -> OutputChannel:
+    sender = OutputChannel(0, 1, "a to b", position, digest, epoch, credit, keeping=keeping)
     sender.redial(1, 0)
     return sender
 
@@ -59,6 +61,24 @@ def everything(receiver: InputChannel) -> list[object]:
         for chunk in receiver.take(count):
             found += decode_records(chunk.body) if chunk.kind == batch.RECORDS else [chunk.kind]
     return found
+
+
+def test_without_replay_the_end_of_a_channel_is_kept_for_a_successor() -> None:
+    sender, receiver = a_sender(keeping=False), a_receiver()
+    introduce(sender, receiver)
+    sender.put(chunk_of("a", "b"))
+    sender.put(batch.end())
+    assert all([accept(receiver, entry) for entry in sent(sender)])
+    assert everything(receiver) == ["a", "b", batch.END]
+    sender.credit(receiver.delivered, CREDIT, 0)
+    sender.redial(2, 0)
+    hello = sender.hello(collect=False)
+    assert (hello.low, hello.high) == (2, 3), "only the end is kept"
+    successor = InputChannel(0, 0, 0, hello.low, hello.low_digest, False)
+    successor.verifying = False  # as the channels of this guarantee are
+    introduce(sender, successor)
+    assert [accept(successor, entry) for entry in sent(sender)] == [True]
+    assert everything(successor) == [batch.END]
 
 
 @pytest.mark.parametrize("seed", range(30))
