@@ -86,11 +86,13 @@ def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
 
 
 def wide(path: Path) -> Iterator[Place]:
-    """Lines of Markdown over the limit that can be broken: tables and code cannot."""
-    fenced = False
+    """Lines of Markdown over the limit that can be broken: tables, code and what a program writes cannot."""
+    fenced = generated = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
-        breakable = not fenced and not line.lstrip().startswith("|") and not line.startswith("    ")
+        if line.startswith("<!--"):
+            generated = not line.startswith("<!-- end")
+        breakable = not fenced and not generated and not line.lstrip().startswith("|") and not line.startswith("    ")
         pieces = _CODE.sub("`", line).split()
         if breakable and len(line) > MARKDOWN_COLUMNS_MAX and len(pieces) > 2:
             yield path, number, f"{len(line)} columns"
