@@ -68,7 +68,7 @@ def test_without_replay_the_end_of_a_channel_is_kept_for_a_successor() -> None:
     introduce(sender, receiver)
     sender.put(chunk_of("a", "b"))
     sender.put(batch.end())
-    assert all([accept(receiver, entry) for entry in sent(sender)])
+    assert all(accept(receiver, entry) for entry in sent(sender))
     assert everything(receiver) == ["a", "b", batch.END]
     sender.credit(receiver.delivered, CREDIT, 0)
     sender.redial(2, 0)
