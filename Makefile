@@ -2,6 +2,8 @@
 #
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make test    every check and every test
+#   make docs    the site, into build/site (open index.html; it needs no server)
+#   make dist    an sdist and a wheel in dist/, each installed into an empty environment and run
 #   make check   format, lint, types, imports, architecture; seconds
 #   make soak    the simulator on all cores, oracles of the operators, other batches with the same rows, until Ctrl-C
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
@@ -18,7 +20,7 @@ CODE := $(PACKAGES) tests examples benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak fuzz bench bench-check clean
+.PHONY: help demo test check docs dist soak fuzz bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,8 +40,13 @@ $(VENV)/core: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable .
 	@touch $@
 
+# The tests build the site.
 $(VENV)/dev: $(VENV)/made setup.cfg pyproject.toml
-	$(RUN) -m pip install --quiet --editable '.[dev]'
+	$(RUN) -m pip install --quiet --editable '.[dev,docs]'
+	@touch $@
+
+$(VENV)/docs: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
 $(VENV)/spark: $(VENV)/made setup.cfg pyproject.toml
@@ -69,6 +76,20 @@ soak: $(VENV)/dev
 	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching 2>/dev/null; \
 	  wait $$oracles || status=1; wait $$batching || status=1; exit $$status
 
+docs: $(VENV)/docs
+	$(RUN) docs/commands.py
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
+$(VENV)/build: $(VENV)/made
+	$(RUN) -m pip install --quiet 'build>=1.2'
+	@touch $@
+
+dist: $(VENV)/build
+	@rm -rf dist
+	$(RUN) -m build --outdir dist . >$(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
+	$(RUN) -m tests.distribution dist
+
 FUZZ_SECONDS ?= 30
 fuzz: $(VENV)/fuzz
 	$(RUN) -m tests.fuzz --seconds $(FUZZ_SECONDS)
@@ -80,7 +101,7 @@ $(VENV)/bench: $(VENV)/made setup.cfg pyproject.toml
 # What was measured goes into the page even if a part failed; the status says so.
 bench: $(VENV)/bench
 	@$(RUN) -m benchmarks all --json $(VENV)/bench.json; status=$$?; \
-	  $(RUN) -m benchmarks.page --take $(VENV)/bench.json && $(RUN) -m benchmarks.charts && $(RUN) -m benchmarks.page \
+	  $(RUN) -m benchmarks.page --take $(VENV)/bench.json && $(RUN) -m benchmarks.charts.draw && $(RUN) -m benchmarks.page \
 	  || status=1; exit $$status
 
 bench-check: $(VENV)/core

@@ -1,6 +1,6 @@
 """`python -m benchmarks NAME [--json FILE] [--chart [FILE.png]]`: run one benchmark and print its figures.
 
-A run is told of on standard error as it ends.
+A line on standard error reports each run as it ends.
 Exit status 1: a run failed, with one line that says why, or something is wrong with what it did.
 """
 
@@ -9,71 +9,63 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol, cast
 
-from benchmarks import (
-    all_goals,
-    bad_input,
-    budget,
-    charts_style,
-    checkpoint_pace,
-    children,
-    determinants,
-    durability,
-    flush,
-    guarantees,
-    guard,
-    isolation,
-    latency,
-    latency_back,
-    matrix,
-    nexmark,
-    overhead,
-    recovery,
-    scale,
-    sinks,
-    spark_vectors,
-    state,
-    state_kinds,
-    throughput,
-    torture,
-    total_failure,
-    vectors,
-)
-from benchmarks.charts import CHARTS
-from benchmarks.measured import shown, write
-from benchmarks.peers import comparison
-from benchmarks.runs import RunFailed
+from benchmarks.charts import style
+from benchmarks.charts.draw import CHARTS, draw
+from benchmarks.harness import children
+from benchmarks.harness.measured import shown, write
+from benchmarks.harness.runs import RunFailed
 
 BENCHMARKS = {
-    "all": all_goals,
-    "throughput": throughput,
-    "recovery": recovery,
-    "determinants": determinants,
-    "flush": flush,
-    "durability": durability,
-    "state": state,
-    "checkpoint_pace": checkpoint_pace,
-    "state_kinds": state_kinds,
-    "overhead": overhead,
-    "peers": comparison,
-    "scale": scale,
-    "guard": guard,
-    "guarantees": guarantees,
-    "vectors": vectors,
-    "spark_vectors": spark_vectors,
-    "matrix": matrix,
-    "budget": budget,
-    "torture": torture,
-    "isolation": isolation,
-    "nexmark": nexmark,
-    "bad_input": bad_input,
-    "latency_back": latency_back,
-    "latency": latency,
-    "total_failure": total_failure,
-    "sinks": sinks,
+    "all": "benchmarks.report.all_goals",
+    "throughput": "benchmarks.throughput.throughput",
+    "recovery": "benchmarks.recovery.recovery",
+    "determinants": "benchmarks.throughput.determinants",
+    "flush": "benchmarks.throughput.flush",
+    "durability": "benchmarks.throughput.durability",
+    "state": "benchmarks.recovery.state",
+    "checkpoint_pace": "benchmarks.throughput.checkpoint_pace",
+    "state_kinds": "benchmarks.throughput.state_kinds",
+    "overhead": "benchmarks.throughput.overhead",
+    "peers": "benchmarks.peers.comparison",
+    "scale": "benchmarks.scale.scale",
+    "guard": "benchmarks.costs.guard",
+    "guarantees": "benchmarks.recovery.guarantees",
+    "vectors": "benchmarks.throughput.vectors",
+    "spark_vectors": "benchmarks.throughput.spark_vectors",
+    "matrix": "benchmarks.throughput.matrix",
+    "budget": "benchmarks.costs.budget",
+    "torture": "tests.soak.torture",
+    "isolation": "benchmarks.recovery.isolation",
+    "nexmark": "benchmarks.throughput.nexmark",
+    "bad_input": "benchmarks.recovery.bad_input",
+    "latency_back": "benchmarks.recovery.latency_back",
+    "latency": "benchmarks.latency.latency",
+    "total_failure": "tests.soak.total_failure",
+    "sinks": "benchmarks.throughput.sinks",
 }
+"""The module of each benchmark; those of `tests.soak` are endurance tests that have figures, too."""
+
+
+class Benchmark(Protocol):
+    """A benchmark as declared with `benchmarks.harness.declared`, or a module that has these two functions."""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of this benchmark."""
+
+    def measure(self, options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
+        """Run it; returns the object that `--json` writes."""
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark that has this name on the command line: what its module declares, or the module."""
+    module = import_module(BENCHMARKS[name])
+    return cast(Benchmark, getattr(module, "BENCHMARK", module))
+
 
 PLACES = ("--json", "--chart", "--keep", "--venvs", "--add")
 """Options that say where something is written."""
@@ -85,65 +77,65 @@ BESIDE = Path()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark that is named; returns the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
-    command = shlex.join(["python", "-m", "benchmarks", *_without_file(given)])
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(words)
+    command = shlex.join(["python", "-m", "benchmarks", *_without_file(words)])
     chart = _chart(options)
     try:
         if chart is not None:
-            charts_style.check()
-        told = BENCHMARKS[options.name].measure(options, command, _tell)
+            style.check()
+        outcome = benchmark(options.name).measure(options, command, _show)
     except RunFailed as problem:
         print(f"benchmarks: {problem}", file=sys.stderr)
         return 1
     if options.json is not None:
-        write(options.json, told)
+        write(options.json, outcome)
     if chart is not None:
-        CHARTS[options.name](told, chart)
-    machine = told["machine"]
-    print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {told['versions']['python']}")
-    print(shown(told["figures"]))
-    if "summary" in told:
-        print(told["summary"])
-    return int(bool(told.get("failed")))
+        draw(outcome, chart)
+    machine = outcome["machine"]
+    print(f"{options.name} on {machine['processor']}, {machine['cores']} cores, Python {outcome['versions']['python']}")
+    print(shown(outcome["figures"]))
+    if "summary" in outcome:
+        print(outcome["summary"])
+    return int(bool(outcome.get("failed")))
 
 
-def _without_file(given: Sequence[str]) -> list[str]:
+def _without_file(words: Sequence[str]) -> list[str]:
     """The arguments that shape the figures: where they are written does not."""
     kept: list[str] = []
-    words = iter(given)
-    for word in words:
-        if word in PLACES:
-            next(words, None)
-        elif not word.startswith(tuple(f"{place}=" for place in PLACES)):
-            kept.append(word)
+    remaining = iter(words)
+    for argument in remaining:
+        if argument in PLACES:
+            next(remaining, None)
+        elif not argument.startswith(tuple(f"{place}=" for place in PLACES)):
+            kept.append(argument)
     return kept
 
 
 def _chart(options: argparse.Namespace) -> Path | None:
-    """Where the chart goes, if one is asked for: where it says, or beside the file of --json."""
+    """Returns where the chart goes, if one is asked for: where it says, or beside the file of --json."""
     wanted: Path | None = getattr(options, "chart", None)
     if wanted != BESIDE:
         return wanted
     return (options.json or Path(f"{options.name}.json")).with_suffix(".png")
 
 
-def _tell(line: str) -> None:
+def _show(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure; never a test.")
     names = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    for name, module in BENCHMARKS.items():
-        summary = (module.__doc__ or "").splitlines()[0]
-        benchmark = names.add_parser(name, help=summary.replace("%", "%%"), description=summary)
-        benchmark.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
+    for name in BENCHMARKS:
+        summary = (import_module(BENCHMARKS[name]).__doc__ or "").splitlines()[0]
+        command = names.add_parser(name, help=summary.replace("%", "%%"), description=summary)
+        command.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
         if name in CHARTS:
-            benchmark.add_argument(
+            command.add_argument(
                 "--chart", type=Path, nargs="?", const=BESIDE, metavar="FILE.png", help="draw it (default: beside FILE)"
             )
-        module.add_options(benchmark)
+        benchmark(name).add_options(command)
     return parser
 
 

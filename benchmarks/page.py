@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page`: writes the tables of the pages from `docs/benchmarks/*.json`.
+"""`python -m benchmarks.page`: writes the tables of the pages from `docs/benchmarks/**/*.json`.
 
     python -m benchmarks.page --take FILE    first put the results of `benchmarks all` into docs/benchmarks
 
@@ -13,72 +13,71 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import budget_table, goals, matrix_table
-from benchmarks.measured import write
-from benchmarks.peers import table as peers
+from benchmarks.harness.measured import RESULTS, write
+from benchmarks.peers import peers_table
 from benchmarks.peers.venvs import PEERS
+from benchmarks.report import goals, tables
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGE = DOCS / "benchmarks.md"
-PERFORMANCE = DOCS / "performance.md"
-RESULTS = DOCS / "benchmarks"
-ELSEWHERE = {"budget": PERFORMANCE, "sinks": DOCS / "sinks.md"}
+DOCS = RESULTS.parent
+PAGE, SCALE = DOCS / "benchmarks.md", DOCS / "scale.md"
+ELSEWHERE = {"budget": DOCS / "performance.md", "sinks": DOCS / "sinks.md"}
 """Results whose table is on another page."""
-GOALS = "goals"
+PAGES = (PAGE, SCALE, *ELSEWHERE.values())
 
-Results = dict[str, dict[str, Any]]
+Result = Mapping[str, Any]
 
 
 def marks(name: str) -> tuple[str, str]:
-    """The lines between which a benchmark's table stands."""
+    """The lines between which a table stands."""
     return f"<!-- {name}: made by python -m benchmarks.page -->", f"<!-- end of {name} -->"
 
 
-def table(told: Mapping[str, Any]) -> str:
+def table(result: Result) -> str:
     """Command, machine and all figures of one result."""
-    machine, versions = told["machine"], told["versions"]
+    machine, versions = result["machine"], result["versions"]
     libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
-    commands = dict.fromkeys(f"`{each['command']}`" for each in told.get("pairs", [told]))
+    commands = dict.fromkeys(f"`{each['command']}`" for each in result.get("pairs", [result]))
     where = (
         f"{', '.join(commands)}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
         f" {machine['system']}; Python {versions['python']}, {libraries}."
     )
-    if "pairs" in told:
-        return f"{where}\n\n{peers.tables(told['pairs'])}"
-    if told["benchmark"] == "matrix":
-        return f"{where}\n\n{matrix_table.tables(told)}"
-    if told["benchmark"] == "budget":
-        return f"{where}\n\n{budget_table.tables(told)}"
-    return f"{where}\n\n{_figures(told)}"
+    if "pairs" in result:
+        return f"{where}\n\n{peers_table.tables(result['pairs'])}"
+    write_table = {"matrix": tables.matrix, "budget": tables.budget}.get(result["benchmark"], _figures)
+    return f"{where}\n\n{write_table(result)}"
 
 
-def _figures(told: Mapping[str, Any]) -> str:
+def _figures(result: Result) -> str:
     """A row per figure."""
-    wide = any("p99" in each for each in told["figures"].values())
-    names = ["median", "p90", "p99", "min", "max"] if wide else ["median", "min", "max"]
-    heads = list(names)
-    if any("chance" in each for each in told["figures"].values()):
-        names += ["low", "high", "chance"]
-        heads += ["95 % from", "to", "chance"]
-    lines = [f"| figure | {' | '.join(heads)} | runs |", f"|---|{'---:|' * (len(names) + 1)}"]
-    for name, each in told["figures"].items():
-        cells = [f"{each[column]:,}" if column in each else "" for column in names]
-        lines.append(f"| {name} | {' | '.join(cells)} | {len(each['runs'])} |")
-    if "output" in told:
-        lines += ["", "Output: " + ", ".join(f"{name} {count:,}" for name, count in told["output"].items()) + "."]
-    return "\n".join(lines)
+    figures = result["figures"]
+    wide = any("p99" in each for each in figures.values())
+    heads = {name: name for name in (["median", "p90", "p99", "min", "max"] if wide else ["median", "min", "max"])}
+    if any("chance" in each for each in figures.values()):
+        heads |= {"low": "95 % from", "high": "to", "chance": "chance"}
+    rows = [
+        [name, *(f"{each[column]:,}" if column in each else "" for column in heads), str(len(each["runs"]))]
+        for name, each in figures.items()
+    ]
+    text = tables.grid(["figure", *heads.values(), "runs"], rows)
+    if "output" in result:
+        text += "\n\nOutput: " + ", ".join(f"{name} {count:,}" for name, count in result["output"].items()) + "."
+    return text
 
 
-def shown(name: str, told: Mapping[str, Any]) -> str:
+def shown(name: str, result: Result) -> str:
     """The table of a result, its chart above it if there is one."""
     chart = RESULTS / f"{name}.png"
     picture = f"![{name}: what was measured, as a chart]({RESULTS.name}/{chart.name})\n\n" if chart.exists() else ""
-    return f"{picture}{table(told)}"
+    return f"{picture}{table(result)}"
 
 
-def goals_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Every goal beside what the results say of it."""
-    return goals.table(goals.judged(results, {}))
+def contents(results: Mapping[str, Result]) -> list[tuple[Path, str, str]]:
+    """(page, name, text) of everything that is written into pages."""
+    parts = [(ELSEWHERE.get(name, PAGE), name, shown(name, each)) for name, each in results.items() if name != "scale"]
+    parts.append((PAGE, "goals", goals.table(goals.judged(results, {}))))
+    if "scale" in results:
+        parts += [(SCALE, name, text) for name, text in tables.scale(results["scale"]).items()]
+    return parts
 
 
 def filled(page: str, name: str, content: str) -> str:
@@ -88,44 +87,39 @@ def filled(page: str, name: str, content: str) -> str:
         ValueError: the page lacks the marks.
     """
     begin, end = marks(name)
-    before, found, rest = page.partition(begin)
+    before, opened, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
-    if not found or not closed:
+    if not opened or not closed:
         raise ValueError(f"the page has no marks for {name}; put '{begin}' and '{end}' where the table belongs")
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
-def results() -> Results:
-    """What docs/benchmarks holds, by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+def stored() -> dict[str, dict[str, Any]]:
+    """Returns what docs/benchmarks holds, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))}
 
 
-def taken(told: Mapping[str, Any], earlier: Mapping[str, Mapping[str, Any]]) -> Results:
+def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
     """The results of `benchmarks all` by name; of peers, what is measured now and pairs of before that are not.
 
     Raises:
         ValueError: it is no such file, a quick one, or the pairs of before were measured on another machine.
     """
-    if told.get("benchmark") != "all":
+    if everything.get("benchmark") != "all":
         raise ValueError("--take wants what `python -m benchmarks all --json FILE` wrote")
-    if told["settings"]["quick"]:
+    if everything["settings"]["quick"]:
         raise ValueError("--take wants a whole measurement; what --quick measured judges nothing")
-    found = {name: dict(each) for name, each in told["results"].items()}
-    if "peers" in found and "peers" in earlier:
-        fresh, before = found["peers"], earlier["peers"]
+    results = {name: dict(each) for name, each in everything["results"].items()}
+    if "peers" in results and "peers" in earlier:
+        fresh, before = results["peers"], earlier["peers"]
         if fresh["machine"] != before["machine"]:
             raise ValueError("docs/benchmarks/peers.json was measured on another machine; measure all peers again")
         measured = {(pair["workload"], pair["peer"]) for pair in fresh["pairs"]}
         kept = [pair for pair in before["pairs"] if (pair["workload"], pair["peer"]) not in measured]
-        figures = {name: each for name, each in before["figures"].items() if _pair(name) not in measured}
+        figures = {name: each for name, each in before["figures"].items() if tuple(name.split(".")[:2]) not in measured}
         fresh["pairs"] = sorted([*fresh["pairs"], *kept], key=lambda pair: list(PEERS).index(pair["peer"]))
         fresh["figures"] = {**fresh["figures"], **figures}
-    return found
-
-
-def _pair(name: str) -> tuple[str, str]:
-    workload, peer, *_ = name.split(".")
-    return workload, peer
+    return results
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -135,17 +129,14 @@ def main(arguments: Sequence[str] = ()) -> int:
             print("page: give nothing, or --take FILE", file=sys.stderr)
             return 2
         try:
-            for name, told in taken(json.loads(Path(arguments[1]).read_text()), results()).items():
-                write(RESULTS / f"{name}.json", told)
+            for name, result in taken(json.loads(Path(arguments[1]).read_text()), stored()).items():
+                write(RESULTS / f"{name}.json", result)
         except (OSError, ValueError) as problem:
             print(f"page: {problem}", file=sys.stderr)
             return 2
-    found = results()
-    pages = {path: path.read_text() for path in (PAGE, *ELSEWHERE.values())}
-    for name, told in found.items():
-        path = ELSEWHERE.get(name, PAGE)
-        pages[path] = filled(pages[path], name, shown(name, told))
-    pages[PAGE] = filled(pages[PAGE], GOALS, goals_table(found))
+    pages = {path: path.read_text() for path in PAGES}
+    for path, name, text in contents(stored()):
+        pages[path] = filled(pages[path], name, text)
     for path, text in pages.items():
         path.write_text(text)
     return 0

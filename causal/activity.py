@@ -1,6 +1,6 @@
-"""What a process works on at the moment, where that takes long: one record, a call, a store, the loading of a state.
+"""Activities: what a process works on while that takes long, such as one record, a call, a store or loading a state.
 
-A heartbeat proves that a process lives; an `Activity` tells how far its work has come (design page 0013).
+A heartbeat proves that a process lives; an `Activity` reports how far its work has come (design page 0013).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from causal.errors import PeerViolation
 
 PULSE_SUFFIX = ".pulse"
-"""Behind a slot's name: the identity of the socket that tells of it while its loop is busy."""
+"""The suffix that makes a slot's name the identity of the socket that reports on it while its loop is busy."""
 
 TEXT_MAX = 300
-"""Characters of each text."""
+"""The most characters of each text."""
 
 KINDS = ("start", "load", "event", "store", "work")
-"""Importing the pipeline; loading a state; in an operator; in a call of a sink's store; other work of the runtime."""
+"""The kinds: importing the pipeline, loading a state, an operator, a call of a sink's store, work of the runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Activity:
     Attributes:
         kind: one of `KINDS`.
         since_ns: monotonic time of its host.
-        operator: whose code runs; empty where none does.
-        key: of the record, as it is shown; empty without one.
-        record: that is worked on, as it is shown and shortened; empty without one.
-        at: file and line of the innermost frame that is not the runtime's; empty where there is none.
-        done: bytes of the state that are loaded.
-        total: bytes of the state.
+        operator: the operator whose code runs; empty if none does.
+        key: the key of the record, as it is shown; empty without one.
+        record: the record that is worked on, as it is shown and shortened; empty without one.
+        at: the file and line of the innermost frame that is not the runtime's; empty if there is none.
+        done: the bytes of the state that are loaded.
+        total: the bytes of the state.
     """
 
     kind: str
@@ -46,48 +46,48 @@ class Activity:
     total: int = 0
 
     def message(self) -> dict[str, Any]:
-        """The activity as a part of a control message."""
+        """Returns the activity as a part of a control message."""
         return {name: value for name, value in asdict(self).items() if value or name in ("kind", "since_ns")}
 
     @classmethod
-    def read(cls, told: Any) -> Activity:
-        """The activity that `message` gave.
+    def read(cls, message: Any) -> Activity:
+        """Returns the activity that `message` describes.
 
         Raises:
             PeerViolation: it is something else.
         """
-        if type(told) is not dict or told.get("kind") not in KINDS:
-            raise PeerViolation(f"{told!r:.80} is no activity")
+        if type(message) is not dict or message.get("kind") not in KINDS:
+            raise PeerViolation(f"{message!r:.80} is no activity")
         wanted = {each.name: str if each.type == "str" else int for each in fields(cls)}
-        for name, value in told.items():
+        for name, value in message.items():
             if name not in wanted or type(value) is not wanted[name]:
                 raise PeerViolation(f"an activity with {name!r:.40} of type {type(value).__name__}")
             if isinstance(value, str) and len(value) > TEXT_MAX:
                 raise PeerViolation(f"an activity with a {name} of {len(value)} characters")
-        if "since_ns" not in told:
+        if "since_ns" not in message:
             raise PeerViolation("an activity without its beginning")
-        return cls(**told)
+        return cls(**message)
 
 
-def sentence(told: Mapping[str, Any], now_ns: int) -> str:
-    """An activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12".
+def sentence(activity: Mapping[str, Any], now_ns: int) -> str:
+    """Returns an activity as a person reads it, for example "in 'slow' for 7.2 s, key 5, at counts.py:12".
 
     Args:
-        told: what `Activity.message` gave.
+        activity: a result of `Activity.message`.
     """
-    lasted = f"for {max(0, now_ns - told['since_ns']) / 1e9:.1f} s"
-    kind = told["kind"]
+    lasted = f"for {max(0, now_ns - activity['since_ns']) / 1e9:.1f} s"
+    kind = activity["kind"]
     if kind == "load":
-        return f"loading its state {lasted} ({told.get('done', 0):,} of {told.get('total', 0):,} bytes)"
+        return f"loading its state {lasted} ({activity.get('done', 0):,} of {activity.get('total', 0):,} bytes)"
     if kind == "start":
-        return f"loading the pipeline {lasted}{_at(told)}"
+        return f"loading the pipeline {lasted}{_at(activity)}"
     if kind == "store":
-        return f"in a call of its store {lasted}{_at(told)}"
+        return f"in a call of its store {lasted}{_at(activity)}"
     if kind == "work":
-        return f"busy {lasted}{_at(told)}"
-    key = f", key {told['key']}" if told.get("key") else ""
-    return f"in {told.get('operator', '')!r} {lasted}{key}{_at(told)}"
+        return f"busy {lasted}{_at(activity)}"
+    key = f", key {activity['key']}" if activity.get("key") else ""
+    return f"in {activity.get('operator', '')!r} {lasted}{key}{_at(activity)}"
 
 
-def _at(told: Mapping[str, Any]) -> str:
-    return f", at {told['at']}" if told.get("at") else ""
+def _at(activity: Mapping[str, Any]) -> str:
+    return f", at {activity['at']}" if activity.get("at") else ""

@@ -26,10 +26,11 @@ ROWS = 5  # a sink's encoded rows; never on the wire
 LISTED = 6  # body = list of records or Vectors that never were bytes (a source's partition); never on the wire
 
 IDLE_NS = -(1 << 63)
-"""The time of a watermark that says: do not wait for me until my next element."""
+"""The time of the watermark of an idle channel: the receiver does not wait for it until its next element."""
 
 FINAL = 1 << 62
-"""In a barrier's epoch: whoever has performed it performs nothing more (`causal savepoint --stop`)."""
+"""The bit in a barrier's epoch that marks the last one: a task that has performed it performs nothing more (`causal
+savepoint --stop`)."""
 
 _CHUNK = struct.Struct("<BII")
 CHUNK_HEAD_BYTES = _CHUNK.size
@@ -37,7 +38,7 @@ _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
 _PLAIN, _TUPLES, _VECTORS = b"\x00", b"\x01", b"\x02"
-"""First byte of a body of records; `causal.columns` writes the whole of the last."""
+"""The first byte of a body of records; `causal.columns` writes the whole of the last."""
 _NOTHING = _PLAIN + encode_loosely([])
 
 Records = list[Any] | Rows | Vectors
@@ -51,7 +52,7 @@ class Chunk:
     count: int
     body: Any
     origin_ns: int = 0
-    """When the oldest record behind it entered the job; for latency figures only, never part of content."""
+    """The time at which the oldest record behind it entered the job; for latencies only, never part of content."""
 
     @property
     def size(self) -> int:
@@ -82,7 +83,9 @@ def is_final(chunk: Chunk) -> bool:
 
 
 def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
-    """Equal records give equal bytes.  Tuples of one length, the common case, travel as columns, as do vectors.
+    """Encodes records: equal records give equal bytes.
+
+    Tuples of one length, the common case, travel as columns, as do vectors.
 
     Raises:
         NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
@@ -99,7 +102,7 @@ def encode_records(records: Sequence[Any] | Rows | Vectors) -> bytes:
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:
             columns = list(map(list, zip(*records, strict=True)))
-        except ValueError:  # of other lengths
+        except ValueError:  # of different lengths
             return _encode_plain(records)
         try:
             return _TUPLES + encode_loosely(columns, 1)
@@ -113,7 +116,7 @@ def _encode_plain(records: Sequence[Any]) -> bytes:
 
 
 def decode_records(body: bytes | memoryview) -> Any:
-    """What `encode_records` was given: a list, or `Vectors`.
+    """Returns the records that `encode_records` encoded: a list, or `Vectors`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -122,7 +125,7 @@ def decode_records(body: bytes | memoryview) -> Any:
 
 
 def decode_rows(body: bytes | memoryview) -> Any:
-    """The same, but tuples of one length as `Rows`.
+    """Returns the same as `decode_records`, but tuples of one length as `Rows`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -141,7 +144,7 @@ def decode_rows(body: bytes | memoryview) -> Any:
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """The payload of a frame: each chunk behind a small header (kind, count, length)."""
+    """Returns the payload of a frame: each chunk behind a small header (kind, count, length)."""
     parts: list[bytes] = []
     for chunk in chunks:
         parts.append(_CHUNK.pack(chunk.kind, chunk.count, len(chunk.body)))
@@ -150,7 +153,7 @@ def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
 
 
 def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk]:
-    """The chunks of a payload, bodies as bytes.
+    """Returns the chunks of a payload, bodies as bytes.
 
     Raises:
         PeerViolation: lengths do not add up, a count is 0, or a kind is unknown.

@@ -1,49 +1,50 @@
 """Aligned barriers and the snapshot behind them: one checkpoint of one task at a time.
 
 A barrier that was delivered blocks its channel until it has been delivered on all; then the state is
-frozen, and encoded little by little while the task goes on.  What is written is what changed since the
+frozen, and encoded little by little while the task continues.  What is written is what changed since the
 last snapshot, unless the files to restore from have grown to twice the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from causal.channels.queue import InputQueue
 from causal.effects import Effect, SnapshotReady, WriteSnapshot
 from causal.errors import CorruptData, PeerViolation, invariant
-from causal.input_channel import InputChannel
 from causal.ports import Chain, SnapshotJob
 from causal.values import decode, encode
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
-"""Encoded in one step while events wait, and while none does, where nothing tells how long a step takes."""
+"""The keys encoded in one step while events wait, and while none does, where no step has been timed."""
 FIRST_KEYS, KEYS_MAX = 64, 1 << 17
-"""Encoded in the first step that is timed, and at most in any; each step has at most `GROWTH` times as many."""
+"""The keys encoded in the first step that is timed, and the most in any; a step has at most `GROWTH` times as many as
+the one before."""
 GROWTH = 4
 STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
 """A step takes as long as the event before it, within these bounds: encoding gets its share of the time."""
 FREE_NS = 500_000
-"""What a step takes while no event waits: whatever arrives waits for it."""
+"""The duration of a step while no event waits: an event that arrives waits for it."""
 FILES_MIN, FILES_MAX = 24, 240
 BYTES_PER_FILE = 4 << 20
-"""For so many bytes of state one file more may be kept: a large state is not rewritten for its small changes."""
+"""The bytes of state for which one more file may be kept: a large state is not rewritten for small changes."""
 FULL_FROM_BYTES = 1 << 20
 
 
 def files_max(base_bytes: int) -> int:
-    """How many files may restore a state of which the first, complete one has so many bytes."""
+    """Returns how many files may restore a state whose first, complete file has `base_bytes`."""
     return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
 
 
 SnapshotFile = tuple[str, int, str]
-"""(path relative to the job's directory, bytes, digest in hex)."""
+"""A file of a snapshot: (path relative to the job's directory, bytes, digest in hex)."""
 
 
 @dataclass(slots=True)
 class Cut:
-    """Where a task stood at a barrier: the core's own part of a snapshot.
+    """The position of a task at a barrier: the core's own part of a snapshot.
 
     Inputs: channel → (position, digest, ended).  Outputs: channel → (position, digest).  Marks: channel → (time in ns
     of its last watermark or None, idle), for channels that have had one.
@@ -64,14 +65,14 @@ class Cut:
 
     @classmethod
     def unpack(cls, part: bytes) -> Cut:
-        """What `pack` gave.
+        """Returns the cut that `pack` encoded.
 
         Raises:
             CorruptData: the part is not a cut.
         """
         try:
-            told: Any = decode(part)
-            epoch, inputs, outputs, last_ns, finished, marks = told
+            fields: Any = decode(part)
+            epoch, inputs, outputs, last_ns, finished, marks = fields
             numbers = [
                 epoch,
                 last_ns,
@@ -118,7 +119,7 @@ class Checkpointing:
         self._event_ns = 0
 
     def took(self, took_ns: int) -> None:
-        """The turn before took that long; 0 where nobody looked at a clock."""
+        """Takes how long the previous turn lasted; 0 where no clock was read."""
         keys, self._stepped = self._stepped, 0
         if keys and took_ns:
             self._ns_per_key = took_ns / keys
@@ -126,15 +127,15 @@ class Checkpointing:
             self._event_ns = took_ns
 
     def _keys(self, busy: bool) -> int:
-        """How many keys the next step encodes: as many as fit into its time."""
+        """Returns how many keys the next step encodes: as many as fit into its time."""
         if not self._event_ns and not self._ns_per_key:
             return KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE
         budget_ns = min(max(self._event_ns, STEP_NS_MIN), STEP_NS_MAX) if busy else FREE_NS
         fitting = int(budget_ns / self._ns_per_key) if self._ns_per_key else FIRST_KEYS
         return max(1, min(fitting, GROWTH * self._keys_before, KEYS_MAX))
 
-    def deliver(self, channel: InputChannel, epoch: int, inputs: list[InputChannel], at: int) -> bool:
-        """A barrier has been delivered on `channel`; true when it now has been on all inputs.
+    def deliver(self, channel: InputQueue, epoch: int, inputs: Sequence[InputQueue], at: int) -> bool:
+        """Notes a barrier that was delivered on `channel`; true if it has now been delivered on all inputs.
 
         Raises:
             PeerViolation: it is not the barrier that must come next.
@@ -149,7 +150,7 @@ class Checkpointing:
         return True
 
     def freeze(self, cut: Cut) -> None:
-        """The state now is the state at barrier `cut.epoch`."""
+        """Freezes the current state as the state at barrier `cut.epoch`."""
         invariant(self._job is None and not self._writing, "one snapshot at a time", epoch=cut.epoch)
         sizes = [size for _, size, _ in self.files]
         self._full = not sizes or len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
@@ -162,7 +163,7 @@ class Checkpointing:
         return self._job is not None
 
     def step(self, busy: bool = True) -> list[Effect]:
-        """Encode some more of the frozen state; `busy` if events wait meanwhile."""
+        """Encodes some more of the frozen state; `busy` if events wait meanwhile."""
         self.encodes_next = False
         if self._job is None:
             return []
@@ -177,7 +178,7 @@ class Checkpointing:
         return [WriteSnapshot(self._writing, parts)]
 
     def finish_encoding(self) -> list[Effect]:
-        """Encode all that is left: the next barrier is already here (only in a replay)."""
+        """Encodes all that is left, as the next barrier has already arrived (only in a replay)."""
         effects: list[Effect] = []
         while self._job is not None:
             effects += self.step()
@@ -192,7 +193,7 @@ class Checkpointing:
         return [SnapshotReady(epoch, list(self.files))]
 
     def completed(self, epoch: int) -> Cut | None:
-        """Checkpoint `epoch` is complete; its cut, if this incarnation knows it."""
+        """Notes that checkpoint `epoch` is complete; returns its cut, if this incarnation knows it."""
         for old in [e for e in self.cuts if e < epoch]:
             del self.cuts[old]
         return self.cuts.get(epoch)

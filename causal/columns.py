@@ -1,4 +1,4 @@
-"""The bytes of a record batch and back: Arrow's own buffers behind a small header, a function of the values alone.
+"""The encoding of record batches: Arrow's own buffers behind a small header, a function of the values alone.
 
     02 00 00 00 | rows, 4 | length of the schema, 4 | schema | per column: nulls 1, bytes of text 4 | columns
 
@@ -44,19 +44,19 @@ _PLAIN: dict[str, tuple[Any, int, int]] = {
     "large_string": (pa.large_string(), 0, 8),
     "large_binary": (pa.large_binary(), 0, 8),
 }  # fmt: skip
-"""Type as text -> (type, bytes of a value, bytes of an offset); a bool has neither."""
+"""The plain types: type as text → (type, bytes of a value, bytes of an offset); a bool has neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How one column is laid out: `width` bytes per value, or `offset` bytes per offset of text; neither for bits."""
+    """The layout of one column: `width` bytes per value, or `offset` bytes per offset of text; neither for bits."""
 
     width: int
     offset: int
 
 
-def _told(name: str, kind: pa.DataType) -> Any:
-    """How a type is written in a schema.
+def _entry_of(name: str, kind: pa.DataType) -> Any:
+    """Returns the entry of a type in a schema.
 
     Raises:
         NotCarried: vectors cannot hold it.
@@ -74,11 +74,11 @@ def _told(name: str, kind: pa.DataType) -> Any:
     )
 
 
-def _type_of(told: Any) -> tuple[pa.DataType, Column]:
-    if type(told) is str and told in _PLAIN:
-        kind, width, offset = _PLAIN[told]
+def _type_of(entry: Any) -> tuple[pa.DataType, Column]:
+    if type(entry) is str and entry in _PLAIN:
+        kind, width, offset = _PLAIN[entry]
         return kind, Column(width, offset)
-    match told:
+    match entry:
         case ["timestamp", str(unit), str(zone)] if unit in _UNITS and len(zone) <= _NAME_CHARACTERS_MAX:
             return pa.timestamp(unit, zone or None), Column(8, 0)
         case ["decimal128", precision, scale] if (
@@ -89,25 +89,25 @@ def _type_of(told: Any) -> tuple[pa.DataType, Column]:
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
-def _written(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
-    """The schema as bytes, and its columns."""
-    told = [[field.name, _told(field.name, field.type)] for field in schema]
-    return encode_value(told), tuple(_type_of(kind)[1] for _, kind in told)
+def _encoded_schema(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
+    """Returns the schema as bytes, and its columns."""
+    entries = [[field.name, _entry_of(field.name, field.type)] for field in schema]
+    return encode_value(entries), tuple(_type_of(kind)[1] for _, kind in entries)
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
-def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
-    """What `_written` gave, and the layout of the numbers behind it.
+def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
+    """Returns the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers behind it.
 
     Raises:
         PeerViolation: it is not a schema.
     """
-    told = decode_value(written)
-    if type(told) is not list or not 1 <= len(told) <= COLUMNS_MAX:
+    entries = decode_value(written)
+    if type(entries) is not list or not 1 <= len(entries) <= COLUMNS_MAX:
         raise PeerViolation("a body of vectors has no schema")
     names: dict[str, None] = {}
     fields, columns = [], []
-    for entry in told:
+    for entry in entries:
         if type(entry) is not list or len(entry) != 2 or type(entry[0]) is not str or entry[0] in names:
             raise PeerViolation("a body of vectors has a schema with a column that is none")
         names[entry[0]] = None
@@ -122,7 +122,7 @@ def _read(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata, every column nullable.
+    """Returns the schema without metadata, every column nullable.
 
     Raises:
         NotCarried: vectors cannot have it.
@@ -136,31 +136,31 @@ def _plain(schema: pa.Schema) -> pa.Schema:
         if len(name) > _NAME_CHARACTERS_MAX:
             raise NotCarried(f"column {name[:40]!r}… has a name of {len(name)} characters; rename it")
     plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-    _written(plain)
+    _encoded_schema(plain)
     return plain
 
 
-def carried(given: Any) -> pa.RecordBatch:
-    """A record batch, table or dict of columns as one record batch that can be carried.
+def carried(rows: Any) -> pa.RecordBatch:
+    """Returns a record batch, table or dict of columns as one record batch that can be carried.
 
     Raises:
-        NotCarried: it cannot be; the message names the column and the mend.
+        NotCarried: it cannot be; the message names the column and the remedy.
     """
-    if isinstance(given, dict):
+    if isinstance(rows, dict):
         try:
-            given = pa.RecordBatch.from_pydict(given)
+            rows = pa.RecordBatch.from_pydict(rows)
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise NotCarried(f"a dict is not one of columns: {' '.join(str(problem).split())}") from None
-    if isinstance(given, pa.Table):
-        schema = _plain(given.schema)
-        given = _one(given)
-    elif isinstance(given, pa.RecordBatch):
-        schema = _plain(given.schema)
+    if isinstance(rows, pa.Table):
+        schema = _plain(rows.schema)
+        rows = _one(rows)
+    elif isinstance(rows, pa.RecordBatch):
+        schema = _plain(rows.schema)
     else:
         raise NotCarried(
-            f"a {type(given).__name__} is no batch; give a pyarrow RecordBatch, a Table or a dict of columns"
+            f"a {type(rows).__name__} is no batch; give a pyarrow RecordBatch, a Table or a dict of columns"
         )
-    return pa.RecordBatch.from_arrays(given.columns, schema=schema)
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:
@@ -174,17 +174,17 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all, in order.
+    """Returns the rows of all batches, in order.
 
     Raises:
         NotCarried: the columns of one are not those of another.
     """
     for batch in batches:
         if batch.schema != batches[0].schema:
-            told = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
+            columns = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
             known = ", ".join(f"{field.name} {field.type}" for field in batches[0].schema)
             raise NotCarried(
-                f"batches of one stream have other columns ({told}) than before ({known}); make them alike"
+                f"batches of one stream have other columns ({columns}) than before ({known}); make them alike"
             )
     return _one(pa.Table.from_batches(batches))
 
@@ -193,20 +193,20 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """The body of these rows."""
-    schema, columns = _written(batch.schema)
+    """Encodes these rows as a body."""
+    schema, columns = _encoded_schema(batch.schema)
     shape: list[int] = []
     parts: list[Any] = [b""]
-    for column, told in zip(batch.columns, columns, strict=True):
+    for column, layout in zip(batch.columns, columns, strict=True):
         nulls = column.null_count > 0
         if nulls:
             valid = column.is_valid().to_numpy(zero_copy_only=False)
             _put(parts, _bits(valid))
         text = 0
-        if told.offset:
-            text = _put_text(parts, column.fill_null(pa.scalar(b"", column.type)) if nulls else column, told.offset)
-        elif told.width:
-            _put(parts, _values(column, told.width, ~valid if nulls else None))
+        if layout.offset:
+            text = _put_text(parts, column.fill_null(pa.scalar(b"", column.type)) if nulls else column, layout.offset)
+        elif layout.width:
+            _put(parts, _values(column, layout.width, ~valid if nulls else None))
         else:
             _put(parts, _bits((column.fill_null(False) if nulls else column).to_numpy(zero_copy_only=False)))
         shape += (nulls, text)
@@ -228,7 +228,7 @@ def _bits(flags: Any) -> bytes:
 
 
 def _values(column: pa.Array, width: int, empty: Any) -> Any:
-    """The values, zero where there is none; nothing of what surrounds them."""
+    """Returns the values, zero where there is none, without what surrounds them in the buffer."""
     buffer, size = column.buffers()[1], len(column) * width
     if buffer is None:
         return bytes(size)
@@ -241,7 +241,7 @@ def _values(column: pa.Array, width: int, empty: Any) -> Any:
 
 
 def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
-    """Offsets from 0, and the text they point into; returns its length."""
+    """Appends the offsets, from 0, and the text they point into; returns its length."""
     _, places, text = column.buffers()
     if not len(column) or places is None:
         _put(parts, bytes(width * (len(column) + 1)))
@@ -258,7 +258,7 @@ def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
 
 
 def decode(body: bytes | memoryview) -> pa.RecordBatch:
-    """The rows of a body.  Nothing is copied: the columns look into it.
+    """Returns the rows of a body.  Nothing is copied: the columns are views of it.
 
     Raises:
         PeerViolation: it is not the body of any rows.
@@ -270,7 +270,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
     place = _HEAD.size + length
     if tag != TAG or place > len(data):
         raise PeerViolation("a body of vectors has no schema")
-    schema, columns, shape = _read(data[_HEAD.size : place])
+    schema, columns, shape = _decoded_schema(data[_HEAD.size : place])
     if place + shape.size > len(data):
         raise PeerViolation("a body of vectors ends inside its header")
     numbers = shape.unpack_from(data, place)
@@ -297,7 +297,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
 
 
 def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
-    """The length of each buffer of a column; None for one that is not there."""
+    """Returns the length of each buffer of a column; None for one that is absent."""
     if nulls > 1 or (text and not column.offset):
         raise PeerViolation("a body of vectors has a column of an unknown shape")
     bits = (rows + 7) // 8

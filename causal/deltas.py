@@ -1,8 +1,8 @@
-"""Deltas as bytes: what the frames of one channel say of determinant logs, and how far they had come (docs/wire.md).
+"""The encoding of deltas and dependencies in the frames of one channel (docs/wire.md).
 
-In a session both ends number the logs that are named, from 0.  A log is *named* with task, epoch and offset once; what
-follows in its place says its number and the bytes, or that its last byte, or the one before that, came again.
-Dependencies likewise.  So one determinant costs one or two bytes on the wire, however long the log.
+In a session both ends number the logs that are named, from 0.  A log is *named* with task, epoch and offset once; later
+deltas carry its number and the bytes, or a mark that its last byte, or the one before that, is repeated.  Dependencies
+are encoded likewise.  So one determinant costs one or two bytes on the wire, however long the log.
 """
 
 from __future__ import annotations
@@ -15,67 +15,67 @@ from causal.rollback import Extent
 from causal.varints import read_varint, varint
 
 DELTAS_PER_FRAME_MAX = 1 << 16
-"""Of a frame, dependencies likewise; a session names no more logs than that."""
+"""The most deltas, and the most dependencies, of a frame; a session names no more logs than that."""
 
 _NEAR = 8
-"""Logs with a number below are told of in one byte with a few bytes' length."""
+"""The number of logs whose deltas of a few bytes have a header of one byte."""
 _SHORT_MAX, _RUN_MAX = 16, 14
 _RUNS, _NAME, _FAR, _DEPEND, _GROW, _STABLE, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF8
 _BYTE = [bytes((tag,)) for tag in range(256)]
 
-_UNNAMED, _UNTOLD = (-1, -1, -1, b""), (-1, 0)
+_UNNAMED, _UNKNOWN = (-1, -1, -1, b""), (-1, 0)
 _SMALL = 0x80
-"""Numbers below take one byte."""
+"""The limit below which a number takes one byte."""
 
 _Log = tuple[int, int, int, bytes]
-"""Task, epoch, where the next bytes go, and up to two bytes before it, as far as its session told them."""
+"""A log of a session: task, epoch, the offset of the next bytes, and up to two bytes before it that were carried."""
 
 
-def _last(last: bytes, told: bytes) -> bytes:
-    return told[-2:] if len(told) > 1 else last[-1:] + told
+def _last(last: bytes, piece: bytes) -> bytes:
+    return piece[-2:] if len(piece) > 1 else last[-1:] + piece
 
 
 class DeltaWriter:
-    """The sender's half, for one session after the other."""
+    """The sender's half, used for one session after the other."""
 
     __slots__ = ("_logs", "_vector")
 
     def __init__(self) -> None:
         self._logs: dict[int, tuple[int, int, int, bytes]] = {}
-        """Task → number, epoch, where the next bytes go, up to two bytes before."""
+        """Task → number, epoch, the offset of the next bytes, up to two bytes before it."""
         self._vector: dict[int, tuple[int, int]] = {}
-        """Task → epoch and extent that were told."""
+        """Task → epoch and extent of the last dependency that was packed."""
 
     def begin(self) -> None:
-        """A new session: nothing has been named."""
+        """Begins a new session, in which nothing has been named."""
         self._logs = {}
         self._vector = {}
 
     def pack(self, deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-        """The bytes for the next frame; nothing to say costs none."""
+        """Returns the bytes for the next frame: none, if there is nothing to send."""
         out: list[bytes] = []
         logs = self._logs
-        for task, epoch, offset, told in deltas:
-            size = len(told)
+        for task, epoch, offset, piece in deltas:
+            size = len(piece)
             number, at, end, last = logs.get(task, _UNNAMED)
             if size and at == epoch and end == offset:
                 if number >= _NEAR:
-                    out += _BYTE[_FAR], varint(number), varint(size), told
-                elif size <= _RUN_MAX and told == last[-1:] * size:
+                    out += _BYTE[_FAR], varint(number), varint(size), piece
+                elif size <= _RUN_MAX and piece == last[-1:] * size:
                     out.append(_BYTE[_RUNS + number * _RUN_MAX + size - 1])
-                elif size == 1 and told == last[:1]:
+                elif size == 1 and piece == last[:1]:
                     out.append(_BYTE[_BACK + number])
                 elif size <= _SHORT_MAX:
-                    out += _BYTE[number << 4 | size - 1], told
+                    out += _BYTE[number << 4 | size - 1], piece
                 else:
-                    out += _BYTE[_FAR], varint(number), varint(size), told
+                    out += _BYTE[_FAR], varint(number), varint(size), piece
             elif not size and at == epoch and offset <= end:
                 out += _BYTE[_STABLE], varint(number), varint(end - offset)
                 continue  # the next bytes go where they would have gone
             else:
                 number, last = len(logs) if number < 0 else number, b""
-                out += _BYTE[_NAME], varint(task), varint(epoch), varint(offset), varint(size), told
-            logs[task] = (number, epoch, offset + size, told[-2:] if size > 1 else last[-1:] + told)
+                out += _BYTE[_NAME], varint(task), varint(epoch), varint(offset), varint(size), piece
+            logs[task] = (number, epoch, offset + size, piece[-2:] if size > 1 else last[-1:] + piece)
         if depends:
             self._pack_depends(depends, out)
         return b"".join(out)
@@ -83,7 +83,7 @@ class DeltaWriter:
     def _pack_depends(self, depends: Sequence[Extent], out: list[bytes]) -> None:
         vector = self._vector
         for task, epoch, extent in depends:
-            known, before = vector.get(task, _UNTOLD)
+            known, before = vector.get(task, _UNKNOWN)
             growth = extent - before
             if known == epoch and 0 <= growth:
                 out += _BYTE[_GROW], varint(task), _BYTE[growth] if growth < _SMALL else varint(growth)
@@ -93,22 +93,22 @@ class DeltaWriter:
 
 
 class DeltaReader:
-    """The receiver's half.  What a frame has named counts once the frame is taken (`commit`)."""
+    """The receiver's half.  What a frame has named counts once the frame is accepted (`commit`)."""
 
     __slots__ = ("_logs", "_numbers", "_vector", "_next")
 
     def __init__(self) -> None:
         self._logs: list[_Log] = []
         self._numbers: dict[int, int] = {}
-        """Task → place in `_logs`."""
+        """Task → index in `_logs`."""
         self._vector: dict[int, tuple[int, int]] = {}
         self._next: tuple[list[_Log], dict[int, int], dict[int, tuple[int, int]]] = ([], {}, {})
 
     def read(self, data: bytes, begins: bool) -> tuple[list[LogDelta], list[Extent]]:
-        """Deltas and dependencies of the next frame; `begins`: of the first one of a session.
+        """Returns the deltas and dependencies of the next frame; `begins` marks the first one of a session.
 
         Raises:
-            PeerViolation: the bytes do not say such things.
+            PeerViolation: the bytes do not encode deltas and dependencies.
         """
         logs, numbers, vector = ([], {}, {}) if begins else (self._logs, self._numbers, self._vector)
         deltas: list[LogDelta] = []
@@ -137,12 +137,12 @@ class DeltaReader:
         return deltas, depends
 
     def commit(self) -> None:
-        """The frame that was read last has been taken."""
+        """Accepts the frame that was read last."""
         self._logs, self._numbers, self._vector = self._next
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    """All that follow one another: nearly always the whole part."""
+    """Reads consecutive short deltas: nearly always the whole part."""
     named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
     while place < stop:
         tag = data[place]
@@ -160,14 +160,14 @@ def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> 
         task, epoch, offset, last = logs[number]
         place += 1
         if tag < _RUNS:
-            told = data[place : place + size]
+            piece = data[place : place + size]
             place += size
         else:
-            told = last[-1:] * size if tag < _NAME else last[:1]
-        if len(told) != size:
-            raise PeerViolation(f"a delta claims {size} bytes, {len(told)} are there")
-        deltas.append(LogDelta(task, epoch, offset, told))
-        logs[number] = (task, epoch, offset + size, told[-2:] if size > 1 else last[-1:] + told)
+            piece = last[-1:] * size if tag < _NAME else last[:1]
+        if len(piece) != size:
+            raise PeerViolation(f"a delta claims {size} bytes, {len(piece)} are there")
+        deltas.append(LogDelta(task, epoch, offset, piece))
+        logs[number] = (task, epoch, offset + size, piece[-2:] if size > 1 else last[-1:] + piece)
     return place
 
 
@@ -180,12 +180,12 @@ def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
 
 def _far(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
     number, place = read_varint(data, place)
-    told, place = _bytes(data, place)
+    piece, place = _bytes(data, place)
     if number >= len(logs):
         raise PeerViolation(f"a delta of log {number} of its session, {len(logs)} were named")
     task, epoch, offset, last = logs[number]
-    deltas.append(LogDelta(task, epoch, offset, told))
-    logs[number] = (task, epoch, offset + len(told), _last(last, told))
+    deltas.append(LogDelta(task, epoch, offset, piece))
+    logs[number] = (task, epoch, offset + len(piece), _last(last, piece))
     return place
 
 
@@ -203,9 +203,9 @@ def _named(data: bytes, place: int, logs: list[_Log], numbers: dict[int, int], d
     task, place = read_varint(data, place)
     epoch, place = read_varint(data, place)
     offset, place = read_varint(data, place)
-    told, place = _bytes(data, place)
-    deltas.append(LogDelta(task, epoch, offset, told))
-    log = (task, epoch, offset + len(told), told[-2:])
+    piece, place = _bytes(data, place)
+    deltas.append(LogDelta(task, epoch, offset, piece))
+    log = (task, epoch, offset + len(piece), piece[-2:])
     number = numbers.setdefault(task, len(logs))
     if number < len(logs):
         logs[number] = log
@@ -217,7 +217,7 @@ def _named(data: bytes, place: int, logs: list[_Log], numbers: dict[int, int], d
 
 
 def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends: list[Extent]) -> int:
-    """All that follow one another."""
+    """Reads consecutive dependencies."""
     end, stop = len(data), place + DELTAS_PER_FRAME_MAX
     while place < end and place < stop:
         tag = data[place]
@@ -228,16 +228,16 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
             else:
                 task, place = read_varint(data, place + 1)
                 growth, place = read_varint(data, place)
-            epoch, extent = vector.get(task, _UNTOLD)
+            epoch, extent = vector.get(task, _UNKNOWN)
             if epoch < 0:
-                raise PeerViolation(f"a dependency on task {task} grows that was not told of")
+                raise PeerViolation(f"a dependency on task {task} grows that was not named")
             extent += growth
         elif tag == _DEPEND:
             task, place = read_varint(data, place + 1)
             epoch, place = read_varint(data, place)
             extent, place = read_varint(data, place)
             if len(vector) >= DELTAS_PER_FRAME_MAX and task not in vector:
-                raise PeerViolation(f"a session tells of dependencies on more than {DELTAS_PER_FRAME_MAX} logs")
+                raise PeerViolation(f"a session names dependencies on more than {DELTAS_PER_FRAME_MAX} logs")
         else:
             break
         vector[task] = (epoch, extent)
@@ -246,12 +246,12 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
 
 
 def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-    """The same outside of any session; nothing to say costs no bytes."""
+    """Packs deltas and dependencies outside of any session; no bytes, if there is nothing to send."""
     return DeltaWriter().pack(deltas, depends)
 
 
 def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
-    """What `pack_deltas` was given.
+    """Returns the deltas and dependencies that `pack_deltas` packed.
 
     Raises:
         PeerViolation: the bytes are not such a part.
@@ -260,7 +260,7 @@ def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
 
 
 def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
-    """The same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
+    """Returns the same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
     if sum([len(delta.bytes) for delta in deltas]) <= bytes_max:
         return [list(deltas)]
     groups: list[list[LogDelta]] = [[]]

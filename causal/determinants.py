@@ -1,8 +1,8 @@
-"""Determinants: the nondeterministic events of a task, and how each kind is written into its log.
+"""Determinants: the logged outcomes of a task's nondeterministic events, and how each kind is written into its log.
 
 The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder.
-`Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are answers asked for during such an
-event and stand behind it, in the order asked.
+`Order`, `Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values asked for during such an
+event and stand behind it, in the order in which they were asked for.
 
 Encodings, in bytes: Order 1 for one element (channel below 32), else 2–3 (channel below 127), Clock and Timer 1 +
 zigzag difference to the last reading of the epoch, Random 17 per epoch, Call 1 + length + answer, Answer the same
@@ -28,7 +28,7 @@ _ORDER, _ORDER_WIDE = 0x80, 0xFF
 _COMPRESS_FROM_BYTES = 512
 ANSWER_BYTES_MAX = 16 << 20
 LZ4_RATIO_MAX = 255
-"""No LZ4 block says more than 255 bytes with one: a length beyond that is a lie, seen before memory is taken."""
+"""The most bytes that one byte of an LZ4 block expands to: a longer claim is refused before memory is allocated."""
 _INTERVAL_BYTES_MIN = 2
 _SEED_BYTES = 16
 
@@ -44,7 +44,7 @@ class Order:
 
 @dataclass(slots=True)
 class Run:
-    """The next `count` events are what the rule of an ordered task says."""
+    """The next `count` events follow the rule of an ordered task."""
 
     count: int
     kind = "run"
@@ -78,7 +78,7 @@ class Window:
 
 @dataclass(slots=True)
 class Timer:
-    """Everything that is due at `due_ns` fires."""
+    """All timers that are due at `due_ns` fire."""
 
     due_ns: int
     kind = "timer"
@@ -128,13 +128,13 @@ _user_names: dict[int, str] = {}
 
 
 def register_kind(name: str, tag: int) -> None:
-    """Add a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
+    """Registers a kind of the user's own; to be called when the pipeline file is loaded, alike in every process.
 
     Args:
         tag: 64 to 127, never reused for another kind as long as a log with it may exist.
 
     Raises:
-        ValueError: the tag is out of range, or it or the name stands for another kind already.
+        ValueError: the tag is out of range, or it or the name is already registered for another kind.
     """
     if not USER_FIRST <= tag <= USER_LAST:
         raise ValueError(f"tag {tag} of determinant kind {name!r} is not in {USER_FIRST} to {USER_LAST}")
@@ -145,12 +145,12 @@ def register_kind(name: str, tag: int) -> None:
 
 
 def registered(name: str) -> bool:
-    """Whether `register_kind` was called for this kind."""
+    """Returns whether `register_kind` was called for this kind."""
     return name in _user_tags
 
 
 def encode_order(input: int, count: int) -> bytes:
-    """The hot one: no object is made."""
+    """Encodes an `Order` without an object: this is the hot path."""
     if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
         return bytes((ORDER_ONE_FIRST + input,))
     if input < 127:
@@ -169,17 +169,17 @@ class DeterminantCodec:
     def __init__(self) -> None:
         self.last_ns = 0
 
-    def encode(self, told: Determinant) -> bytes:
-        """The entry of `told`; moves `last_ns` for a Clock or Timer."""
-        if type(told) is Order:
-            return encode_order(told.input, told.count)
-        return _ENCODERS[type(told)](self, told)
+    def encode(self, determinant: Determinant) -> bytes:
+        """Returns the entry of `determinant`; moves `last_ns` for a Clock or Timer."""
+        if type(determinant) is Order:
+            return encode_order(determinant.input, determinant.count)
+        return _ENCODERS[type(determinant)](self, determinant)
 
     def decode(self, log: bytes | bytearray, place: int) -> tuple[Determinant, int]:
-        """The entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
+        """Returns the entry at `place` and the place behind it; moves `last_ns` for a Clock or Timer.
 
         Raises:
-            PeerViolation: unknown tag, an entry that cannot be, or the log ends inside it.
+            PeerViolation: the tag is unknown, the entry is invalid, or the log ends inside it.
         """
         if place >= len(log):
             raise PeerViolation(f"no determinant at {place}: the log has {len(log)} bytes")
@@ -198,7 +198,7 @@ class DeterminantCodec:
         if USER_FIRST <= tag:
             name = _user_names.get(tag)
             if name is None:
-                raise PeerViolation(f"determinant tag {tag} is registered by nobody here")
+                raise PeerViolation(f"determinant tag {tag} is not registered here")
             value, place = _read_bytes(log, place)
             return User(name, value), place
         reader = _DECODERS.get(tag)
@@ -229,35 +229,35 @@ def _bytes_entry(tag: int, value: bytes) -> bytes:
     return bytes((tag,)) + varint(len(value)) + value
 
 
-def _encode_random(codec: DeterminantCodec, told: Random) -> bytes:
-    invariant(len(told.seed) == _SEED_BYTES, "a seed has 16 bytes", bytes=len(told.seed))
-    return bytes((RANDOM,)) + told.seed
+def _encode_random(codec: DeterminantCodec, random: Random) -> bytes:
+    invariant(len(random.seed) == _SEED_BYTES, "a seed has 16 bytes", bytes=len(random.seed))
+    return bytes((RANDOM,)) + random.seed
 
 
 def _squeezed(value: bytes) -> bytes | None:
-    """Length and LZ4 block of an answer that gains by it."""
+    """Returns the length and LZ4 block of an answer, if compression makes it shorter."""
     if len(value) < _COMPRESS_FROM_BYTES:
         return None
     packed = varint(len(value)) + lz4.block.compress(value, store_size=False)
     return packed if len(packed) < len(value) else None
 
 
-def _encode_call(codec: DeterminantCodec, told: Call) -> bytes:
-    packed = _squeezed(told.answer)
-    return _bytes_entry(CALL, told.answer) if packed is None else _bytes_entry(CALL_LZ4, packed)
+def _encode_call(codec: DeterminantCodec, call: Call) -> bytes:
+    packed = _squeezed(call.answer)
+    return _bytes_entry(CALL, call.answer) if packed is None else _bytes_entry(CALL_LZ4, packed)
 
 
-def _encode_answer(codec: DeterminantCodec, told: Answer) -> bytes:
-    packed = _squeezed(told.body)
-    entry = _bytes_entry(ANSWER, told.body) if packed is None else _bytes_entry(ANSWER_LZ4, packed)
-    return entry[:1] + varint(told.operator) + varint(told.number) + entry[1:]
+def _encode_answer(codec: DeterminantCodec, answer: Answer) -> bytes:
+    packed = _squeezed(answer.body)
+    entry = _bytes_entry(ANSWER, answer.body) if packed is None else _bytes_entry(ANSWER_LZ4, packed)
+    return entry[:1] + varint(answer.operator) + varint(answer.number) + entry[1:]
 
 
-def _encode_window(codec: DeterminantCodec, told: Window) -> bytes:
-    parts = [bytes((WINDOW,)), varint(told.operator), varint(zigzag(told.end_ns - codec.last_ns))]
-    parts.append(varint(len(told.intervals)))
+def _encode_window(codec: DeterminantCodec, window: Window) -> bytes:
+    parts = [bytes((WINDOW,)), varint(window.operator), varint(zigzag(window.end_ns - codec.last_ns))]
+    parts.append(varint(len(window.intervals)))
     behind = 0
-    for start, length in told.intervals:
+    for start, length in window.intervals:
         parts.append(varint(zigzag(start - behind)) + varint(length))
         behind = start + length
     return b"".join(parts)
@@ -346,15 +346,17 @@ def _decode_barrier(codec: DeterminantCodec, log: bytes | bytearray, place: int)
 
 
 _ENCODERS: dict[type, Callable[..., bytes]] = {
-    Clock: lambda codec, told: bytes((CLOCK,)) + codec.step(told.time_ns),
-    Timer: lambda codec, told: bytes((TIMER,)) + codec.step(told.due_ns),
+    Clock: lambda codec, reading: bytes((CLOCK,)) + codec.step(reading.time_ns),
+    Timer: lambda codec, timer: bytes((TIMER,)) + codec.step(timer.due_ns),
     Random: _encode_random,
     Window: _encode_window,
     Call: _encode_call,
     Answer: _encode_answer,
-    Run: lambda codec, told: bytes((RUN,)) + varint(told.count),
-    Barrier: lambda codec, told: bytes((BARRIER,)) + varint(told.epoch | FINAL if told.final else told.epoch),
-    User: lambda codec, told: _bytes_entry(_user_tags[told.name], told.value),
+    Run: lambda codec, run: bytes((RUN,)) + varint(run.count),
+    Barrier: lambda codec, barrier: (
+        bytes((BARRIER,)) + varint(barrier.epoch | FINAL if barrier.final else barrier.epoch)
+    ),
+    User: lambda codec, user: _bytes_entry(_user_tags[user.name], user.value),
 }
 _DECODERS: dict[int, Callable[..., tuple[Determinant, int]]] = {
     CLOCK: _decode_clock,

@@ -1,8 +1,8 @@
-"""Which determinants a task holds, and which of them each neighbour downstream still lacks (D3).
+"""The determinants that a task holds, and those that each neighbour downstream still lacks (D3).
 
 A task shares its own log and those of ancestors nearer than the sharing depth.  How far the logs of
-farther ancestors had come travels too, as dependencies, so that *lost* can be told from *never shared* (D9).
-What an owner has on stable storage is told instead of shared (0012).
+farther ancestors had come travels too, as dependencies, to distinguish *lost* from *never shared* (D9).
+What an owner has on stable storage is reported instead of shared (0012).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from operator import itemgetter
 from causal.errors import PeerViolation
 from causal.ids import TaskIndex
 from causal.log import DeterminantLog, LogDelta
-from causal.rollback import Extent, Retreat, vector_of
+from causal.rollback import Extent, TaskRollback, vector_of
 from causal.topology import Topology
 
-STABLE_BYTES_TOLD = 256
-"""So much more of a log must be stable before a holder is told to let go of it."""
+STABLE_BYTES_REPORTED = 256
+"""The bytes of a log that become stable before holders are informed again and forget them."""
 
 Following = tuple[DeterminantLog, bytearray, bytes]
-"""A log, the bytes of its epoch, and those to be added."""
+"""A log, the bytes of its epoch, and the bytes to append."""
 
 _task_of = itemgetter(0)
 _EPOCHS_HELD = 4
-"""More than a log has at a time: what is remembered of older ones is forgotten."""
+"""The number of epochs beyond which entries of older epochs are removed: a log has fewer at a time."""
 
 
 class Seen:
-    """What one holder downstream has been sent, per log and epoch.
+    """The extents that one holder downstream has been sent, per log and epoch.
 
-    State: moves when a delta is taken, and is set anew by each WELCOME.
+    State: moves when a delta is taken, and is reset by each WELCOME.
     """
 
     __slots__ = ("extents", "grown", "depends", "depends_version", "stable")
@@ -42,10 +42,10 @@ class Seen:
         self.depends: dict[tuple[int, int], int] = {}
         self.depends_version = -1
         self.stable: dict[int, dict[int, int]] = {}
-        """What it was told to be stable, where a job writes its determinants."""
+        """The extents reported to it as stable, if the job writes its determinants."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
-        """The holder says what it has; whatever was sent before may have been lost."""
+        """Takes what the holder says it has; anything that was sent before may have been lost."""
         self.extents = {}
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
@@ -54,18 +54,18 @@ class Seen:
         self.depends_version = -1
         self.stable = {}
 
-    def cut(self, retreats: Mapping[int, Retreat]) -> None:
-        """The holder has forgotten what does not stand of these tasks' logs, and they grow anew from there."""
+    def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
+        """Notes that the holder has forgotten what does not stand of these tasks' logs; they grow again from there."""
         for task, retreat in retreats.items():
-            held = self.extents.get(task, {})
-            self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in held.items()}
+            sent = self.extents.get(task, {})
+            self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in sent.items()}
             self.grown.pop(task, None)
             self.stable.pop(task, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Determinants, and what else depends on how many of them."""
+    """Determinants, and the dependencies on logs of the task that holds them."""
 
     logs: tuple[LogDelta, ...] = ()
     depends: tuple[Extent, ...] = ()
@@ -82,26 +82,26 @@ class Holdings:
     ) -> None:
         self.task = task
         self.flushing = flushing
-        """Owners write their logs to stable storage, and say so."""
+        """Whether owners write their logs to stable storage, and report it."""
         self.own = DeterminantLog(task, epoch, owner=True)
         ancestors = topology.ancestors(task)
-        held = topology.held_by(task, sharing_depth)
+        owners = topology.held_by(task, sharing_depth)
         self.logs: dict[int, DeterminantLog] = {task: self.own}
-        self.logs |= {t: DeterminantLog(t, epoch) for t in held if t != task}
+        self.logs |= {t: DeterminantLog(t, epoch) for t in owners if t != task}
         self._shared = [self.logs[t] for t in topology.shared_by(task, sharing_depth)]
         self._everyone = frozenset((task, *ancestors))
         self.partial = sharing_depth < topology.depth
-        """Some task depends on logs that it does not hold, so everybody tells how far the logs had come."""
+        """Whether some task depends on logs that it does not hold, so that all tasks send their dependencies."""
         self._depends: dict[tuple[int, int], int] = {}
         self._depends_version = 0
 
     def merge(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Store what came with a message, before any element of it can be delivered (always-no-orphans, D4).
+        """Stores what came with a message, before any element of it can be delivered (always-no-orphans, D4).
 
         All or nothing: a log that ended inside a determinant could not be replayed.
 
         Args:
-            extents: what somebody says to hold, and must be held here then.
+            extents: what the sender claims to hold, and must then be held here.
 
         Raises:
             PeerViolation: a log that this task cannot hold, a gap or a contradiction.
@@ -110,52 +110,52 @@ class Holdings:
         self.store(deltas)
 
     def check(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Raise what `merge` would; changes nothing."""
+        """Raises what `merge` would raise; changes nothing."""
         reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
             if log is None:
                 raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
             if not delta.bytes and not self.flushing:
-                raise PeerViolation(f"the log of task {delta.task} is said to be stable, where nobody writes it")
+                raise PeerViolation(f"the log of task {delta.task} is said to be stable, but no log is written")
             where = (delta.task, delta.epoch)
             reach[where] = log.check(delta, reach.get(where, 0))
         for task, epoch, extent in extents:
             log = self.logs.get(task)
             if log is None or epoch < log.first_epoch:
                 continue
-            found = max(log.extent(epoch), reach.get((task, epoch), 0))
-            if found < extent:
-                raise PeerViolation(f"log of task {task}, epoch {epoch}: {found} of {extent} bytes came")
+            reached = max(log.extent(epoch), reach.get((task, epoch), 0))
+            if reached < extent:
+                raise PeerViolation(f"log of task {task}, epoch {epoch}: {reached} of {extent} bytes came")
 
     def store(self, deltas: Sequence[LogDelta]) -> None:
-        """Take what `check` has let pass."""
+        """Stores deltas that `check` has accepted."""
         for delta in deltas:
             self.logs[delta.task].merge(delta)
 
     def following(self, deltas: Sequence[LogDelta]) -> list[Following] | None:
-        """Where each of `deltas` goes on with what is held, and of each log there is one: what `follow` is to add.
+        """Returns what `follow` is to append, if each delta continues the log that is held, and each log occurs once.
 
-        As good as `check`, for nearly every message; None where that has to look.
+        It replaces `check` for nearly every message; None where `check` has to decide.
         """
         logs = self.logs
-        found: list[Following] = []
-        for task, epoch, offset, told in deltas:
+        appends: list[Following] = []
+        for task, epoch, offset, piece in deltas:
             log = logs.get(task)
-            held = None if log is None else log.tail(epoch, offset)
-            if log is None or held is None or not told:
+            content = None if log is None else log.tail(epoch, offset)
+            if log is None or content is None or not piece:
                 return None
-            found.append((log, held, told))
-        return found if len(found) < 2 or len(set(map(_task_of, deltas))) == len(found) else None
+            appends.append((log, content, piece))
+        return appends if len(appends) < 2 or len(set(map(_task_of, deltas))) == len(appends) else None
 
     def follow(self, following: Iterable[Following]) -> None:
-        """Take what `following` has found."""
-        for log, held, told in following:
-            held += told
-            log.grown += len(told)
+        """Appends what `following` has returned."""
+        for log, content, piece in following:
+            content += piece
+            log.grown += len(piece)
 
     def depend(self, extents: Iterable[Extent]) -> None:
-        """Note how far ancestors' logs had come that the elements depend on."""
+        """Notes how far ancestors' logs had come that the elements depend on."""
         depends = self._depends
         for task, epoch, extent in extents:
             if extent > depends.get((task, epoch), 0) and epoch >= self.own.first_epoch and task in self._everyone:
@@ -163,11 +163,11 @@ class Holdings:
                 self._depends_version += 1
 
     def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
-        """What a message to that holder must carry; `seen` counts it as sent.
+        """Returns what a message to that holder must carry; `seen` counts it as sent.
 
         Args:
             store: the holder is a sink's store, which outlives processes: it gets all logs held here, for the rows
-                depend on them and nobody further downstream holds any (D8).
+                depend on them and no task further downstream holds any (D8).
         """
         deltas: list[LogDelta] = []
         for log in self.logs.values() if store else self._shared:
@@ -179,10 +179,10 @@ class Holdings:
             extents = seen.extents.get(log.task)
             if before is not None and extents and not capped:
                 epoch = max(extents)
-                held = log.fresh(epoch, start := extents[epoch], before)
-                if held is not None:  # nearly always
-                    deltas.append(LogDelta(log.task, epoch, start, bytes(held[start:])))
-                    extents[epoch] = len(held)
+                content = log.fresh(epoch, start := extents[epoch], before)
+                if content is not None:  # nearly always
+                    deltas.append(LogDelta(log.task, epoch, start, bytes(content[start:])))
+                    extents[epoch] = len(content)
                     seen.grown[log.task] = grown
                     continue
             if extents is None:
@@ -206,39 +206,39 @@ class Holdings:
         return deltas, self._news(seen)
 
     def _news(self, seen: Seen) -> list[Extent]:
-        """Those of `dependencies` that this holder has not been told; `seen` counts them as told."""
-        me, told = self.task, seen.depends
-        if len(told) > _EPOCHS_HELD * len(self._everyone):
-            told = seen.depends = {(t, e): extent for (t, e), extent in told.items() if e >= self.own.first_epoch}
-        fresh = [item for item in self._depends.items() if told.get(item[0]) != item[1] and item[0][0] != me]
+        """Returns those of `dependencies` that this holder has not been sent; `seen` counts them as sent."""
+        me, known = self.task, seen.depends
+        if len(known) > _EPOCHS_HELD * len(self._everyone):
+            known = seen.depends = {(t, e): extent for (t, e), extent in known.items() if e >= self.own.first_epoch}
+        fresh = [item for item in self._depends.items() if known.get(item[0]) != item[1] and item[0][0] != me]
         for epoch, extent in self.own.extents().items():
-            if told.get((me, epoch)) != extent:
+            if known.get((me, epoch)) != extent:
                 fresh.append(((me, epoch), extent))
-        told.update(fresh)
+        known.update(fresh)
         return sorted([(task, epoch, extent) for (task, epoch), extent in fresh])
 
     def _settled(self, log: DeterminantLog, seen: Seen) -> list[LogDelta]:
-        """What that holder can let go of: it is stable.  Not more than it has been sent."""
-        told = seen.stable.setdefault(log.task, {})
+        """Returns what that holder can forget because it is stable: not more than it has been sent."""
+        reported = seen.stable.setdefault(log.task, {})
         fresh: list[LogDelta] = []
         for epoch, extent in log.stable.items():
             extent = min(extent, seen.extents[log.task].get(epoch, 0))
-            if extent >= told.get(epoch, 0) + STABLE_BYTES_TOLD:
-                told[epoch] = extent
+            if extent >= reported.get(epoch, 0) + STABLE_BYTES_REPORTED:
+                reported[epoch] = extent
                 fresh.append(LogDelta(log.task, epoch, extent, b""))
-        if len(told) > _EPOCHS_HELD:
-            seen.stable[log.task] = {epoch: n for epoch, n in told.items() if epoch >= log.first_epoch}
+        if len(reported) > _EPOCHS_HELD:
+            seen.stable[log.task] = {epoch: n for epoch, n in reported.items() if epoch >= log.first_epoch}
         return fresh
 
     def _depended(self, task: int) -> dict[int, int]:
-        """How much of that log to pass on where dependencies are told: not more than they are told for.
+        """Returns how much of that log to pass on where dependencies are sent: not more than they cover.
 
-        Bytes beyond would let their owner replay what nobody says it depends on for.
+        With bytes beyond, their owner would replay what no task has said to depend on.
         """
         return {epoch: extent for (owner, epoch), extent in self._depends.items() if owner == task}
 
     def dependencies(self) -> list[Extent]:
-        """How far every log had come that this task's state depends on, held or not.
+        """Returns how far every log had come that this task's state depends on, held or not.
 
         What was merely received does not count: an element that waits in a queue has had no consequence yet.
         """
@@ -248,7 +248,7 @@ class Holdings:
         )
 
     def extents_for(self, tasks: Iterable[int]) -> list[Extent]:
-        """What is held of the logs of these tasks: part of a WELCOME."""
+        """Returns the extents held of the logs of these tasks: part of a WELCOME."""
         return [
             (task, epoch, extent)
             for task in tasks
@@ -257,21 +257,21 @@ class Holdings:
         ]
 
     def logs_for(self, tasks: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
-        """The bytes held of the logs of these tasks, for one that collects.
+        """Returns the bytes held of the logs of these tasks, for a task that collects.
 
         Args:
-            depends: what is told beside them; where dependencies matter, no bytes go beyond it (see `_depended`).
+            depends: the dependencies sent beside them; where they matter, no bytes go beyond them (see `_depended`).
         """
         vector = vector_of(depends)
-        told: list[LogDelta] = []
+        deltas: list[LogDelta] = []
         for task in tasks:
             if task in self.logs:
                 limits = {epoch: n for (owner, epoch), n in vector.items() if owner == task} if self.partial else None
-                told += self.logs[task].whole(limits)
-        return told
+                deltas += self.logs[task].whole(limits)
+        return deltas
 
     def needed(self) -> list[Extent]:
-        """How much of the own log others depend on, where they depend on more than could be collected."""
+        """Returns how much of the own log others depend on, where they depend on more than could be collected."""
         own = self.own
         return [
             (task, epoch, extent)
@@ -280,7 +280,7 @@ class Holdings:
         ]
 
     def missing(self) -> list[Extent]:
-        """The test for orphans, once everybody downstream has answered (D9).
+        """The test for orphans, once every task downstream has answered (D9).
 
         Returns: how far the own log could be collected, of each epoch in which others depend on more.
         """
@@ -288,11 +288,11 @@ class Holdings:
 
     @property
     def version(self) -> int:
-        """Rises with all that is learnt of the own log, and of who depends on what."""
+        """A number that rises with all that is learnt of the own log and of dependencies."""
         return self.own.grown + self._depends_version
 
-    def cut(self, retreats: Mapping[int, Retreat]) -> None:
-        """Forget what does not stand of the logs of tasks that go back."""
+    def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
+        """Forgets what does not stand of the logs of tasks that roll back."""
         for task, retreat in retreats.items():
             if task in self.logs:
                 self.logs[task].cut(retreat.stands)
@@ -305,22 +305,22 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Forget what is held of others' logs beyond `depends`: it came with elements that were given back."""
+        """Forgets what is held of others' logs beyond `depends`: it came with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:
                 log.cut({epoch: extent for (owner, epoch), extent in vector.items() if owner == task})
 
     def knowledge(self) -> Knowledge:
-        """What a task keeps when it goes back: the logs it holds, as far as its dependencies reach, and these.
+        """Returns what a task keeps when it rolls back: its dependencies, and the logs it holds as far as these reach.
 
-        Bytes that only came with elements that were never delivered go with their elements.
+        Bytes that only came with elements that were never delivered are forgotten with their elements.
         """
         depends = tuple(self.dependencies())
         return Knowledge(tuple(self.logs_for(self.logs, depends)), depends)
 
     def truncate(self, epoch: int) -> None:
-        """Checkpoint `epoch` is complete: nobody will replay what came before it."""
+        """Forgets what came before checkpoint `epoch`, which is complete: no task will replay it."""
         for log in self.logs.values():
             log.truncate(epoch)
         self._depends = {(t, e): extent for (t, e), extent in self._depends.items() if e >= epoch}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from causal.effects import Effect, Found, Inspected, Phase, Reply, Send
+from causal.effects import Effect, OrphanReport, Phase, Reply, Send, StateReply
 
-_AT_ONCE = frozenset((Send, Reply, Phase, Inspected, Found))
-"""Performed although a store is unavailable: neighbours may be recovering, or wait for this task's answer."""
+_AT_ONCE = frozenset((Send, Reply, Phase, StateReply, OrphanReport))
+"""The effects performed although a store is unavailable: neighbours may be recovering, or wait for an answer."""
 ENDS = frozenset(("staged", "finished"))
-"""Phases, and words of beats, that say that the store has taken every row."""
+"""The phases, and states in heartbeats, that say that the store has taken every row."""
 
 
 class EffectQueue:
@@ -34,7 +34,7 @@ class EffectQueue:
         return bool(self._waiting)
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Perform `effects` behind those that wait; what a store keeps from being performed waits as well."""
+        """Performs `effects` behind those that wait; an effect that a store prevents waits as well."""
         for effect in effects:
             if (self._waiting and not _at_once(effect)) or not self._try(effect):
                 self._waiting.append(effect)
@@ -42,20 +42,20 @@ class EffectQueue:
                 self._ends_performed |= ENDS & {effect.name}
 
     def retry(self) -> None:
-        """Try again what waits, from the effect that the store refused."""
+        """Retries the effects that wait, from the one that the store refused."""
         due, self._waiting = self._waiting, deque()
         self.perform(due)
 
-    def word(self, word: str, state: str) -> str:
-        """What a beat calls the task's state: that it has ended only after its store has taken all rows.
+    def reported_state(self, state: str, waiting_state: str) -> str:
+        """Returns the state that a heartbeat reports: an end only after the store has taken all rows.
 
         Args:
-            word: what the task calls it; it has asked for the last write, which may wait here.
-            state: what it is instead, as long as the write waits.
+            state: the state that the task reports; it has requested the last write, which may wait here.
+            waiting_state: the state to report instead, as long as the write waits.
         """
-        return state if word in ENDS - self._ends_performed else word
+        return waiting_state if state in ENDS - self._ends_performed else state
 
 
 def _at_once(effect: Effect) -> bool:
-    """Whether it is performed while effects wait: nothing in it says that the store has taken what waits."""
+    """Returns whether it is performed while effects wait: it does not say that the store has taken what waits."""
     return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in ENDS)

@@ -1,10 +1,10 @@
-"""Everything a task asks of the world.
+"""The effects: everything that a task has the world outside it do.
 
 The law of order (D4): the effects of one `handle` are performed in the order given, and none of a later
 `handle` before them.  Determinants that came with a message are stored inside `handle`, before an element
 of it can be delivered; a frame carries the determinants its elements depend on; a bundle carries rows
-and determinants in one atomic write.  So nothing that anybody can see depends on a determinant that only
-the dead knew.
+and determinants in one atomic write.  So nothing that is visible outside depends on a determinant that only
+dead processes held.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from causal.inflight import Entry
 from causal.log import LogDelta
-from causal.ports import Bundle, Mark, Request
-from causal.rollback import Finding
+from causal.ports import Bundle, Request, WithdrawPoint
+from causal.rollback import OrphanAnswer
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class OpenSink:
 
 @dataclass(slots=True)
 class WriteBundle:
-    """Write atomically; must be done, or the task must fail, before any effect behind it but answers to neighbours."""
+    """Write a bundle atomically; only answers to neighbours may be performed before it is done or the task fails."""
 
     channel: int
     bundle: Bundle
@@ -58,7 +58,7 @@ class WriteBundle:
 
 @dataclass(slots=True)
 class StageRows:
-    """Rows of epochs below `epoch` must be as durable as is promised before anything else."""
+    """Make rows of epochs below `epoch` as durable as is promised, before any later effect."""
 
     channel: int
     epoch: int
@@ -82,18 +82,18 @@ class TruncateSink:
 
 @dataclass(slots=True)
 class WithdrawRows:
-    """Take back, in one step, what came after `mark`; answered by `SinkOpened`."""
+    """Withdraw, in one step, the rows after `mark`; answered by `SinkOpened`."""
 
     channel: int
-    mark: Mark
+    mark: WithdrawPoint
 
 
 @dataclass(slots=True)
-class Found:
+class OrphanReport:
     """The answer to an inquiry."""
 
     number: int
-    finding: Finding
+    finding: OrphanAnswer
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class ReadSource:
 
 @dataclass(slots=True)
 class SourceCompleted:
-    """Nobody will ask for elements below `position` again."""
+    """The source may forget elements below `position`: they are never read again."""
 
     channel: int
     position: int
@@ -123,12 +123,13 @@ class WriteSnapshot:
 
 @dataclass(slots=True)
 class ReadStable:
-    """Read what the youngest incarnation that began a file of this task's log has written; answered by `StableRead`."""
+    """Read what the highest incarnation that began a file of this task's log has written; answered by `StableRead`."""
 
 
 @dataclass(slots=True)
 class BeginStable:
-    """Begin the file of this incarnation with these bytes, in one step, and forget older ones; `StableWritten`."""
+    """Begin the file of this incarnation with these bytes, in one step, and forget older ones; answered by
+    `StableWritten`."""
 
     logs: list[LogDelta]
 
@@ -142,14 +143,14 @@ class AppendStable:
 
 @dataclass(slots=True)
 class TruncateStable:
-    """What was written of epochs below `epoch` is not needed any more."""
+    """Forget what was written of epochs below `epoch`: it is not needed any more."""
 
     epoch: int
 
 
 @dataclass(slots=True)
 class WriteRecording:
-    """Keep what the task was told in the epoch that barrier `epoch` ended, for a rehearsal; may be lost."""
+    """Keep the recording of the epoch that barrier `epoch` ended, for a rehearsal; it may be lost."""
 
     epoch: int
     parts: list[bytes]
@@ -174,7 +175,7 @@ class SpillSegment:
 
 @dataclass(slots=True)
 class ReadSegment:
-    """Answered by `SegmentRead`."""
+    """Read a segment from disk; answered by `SegmentRead`."""
 
     channel: int
     segment: int
@@ -182,16 +183,17 @@ class ReadSegment:
 
 @dataclass(slots=True)
 class RemoveSegments:
-    """Nobody needs these segments any more."""
+    """Remove segments that are not needed any more."""
 
     segments: list[int]
 
 
 @dataclass(slots=True)
-class Ask:
-    """Put these requests to the outside world, in this order as far as it takes them; each answered by `Answered`.
+class SendRequests:
+    """Send these requests to the outside world, in this order as far as it takes them; each answered by
+    `ResponseReceived`.
 
-    A request may be put again, by a later incarnation, as long as no answer of it is in a log.  It stands behind the
+    A request may be sent again, by a later incarnation, as long as its answer is in no log.  It stands behind the
     `WriteBundle` that stores what it depends on (D4).
     """
 
@@ -199,8 +201,8 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Inspected:
-    """What was asked for: state of the task, epoch, incarnation and, while it performs events, the tables."""
+class StateReply:
+    """The answer to a `StateQuery`: state of the task, epoch, incarnation and, while it performs events, the tables."""
 
     request: int
     facts: dict[str, Any]
@@ -223,7 +225,7 @@ Effect = (
     | CommitRows
     | TruncateSink
     | WithdrawRows
-    | Found
+    | OrphanReport
     | ReadSource
     | SourceCompleted
     | WriteSnapshot
@@ -236,7 +238,7 @@ Effect = (
     | SpillSegment
     | ReadSegment
     | RemoveSegments
-    | Ask
-    | Inspected
+    | SendRequests
+    | StateReply
     | Phase
 )

@@ -1,4 +1,4 @@
-"""The error families, each with a promise.  Any other exception that escapes is a bug of ours.
+"""The error families, each with a promise.  Any other exception that escapes is a bug of the runtime.
 
 Every message says what happened, where (operator, key, position) and what to do.
 """
@@ -10,24 +10,24 @@ CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and k
 
 
 class CausalError(Exception):
-    """Base of all errors raised on purpose; never raised itself."""
+    """The base of all errors raised on purpose; never raised itself."""
 
 
 class InvariantViolation(CausalError):
-    """Our own bug: the process stops at once rather than go on with a broken promise."""
+    """A bug of the runtime: the process stops at once rather than continue with a broken promise."""
 
 
 class PeerViolation(CausalError):
-    """A peer, a frame or a stored byte broke the protocol: that input is dropped, nothing of ours has changed."""
+    """A peer, a frame or a stored byte broke the protocol: that input is dropped, and no state has changed."""
 
 
 class ReplayDivergence(CausalError):
-    """User code did something nondeterministic behind our back: the task stops, the job escalates (D7).
+    """User code did something nondeterministic that was not logged: the task stops, the job escalates (D7).
 
     Args:
         where: the task, or what is known of it.
-        difference: between what was done before and the replay.
-        cause: what to do, or what was found; it comes before the difference.
+        difference: the difference between the first execution and the replay.
+        cause: what to do, or the cause that was found; it comes before the difference.
     """
 
     def __init__(self, where: str, difference: str, cause: str = CURE) -> None:
@@ -35,16 +35,16 @@ class ReplayDivergence(CausalError):
         super().__init__(self.because(cause))
 
     def because(self, cause: str) -> str:
-        """The line with another cause: what was found takes the place of general advice."""
+        """Returns the line with another cause, in place of the general advice."""
         return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
-class Lost(CausalError):
-    """Somebody depends on determinants or elements that no living holder has (D9)."""
+class DeterminantsLost(CausalError):
+    """A task or a row depends on determinants or elements that no surviving holder has (D9)."""
 
 
 class Fenced(CausalError):
-    """A younger incarnation of this task exists: this process is a zombie and must exit (D6)."""
+    """A higher incarnation of this task exists: this process is a zombie and must exit (D6)."""
 
 
 class Superseded(Fenced):
@@ -52,11 +52,11 @@ class Superseded(Fenced):
 
 
 class Unavailable(CausalError):
-    """Something outside did not answer (store, disk, source); nothing was half done, trying again is safe."""
+    """Something outside (store, disk, source) did not answer; nothing was half done, and a retry is safe."""
 
 
-class OutOfPatience(Unavailable):
-    """It has not answered for as long as the job is told to wait: somebody must see to it first."""
+class RetriesExhausted(Unavailable):
+    """It has not answered for as long as the job waits: a person has to repair it first."""
 
 
 class RowRefused(CausalError):
@@ -65,9 +65,9 @@ class RowRefused(CausalError):
     Nothing of their bundle was written, and other rows of it may be refused as well.
 
     Args:
-        position: of a row that is refused.
-        reason: the store's own words, in one line.
-        more: (position, reason) of other rows of the bundle that are known to be refused, too.
+        position: the position of a row that is refused.
+        reason: the store's own message, in one line.
+        more: (position, reason) of other rows of the bundle that are known to be refused.
     """
 
     def __init__(self, position: int, reason: str, *more: tuple[int, str]) -> None:
@@ -78,11 +78,11 @@ class RowRefused(CausalError):
 
 
 class OperatorFailed(CausalError):
-    """User code raised on a record: names operator, key, position and record.  Trying again would fail again."""
+    """User code raised on a record; names operator, key, position and record.  A retry would fail again."""
 
 
 class CorruptData(CausalError):
-    """Stored bytes do not match their digest: names the file.  They are never used."""
+    """Stored bytes do not match their digest; names the file.  They are never used."""
 
 
 class PipelineError(CausalError):
@@ -90,7 +90,7 @@ class PipelineError(CausalError):
 
 
 def invariant(condition: object, message: str, **facts: object) -> None:
-    """Stop with `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
+    """Raises `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
     if not condition:
-        told = ", ".join(f"{name}={value!r}" for name, value in facts.items())
-        raise InvariantViolation(f"{message} ({told})" if told else message)
+        values = ", ".join(f"{name}={value!r}" for name, value in facts.items())
+        raise InvariantViolation(f"{message} ({values})" if values else message)

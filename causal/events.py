@@ -1,4 +1,4 @@
-"""Everything that can happen to a task.  Read this file and `effects.py` first.
+"""The events: everything that can happen to a task.  Read this file and `effects.py` first.
 
 `TaskProtocol.handle(event, now_ns)` is the only thing that changes a task, and an event is all it learns.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.log import LogDelta
-from causal.ports import Held
+from causal.ports import StoreState
 from causal.rollback import Extent, Rollback
 
 
@@ -28,8 +28,8 @@ class FrameReceived:
 
 
 @dataclass(slots=True)
-class PeerAt:
-    """A neighbour is there now: its connection has been dialled anew if it is downstream."""
+class PeerUp:
+    """A neighbour is up: if it is downstream, a new connection to it has been dialled."""
 
     task: int
     incarnation: int
@@ -38,7 +38,7 @@ class PeerAt:
 
 @dataclass(slots=True)
 class PeerDown:
-    """That incarnation of a neighbour is dead and has no successor yet."""
+    """An incarnation of a neighbour is dead and has no successor yet."""
 
     task: int
     incarnation: int
@@ -60,7 +60,7 @@ class SinkOpened:
     """A store's answer to `OpenSink`."""
 
     channel: int
-    held: Held
+    state: StoreState
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class RowsCommitted:
 
 
 @dataclass(slots=True)
-class CheckpointAsked:
+class CheckpointRequested:
     """A source is to put barrier `epoch` into the stream; a final one is the last thing that any task performs.
 
     With `hold` the source delivers no more records until checkpoint `epoch` is complete.
@@ -91,16 +91,16 @@ class CheckpointCompleted:
 
 
 @dataclass(slots=True)
-class Inquired:
-    """Determinants are lost: stand still, and say whether you depend on them (D9); answered by `Found`."""
+class OrphanQuery:
+    """Determinants are lost: the task stands still and says whether it depends on them (D9); see `OrphanReport`."""
 
     number: int
     lost: list[Extent]
 
 
 @dataclass(slots=True)
-class Kept:
-    """The inquiry is decided and this task stays: forget what the others take back, and go on."""
+class InquiryResolved:
+    """The inquiry is decided and this task stays: it forgets what the others roll back, and resumes."""
 
     rollback: Rollback
 
@@ -115,21 +115,21 @@ class SnapshotWritten:
 
 @dataclass(slots=True)
 class StableRead:
-    """What is on stable storage of the own log: one delta from offset 0 per epoch."""
+    """The part of the own log that is on stable storage has been read: one delta from offset 0 per epoch."""
 
     logs: Sequence[LogDelta]
 
 
 @dataclass(slots=True)
 class StableWritten:
-    """So much of the own log is on stable storage."""
+    """The extents of the own log that are on stable storage."""
 
     extents: Sequence[Extent]
 
 
 @dataclass(slots=True)
 class StableFailed:
-    """It could not be written; what was stable is."""
+    """The own log could not be written; what was stable stays so."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class SegmentFailed:
 
 @dataclass(slots=True)
 class SegmentRead:
-    """Payloads of a segment, by first position."""
+    """The payloads of a segment have been read, by first position."""
 
     channel: int
     segment: int
@@ -160,8 +160,8 @@ class SegmentRead:
 
 
 @dataclass(slots=True)
-class Answered:
-    """The outside world's answer to a request that an `Ask` put."""
+class ResponseReceived:
+    """The outside world's answer to a request of `SendRequests`."""
 
     operator: int
     number: int
@@ -169,8 +169,8 @@ class Answered:
 
 
 @dataclass(slots=True)
-class Inspect:
-    """Somebody asks what an operator keeps for a key; answered by `Inspected`, between two events of the task."""
+class StateQuery:
+    """A query for what an operator keeps for a key; answered by `StateReply`, between two events of the task."""
 
     request: int
     operator: str
@@ -179,29 +179,29 @@ class Inspect:
 
 @dataclass(slots=True)
 class JobEnded:
-    """Every sink has finished, and that is decided for good: no row that is visible will be taken back."""
+    """Every sink has finished, which is final: no visible row will be withdrawn."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """Perform the next event of the schedule, if there is one, and whatever time has made due."""
+    """Perform the next event of the schedule, if there is one, and all timers that are due."""
 
     took_ns: int = 0
-    """How long the turn before took, with its effects; 0 where nobody looked at a clock."""
+    """The duration of the previous turn, with its effects; 0 where no clock was read."""
 
 
 Event = (
     Started
     | FrameReceived
-    | PeerAt
+    | PeerUp
     | PeerDown
     | SourceRead
     | SinkOpened
     | RowsCommitted
-    | CheckpointAsked
+    | CheckpointRequested
     | CheckpointCompleted
-    | Inquired
-    | Kept
+    | OrphanQuery
+    | InquiryResolved
     | SnapshotWritten
     | StableRead
     | StableWritten
@@ -209,8 +209,8 @@ Event = (
     | SegmentWritten
     | SegmentFailed
     | SegmentRead
-    | Answered
-    | Inspect
+    | ResponseReceived
+    | StateQuery
     | JobEnded
     | Turn
 )

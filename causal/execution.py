@@ -1,4 +1,4 @@
-"""Events of the schedule, one at a time: from the log while it has any, then from what has arrived (D1).
+"""The execution of a task's schedule, one event at a time: from the log while it has any, then live (D1).
 
 `perform_next` asks "what comes next?" and the schedule answers; `_perform_*` serves a replay and the
 live task alike.
@@ -10,21 +10,21 @@ from collections import deque
 from collections.abc import Sequence
 
 from causal import batch
-from causal.channels import Channels
+from causal.channels.ends import Channels
+from causal.channels.queue import InputQueue
 from causal.checkpointing import Checkpointing, Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.determinants import Answer, Barrier, Order, Run, Timer
 from causal.dissemination import Holdings
-from causal.effects import Ask, Effect, Phase, StageRows, WriteBundle, WriteRecording
+from causal.effects import Effect, Phase, SendRequests, StageRows, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
-from causal.events import Answered
-from causal.input_channel import InputChannel
-from causal.pace import Pace
+from causal.events import ResponseReceived
+from causal.pace import BatchSizer
 from causal.picking import ByArrival, ByContent
-from causal.ports import Chain, Live, Output, Request
+from causal.ports import Chain, Environment, Output, Request
 from causal.recording import Recording
 from causal.recovery import Recovery, State, Step
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 from causal.services import CausalServices
 
 
@@ -32,17 +32,18 @@ class Execution:
     """Runs one task's chain.
 
     Args:
-        cut: where the task stood at the checkpoint that `chain` was restored from.
+        cut: the position of the task at the checkpoint that `chain` was restored from.
         files: the files of that checkpoint.
 
     Attributes:
-        finished: all inputs have ended and the chain has given what it still owed.
-        wrote: a bundle of this incarnation has gone out.
+        finished: whether all inputs have ended and the chain has emitted its last output.
+        wrote: whether a bundle of this incarnation has been written.
     """
 
     def __init__(
-        self, recovery: Recovery, config: JobConfig, chain: Chain, live: Live, channels: Channels, holdings: Holdings,
-        schedule: Schedule, cut: Cut, files: list[SnapshotFile], incarnation: int,
+        self, recovery: Recovery, config: JobConfig, chain: Chain, live: Environment, channels: Channels,
+        holdings: Holdings,
+        schedule: DeterminantCursor, cut: Cut, files: list[SnapshotFile], incarnation: int,
     ) -> None:  # fmt: skip
         self.name = recovery.task_name
         self.chain = chain
@@ -51,26 +52,26 @@ class Execution:
         self.finished = cut.finished
         self.reported_finished = False
         self.staged = False
-        """The task has finished, and all its rows are staged or visible."""
+        """Whether the task has finished and all its rows are staged or visible."""
         self.covered = cut.finished or not any(sink.staging for sink in channels.sinks.values())
-        """No row waits for a checkpoint any more: a complete one has the task finished, or rows are never staged."""
+        """Whether no row waits for a checkpoint: a complete one has the task finished, or rows are never staged."""
         self.replayed_elements = 0
         self.asked_epoch = 0
         self.final_epoch = 0
-        """Its barrier is to be the last one; 0 for none."""
+        """The checkpoint whose barrier is to be the last one; 0 for none."""
         self.holding = False
-        """A source delivers no records until checkpoint `_held_epoch` is complete."""
+        """Whether a source delivers no records until checkpoint `_held_epoch` is complete."""
         self._held_epoch = self._completed_epoch = cut.epoch
         self.standing = False
-        """The final barrier has been performed: nothing more is."""
-        self._epoch_recording = Recording() if config.check else None
+        """Whether the final barrier has been performed, after which no event is."""
+        self._epoch_recording = Recording() if config.verify_replay else None
         self.wrote = False
         self.rollback = 0
-        """Number of the last decision about lost determinants that is known here; bundles are marked with it."""
+        """The number of the last decision about lost determinants that is known here; bundles are marked with it."""
         self._recovery = recovery
         self._elements_max = config.batch_elements_max
-        bytes_max = config.credit_bytes // 2
-        self.pace = Pace(config.batch_elements_max, bytes_max, config.suspect_after_ms)
+        bytes_max = config.channel_window_bytes // 2
+        self.pace = BatchSizer(config.batch_elements_max, bytes_max, config.heartbeat_timeout_ms)
         self._turn_elements = self._turn_bytes = 0
         self._logging = config.guarantee == "causal"
         self._live = live
@@ -84,16 +85,16 @@ class Execution:
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self._asked: dict[tuple[int, int], None] = {}
         self._unasked: list[Request] = []
-        """Requests whose determinants are not stored yet."""
-        self._answers: deque[Answered] = deque()
+        """The requests whose determinants are not stored yet."""
+        self._answers: deque[ResponseReceived] = deque()
 
-    def answered(self, event: Answered) -> None:
-        """The outside world has answered; what this incarnation has not asked, or was told before, does not count."""
+    def answered(self, event: ResponseReceived) -> None:
+        """Takes a response of the outside world, unless this incarnation did not send the request or has it already."""
         if self._asked.pop((event.operator, event.number), self) is None:
             self._answers.append(event)
 
     def ask_for(self, epoch: int, final: bool, hold: bool) -> None:
-        """A checkpoint is wanted; its barrier is the last one if it is `final`.
+        """Requests a checkpoint; its barrier is the last one if it is `final`.
 
         Args:
             hold: deliver no records of a source until it is complete.
@@ -106,12 +107,12 @@ class Execution:
             self.holding = self._held_epoch > self._completed_epoch
 
     def completed(self, epoch: int) -> None:
-        """Checkpoint `epoch` is complete: a source that waited for it goes on."""
+        """Notes that checkpoint `epoch` is complete: a source that waited for it resumes."""
         self._completed_epoch = max(self._completed_epoch, epoch)
         self.holding = self._held_epoch > self._completed_epoch
 
     def last_bundles(self) -> list[Effect]:
-        """The job has ended: tell every store that its rows stay."""
+        """Returns, at the end of the job, the bundles that inform every store that its rows stay."""
         if not self.reported_finished:
             return []
         partial = self._logging and self._holdings.partial
@@ -119,16 +120,16 @@ class Execution:
         return [WriteBundle(sink.id, sink.last(partial, self._incarnation, self.rollback), []) for sink in sinks]
 
     def begin_turn(self, took_ns: int) -> None:
-        """The turn before took that long: how many elements an event may have follows from it."""
+        """Takes how long the previous turn lasted: the size of the next events follows from it."""
         self.pace.took(self._turn_elements, self._turn_bytes, took_ns)
         self.checkpointing.took(took_ns)
         self._turn_elements = self._turn_bytes = 0
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
-        """One step: one event, or in a replay up to `events_max`; false if none can be performed now.
+        """Performs one step: one event, or in a replay up to `events_max`; false if none can be performed now.
 
         Together they deliver what waits in the queues, which credit bounds, and stop at as many elements as a live
-        event has at most: nobody waits longer for his turn.
+        event has at most: no other work of the process waits longer.
 
         Raises:
             ReplayDivergence, OperatorFailed: as `perform_next`.
@@ -136,7 +137,9 @@ class Execution:
         schedule = self.schedule
         if self._recovery.state is not State.REPLAYING or not schedule.replaying:
             return self.perform_next(effects, now_ns)
-        stop = self.replayed_elements + (self.pace.elements if self.pace.held else max(self._elements_max, events_max))
+        stop = self.replayed_elements + (
+            self.pace.elements if self.pace.reduced else max(self._elements_max, events_max)
+        )
         left = events_max
         while left and self._replay_next(effects):
             left -= 1
@@ -145,10 +148,10 @@ class Execution:
         return left < events_max
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether another event may be performed at once; false only if none can before something is learnt or due.
+    def may_continue(self) -> bool:
+        """Whether another event may be performed at once; false only if none can before something arrives or is due.
 
-        So a task whose queues are empty need not try in vain before it rests, and a sink writes what it has.
+        So a task whose queues are empty becomes idle without a failed attempt, and a sink writes what it has.
         """
         if self._recovery.state is not State.RUNNING or self._by_content is not None or self._answers:
             return True
@@ -157,10 +160,10 @@ class Execution:
         return any(channel.deliverable for channel in self._inputs)
 
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
-        """Perform one event; false if none can be performed now.
+        """Performs one event; false if none can be performed now.
 
         Raises:
-            ReplayDivergence: the log tells of something that cannot happen here.
+            ReplayDivergence: the log has an event that cannot happen here.
             OperatorFailed: user code raised.
         """
         schedule = self.schedule
@@ -173,14 +176,14 @@ class Execution:
                 raise ReplayDivergence(
                     self.name, f"its log has more behind barrier {schedule.epoch + 1}, the replay has not"
                 )
-            # An ordered task's log does not tell how far it had come, but the others know what they have of it.
+            # An ordered task's log does not say how far it had come, but the receivers know what they have of it.
             if self._by_content is not None and any(output.expecting for output in self._outputs):
                 return self._perform_ruled(self._by_content, effects)
             self._go_live(effects, now_ns)
         return self._perform_live(effects)
 
     def rehearse_next(self, effects: list[Effect]) -> bool:
-        """One event of an epoch that ended with a barrier, as it was; false if nothing tells of another one.
+        """Performs one event of an epoch that ended with a barrier, as it was; false if the log has no other.
 
         Raises:
             ReplayDivergence, OperatorFailed: as `perform_next`.
@@ -190,7 +193,7 @@ class Execution:
         return self._by_content is not None and self._perform_between(self._by_content, effects)
 
     def _perform_between(self, rule: ByContent, effects: list[Effect]) -> bool:
-        """The log of this epoch is at its end, that of a later one is not: the rule alone leads to the barrier."""
+        """Performs an event by the rule alone, up to the barrier: this epoch's log has ended, a later one's has not."""
         epoch, before = self.schedule.epoch, self._holdings.own.extent(self.schedule.epoch)
         performed = self._perform_ruled(rule, effects)
         if self._holdings.own.extent(epoch) != before:
@@ -201,7 +204,7 @@ class Execution:
         return performed
 
     def _perform_ruled(self, rule: ByContent, effects: list[Effect]) -> bool:
-        """The event that the rule gives, if what it needs is there."""
+        """Performs the event that the rule selects, if its elements have arrived."""
         chain = self.chain
         picked = rule.ruled(chain.full())
         if picked is None:
@@ -216,34 +219,37 @@ class Execution:
     def _replay_next(self, effects: list[Effect]) -> bool:
         if self.schedule.run_left and self._by_content is not None:
             return self._perform_ruled(self._by_content, effects)
-        told = self.schedule.peek()
-        if type(told) is Order:
-            if told.input >= len(self._inputs):
-                raise ReplayDivergence(self.name, f"its log names input {told.input}, it has {len(self._inputs)}")
-            channel, count = self._inputs[told.input], told.count
+        determinant = self.schedule.peek()
+        if type(determinant) is Order:
+            if determinant.input >= len(self._inputs):
+                raise ReplayDivergence(
+                    self.name, f"its log names input {determinant.input}, it has {len(self._inputs)}"
+                )
+            channel, count = self._inputs[determinant.input], determinant.count
             if channel.next - channel.delivered < count:
-                channel.short = True
+                channel.starved = True
                 return False
-            channel.short = False
+            channel.starved = False
             self.schedule.take(Order)
             self.replayed_elements += count
             self._perform_order(channel, count, effects)
-        elif type(told) is Timer:
+        elif type(determinant) is Timer:
             self.schedule.take(Timer)
-            self._emit(self.chain.fire(told.due_ns, self._services))
-        elif type(told) is Barrier:
+            self._emit(self.chain.fire(determinant.due_ns, self._services))
+        elif type(determinant) is Barrier:
             self.schedule.take(Barrier)
-            self._perform_barrier(told.epoch, told.final, effects)
-        elif type(told) is Run and self._by_content is not None:
+            self._perform_barrier(determinant.epoch, determinant.final, effects)
+        elif type(determinant) is Run and self._by_content is not None:
             self.schedule.take_run()
             return self._perform_ruled(self._by_content, effects)
-        elif type(told) is Answer:
+        elif type(determinant) is Answer:
             self.schedule.take(Answer)
-            self._perform_answer(told.operator, told.number, told.body)
+            self._perform_answer(determinant.operator, determinant.number, determinant.body)
         else:
             raise ReplayDivergence(
                 self.name,
-                f"epoch {self.schedule.epoch}: the log has an answer ({told.kind}) that the replay did not ask for",
+                f"epoch {self.schedule.epoch}: the log has an answer ({determinant.kind}) "
+                "that the replay did not ask for",
             )
         return True
 
@@ -257,7 +263,7 @@ class Execution:
         self._ask(self.chain.outstanding())
 
     def _ask(self, requests: Sequence[Request]) -> None:
-        """Have these leave with the next bundles: never before what they depend on is stored (D4)."""
+        """Queues these requests to leave with the next bundles, never before what they depend on is stored (D4)."""
         if requests and not self.standing:
             self._asked.update(dict.fromkeys((each.operator, each.number) for each in requests))
             self._unasked += requests
@@ -305,7 +311,7 @@ class Execution:
         self._perform_order(channel, count, effects)
         return True
 
-    def _perform_order(self, channel: InputChannel, count: int, effects: list[Effect]) -> None:
+    def _perform_order(self, channel: InputQueue, count: int, effects: list[Effect]) -> None:
         first = channel.delivered
         self._turn_elements += count
         try:
@@ -335,7 +341,7 @@ class Execution:
         self._finish()
 
     def _finish(self) -> None:
-        """Once, in the event after which nothing more can come: no input has anything, no answer is waited for."""
+        """Finishes the chain, once: after the event that ended the last input and left no request unanswered."""
         if self.finished or self.chain.waiting() or not all(channel.ended for channel in self._inputs):
             return
         self._emit(self.chain.finish(self._services))
@@ -344,7 +350,7 @@ class Execution:
             output.put(batch.end())
 
     def _perform_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
-        """All inputs have come to barrier `epoch`: pass it on, then freeze the state."""
+        """Passes barrier `epoch`, which all inputs have reached, on, then freezes the state."""
         invariant(epoch == self.schedule.epoch + 1, "barriers come in order", task=self.name, barrier=epoch)
         self.flush_sinks(effects, force=True)
         effects += [StageRows(sink.id, epoch) for sink in self._channels.sinks.values() if sink.staging]
@@ -367,32 +373,32 @@ class Execution:
             self._outputs[ordinal].put(chunk)
 
     def flush_sinks(self, effects: list[Effect], force: bool) -> None:
-        """Write what rows wait, if they are many, or if `force`; behind them, what was to be asked leaves.
+        """Writes the rows that wait, if they are many or if `force`; behind them, requests are sent.
 
-        Says so if that was the last of the task.
+        Reports the end of the task if these were its last rows.
         """
         for sink in self._channels.sinks.values():
             rows = sink.waiting
-            if rows and (force or sink.full or (self.pace.held and rows >= self.pace.elements)):
+            if rows and (force or sink.full or (self.pace.reduced and rows >= self.pace.elements)):
                 self._turn_elements = max(self._turn_elements, rows)
                 holdings = self._holdings if self._logging else None
                 bundle, origins = sink.bundle(holdings, self._incarnation, self.rollback)
                 effects.append(WriteBundle(sink.id, bundle, [] if sink.requests else origins))
                 self.wrote = self.wrote or not sink.requests
         if self._unasked and not any(sink.waiting for sink in self._channels.sinks.values() if sink.requests):
-            effects.append(Ask(self._unasked))
+            effects.append(SendRequests(self._unasked))
             self._unasked = []
         if self.finished and not self.reported_finished and self._recovery.state is State.RUNNING:
             if not any(sink.waiting for sink in self._channels.sinks.values()):
                 self._report_end(effects)
 
     def cover(self, epoch: int) -> None:
-        """All that was staged below barrier `epoch` is visible."""
+        """Notes that all rows staged below barrier `epoch` are visible."""
         cut = self.checkpointing.cuts.get(epoch)
         self.covered = self.covered or (cut is not None and cut.finished)
 
     def _report_end(self, effects: list[Effect]) -> None:
-        """All rows are in the store: finished, or, where they are staged, waiting for the checkpoint over them."""
+        """Reports the end, as all rows are in the store: "finished", or "staged" if they wait for a checkpoint."""
         if self.covered:
             self.reported_finished = True
             effects.append(Phase("finished"))

@@ -1,7 +1,8 @@
-"""A task's own log on stable storage: begun once, extended in the background, read where holders left it out (0012).
+"""A task's own log on stable storage: begun once, extended in the background, read where holders have forgotten it
+(0012).
 
-A file never says more than somebody who depends on it: it fills in what holders have let go of, up to where they say
-the log had come.  So it does not matter what a killed process wrote last, or a zombie goes on writing.
+A file is used only as far as other tasks depend on it: it fills in what holders have forgotten, up to the extent that
+they report.  So it does not matter what a killed process wrote last, or what a zombie still writes.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from collections.abc import Sequence
 
 from causal.dissemination import Holdings
 from causal.effects import AppendStable, BeginStable, Effect, ReadStable
-from causal.errors import Lost, PeerViolation
+from causal.errors import DeterminantsLost, PeerViolation
 from causal.events import StableFailed, StableRead, StableWritten
 from causal.log import LogDelta
 
 FLUSH_EVERY_NS = 5_000_000
-"""What is logged meanwhile is written at once."""
+"""The shortest time between two writes: what is logged between them is written together."""
 AGAIN_NS = 1_000_000_000
-"""After a write that failed."""
+"""The time before a write that failed is retried."""
 
 
 class Flushing:
-    """What one incarnation has written, and has to.
+    """The writing and reading of one incarnation's own log.
 
-    State: nothing is performed before `begun`: what an older file says beyond what was collected may happen
-    differently now, so it must be gone.
+    State: nothing is performed before `begun`: what an older file has beyond what was collected may happen
+    differently now, so it must be removed first.
     """
 
     def __init__(self, name: str, holdings: Holdings) -> None:
@@ -32,14 +33,14 @@ class Flushing:
         self._name = name
         self._holdings = holdings
         self._asked = False
-        """Something has been asked of the disk that it has not answered."""
+        """Whether a write is outstanding."""
         self.reading = False
         self._read_at = -1
         self._grown = -1
         self._due_ns = 0
 
     def wanted(self) -> list[Effect]:
-        """What has to be read before it can be said what is lost; nothing if the file has been, for what is told."""
+        """Returns the read that is needed before a loss can be determined; none if it has been done for this state."""
         holdings = self._holdings
         if not holdings.flushing or not (holdings.own.begins or holdings.missing()):
             return []
@@ -49,26 +50,26 @@ class Flushing:
         self.reading = True
         return [ReadStable()]
 
-    def told(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> None:
-        """What the disk says."""
+    def answered(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> None:
+        """Takes an answer of the disk."""
         if isinstance(event, StableRead):
             self._read(event.logs)
         elif isinstance(event, StableWritten):
             self._asked, self.begun = False, True
             for _, epoch, extent in event.extents:
                 self._holdings.own.written(epoch, extent)
-        else:  # the disk is full, or refuses: what is not written is shared, as ever
+        else:  # the disk is full, or fails: what is not written is shared, as always
             self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
 
-    def _read(self, found: Sequence[LogDelta]) -> None:
-        """The youngest file's bytes, from offset 0: fill the log as far as others say that it had come.
+    def _read(self, deltas: Sequence[LogDelta]) -> None:
+        """Fills the log from the newest file's bytes, from offset 0, as far as others report that it had come.
 
         Raises:
-            Lost: a part that others have let go of is not there, and nobody can be told to go back.
+            DeterminantsLost: a part that others have forgotten is missing, and no task can roll back.
         """
         holdings = self._holdings
         self.reading = False
-        prefixes = {delta.epoch: delta.bytes for delta in found}
+        prefixes = {delta.epoch: delta.bytes for delta in deltas}
         begins = dict(holdings.own.begins)
         hanging = {epoch: begin for epoch, begin in begins.items() if len(prefixes.get(epoch, b"")) < begin}
         extents = dict.fromkeys(begins, 0) | {epoch: extent for _, epoch, extent in holdings.needed()}
@@ -77,18 +78,18 @@ class Flushing:
                 if epoch >= holdings.own.first_epoch:
                     holdings.own.fill(epoch, prefixes.get(epoch, b""), extent)
         except PeerViolation as problem:
-            raise Lost(f"{self._name}: {problem}; start the job anew without --resume") from None
+            raise DeterminantsLost(f"{self._name}: {problem}; start a new job without --resume") from None
         if hanging and not holdings.partial:
             epoch, begin = next(iter(sorted(hanging.items())))
-            raise Lost(
+            raise DeterminantsLost(
                 f"{self._name}, epoch {epoch}: {begin} bytes of its determinants were stable, "
                 f"{len(prefixes.get(epoch, b''))} can be read under determinants/ of the job's directory; "
-                "restore the files, or start the job anew without --resume"
+                "restore the files, or start a new job without --resume"
             )
         self._read_at = holdings.version
 
     def begin(self) -> list[Effect]:
-        """Everything has been collected: write it, and forget the files of older incarnations."""
+        """Writes everything that has been collected, and forgets the files of older incarnations."""
         if self._asked:
             return []
         self._asked = True
@@ -96,7 +97,7 @@ class Flushing:
         return [BeginStable(self._holdings.own.whole())]
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Write what has been logged since, unless something is being written."""
+        """Writes what has been logged since, unless a write is outstanding."""
         own = self._holdings.own
         if not self._flushes() or now_ns < self._due_ns:
             return []
@@ -112,11 +113,11 @@ class Flushing:
         return self._holdings.flushing and self.begun and not self._asked and self._holdings.own.grown != self._grown
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """When there will be something to write although nothing happens."""
+        """Returns the time at which the next write is due although nothing arrives; None if none is."""
         return max(self._due_ns, now_ns) if self._flushes() else None
 
     @property
     def unwritten_bytes(self) -> int:
-        """How far the file is behind."""
+        """The number of bytes of the log that are not in the file."""
         own = self._holdings.own
         return max(0, own.size - sum(own.stable.values())) if self._holdings.flushing else 0

@@ -1,7 +1,7 @@
-"""Names of things that travel: plain integers and strings with one meaning each.
+"""The types of identifiers: plain integers and strings with one meaning each.
 
 Tasks and channels are numbered by the topology, so the wire carries small integers; people see
-`TaskName` ("count/1").  Nothing here does anything.
+`TaskName` ("count/1").
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ ChannelId = NewType("ChannelId", int)
 """The channel's place in `Topology.channels`."""
 
 Position = NewType("Position", int)
-"""Number of an element in its channel, from 0, without gaps, for ever (D2)."""
+"""The number of an element in its channel, from 0, without gaps, for ever (D2)."""
 
 Epoch = NewType("Epoch", int)
-"""Epoch e is what follows barrier e; checkpoint e is the state at barrier e.  Epoch 0 has no barrier."""
+"""The epoch e follows barrier e; checkpoint e is the state at barrier e.  Epoch 0 has no barrier."""
 
 Incarnation = NewType("Incarnation", int)
-"""Rises by one with each promotion of a task; lower ones are zombies (D6)."""
+"""The incarnation rises by one with each promotion of a task; processes with lower ones are zombies (D6)."""
 
 OUTSIDE = TaskIndex(-1)
 """The far end of a channel that comes from a source's partition or goes to a sink's store."""

@@ -1,7 +1,7 @@
-"""The in-flight log of one channel: what was sent since the last complete checkpoint, as the very bytes that went out.
+"""The in-flight log of one channel: what was sent since the last complete checkpoint, as the bytes that were sent.
 
 It can replay from any element position, small neighbours in one frame, forgets whole epochs when a checkpoint
-completes, and gives up memory by handing runs of entries to disk; an entry on disk keeps its place and loses only
+completes, and frees memory by spilling runs of entries to disk; an entry on disk keeps its place and loses only
 its payload.
 """
 
@@ -15,9 +15,9 @@ from itertools import islice
 from causal.errors import invariant
 
 SEGMENT_BYTES = 4 << 20
-"""Payload bytes that go to disk together."""
+"""The payload bytes that are spilled together."""
 ORIGINS_APART_NS_MAX = 25_000_000
-"""A frame tells one origin, its oldest: records that entered later than so much after it do not join it."""
+"""The longest time between origins in one frame, which carries the oldest: later records go into another frame."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Entry:
     digest: int
     origin_ns: int
     segment: int = 0
-    """Number of the segment on disk that holds it too; 0 when there is none."""
+    """The number of the segment on disk that also holds it; 0 without one."""
 
     @property
     def next(self) -> int:
@@ -47,7 +47,7 @@ class InflightLog:
 
     def __init__(self, start: int, digest: int) -> None:
         self.start = start
-        """Lowest position that can be replayed."""
+        """The lowest position that can be replayed."""
         self.start_digest = digest
         self._entries: list[Entry] = []
         self._firsts: list[int] = []
@@ -78,7 +78,7 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """The place of the entry that holds `position`, the end place if that is behind all, None if it is gone."""
+        """Returns the place of the entry that holds `position`, the end place if it is behind all, None if gone."""
         if position < self.start or position > self.end:
             return None
         if position == self.end:
@@ -89,10 +89,10 @@ class InflightLog:
         return iter(self._entries[max(0, place - self._dropped) :])
 
     def frame_at(self, place: int, bytes_max: int) -> Entry:
-        """The entry at `place`, and as one with it those behind it that may leave in the same frame.
+        """Returns the entry at `place`, joined with those behind it that may leave in the same frame.
 
-        Chunks do not know how they were framed, and the digest behind the last of them is the digest of all, so
-        they may be framed anew; an epoch ends a frame, and so does what is on disk.
+        Chunks do not depend on how they were framed, and the digest behind the last of them is the digest of all, so
+        they may be framed differently; an epoch ends a frame, and so does what is on disk.
         """
         place -= self._dropped
         head = self._entries[place]
@@ -119,14 +119,14 @@ class InflightLog:
         return Entry(head.first, count, head.epoch, payload, len(payload), head.digest_before, last.digest, oldest_ns)
 
     def truncate(self, epoch: int) -> set[int]:
-        """Forget entries of epochs below `epoch`; returns the segments on disk that nobody needs any more."""
+        """Forgets entries of epochs below `epoch`; returns the segments on disk that are not needed any more."""
         keep = 0
         while keep < len(self._entries) and self._entries[keep].epoch < epoch:
             keep += 1
         return self._drop(keep)
 
     def drop_before(self, place: int) -> None:
-        """Forget entries before `place` at once: for guarantees that replay nothing."""
+        """Forgets entries before `place` at once: for guarantees that replay nothing."""
         self._drop(place - self._dropped)
 
     def _drop(self, count: int) -> set[int]:
@@ -147,7 +147,7 @@ class InflightLog:
     # -- disk ------------------------------------------------------------------------------------
 
     def spillable(self, before_place: int) -> list[Entry]:
-        """The oldest run of entries in memory only that lies before `before_place`, up to one segment."""
+        """Returns the oldest run of entries in memory only that lies before `before_place`, up to one segment."""
         run: list[Entry] = []
         size = 0
         for entry in self._entries[: max(0, before_place - self._dropped)]:
@@ -162,7 +162,7 @@ class InflightLog:
         return run
 
     def spilled(self, segment: int, first: int, count: int) -> None:
-        """The run of `count` entries from position `first` is on disk: drop their payloads."""
+        """Drops the payloads of `count` entries from position `first`, which are on disk."""
         for entry in self._entries:
             if first <= entry.first < first + count and entry.payload is not None:
                 entry.segment = segment
@@ -170,13 +170,13 @@ class InflightLog:
                 self.release(entry)
 
     def release(self, entry: Entry) -> None:
-        """Give up the payload of an entry that is on disk."""
+        """Drops the payload of an entry that is on disk."""
         if entry.segment and entry.payload is not None:
             entry.payload = None
             self.memory_bytes -= entry.size
 
     def release_sent(self, place: int, position: int) -> int:
-        """Give up the payloads from `place` to `position` that are on disk; returns the place behind them."""
+        """Drops the payloads from `place` to `position` that are on disk; returns the place behind them."""
         place -= self._dropped
         while place < len(self._entries) and self._firsts[place] < position:
             self.release(self._entries[place])
@@ -184,14 +184,14 @@ class InflightLog:
         return self._dropped + place
 
     def release_all(self) -> None:
-        """Give up every payload that is on disk too: what was loaded is not what will be sent next."""
+        """Drops every payload that is also on disk: what was loaded is not what will be sent next."""
         for entry in self._entries:
             self.release(entry)
 
     def loaded(self, segment: int, payloads: dict[int, bytes], from_place: int) -> None:
-        """Payloads, by first position, have come back from disk; those before `from_place` are not needed."""
+        """Takes payloads from disk, by first position; those before `from_place` are not needed."""
         for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]
-                invariant(len(entry.payload) == entry.size, "a segment gives back what went in", first=entry.first)
+                invariant(len(entry.payload) == entry.size, "a segment returns what was written", first=entry.first)
                 self.memory_bytes += entry.size

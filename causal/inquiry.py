@@ -5,31 +5,31 @@ While it stands still nothing is performed, sent or taken in, so what it answere
 
 from __future__ import annotations
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.dissemination import Holdings
-from causal.effects import Effect, Found
-from causal.events import Inquired
+from causal.effects import Effect, OrphanReport
+from causal.events import OrphanQuery
 from causal.recovery import State
-from causal.rollback import Finding, Rollback, beyond, vector_of
+from causal.rollback import OrphanAnswer, Rollback, beyond, vector_of
 
 
 class Inquiry:
-    """What this task knows of inquiries.
+    """The inquiry that is open, and the last decision that this task knows.
 
     State: `asked` from a question to the decision; `rollback` from the last decision on.
     """
 
     def __init__(self, rollback: Rollback) -> None:
         self.rollback = rollback
-        self.asked: Inquired | None = None
+        self.asked: OrphanQuery | None = None
 
-    def ask(self, event: Inquired) -> None:
-        """Take a question, unless it is decided already."""
+    def ask(self, event: OrphanQuery) -> None:
+        """Takes a question, unless it is already decided."""
         if event.number > self.rollback.number:
             self.asked = event
 
     def decided(self, rollback: Rollback) -> bool:
-        """Take a decision that lets this task stay; whether it was news."""
+        """Takes a decision that lets this task stay; returns whether it was new."""
         if rollback.number <= self.rollback.number:
             return False
         self.rollback = rollback
@@ -38,9 +38,9 @@ class Inquiry:
         return True
 
     def answer(self, state: State, holdings: Holdings, channels: Channels) -> list[Effect]:
-        """The answer to the question that is open, once it can be given."""
+        """Returns the answer to the open question, once it can be determined."""
         asked = self.asked
-        # Rows outlive their writer: what the store holds must be known before anybody can say what stands.
+        # Rows outlive their writer: what the store holds must be known before it can be decided what stands.
         if asked is None or not all(sink.opened for sink in channels.sinks.values()):
             return []
         settled = state is not State.COLLECTING
@@ -51,4 +51,4 @@ class Inquiry:
             for sink in channels.sinks.values():
                 depends |= sink.stands(asked.lost)
         stands = tuple((task, epoch, extent) for (task, epoch), extent in sorted(depends.items()))
-        return [Found(asked.number, Finding(settled, orphan, stands))]
+        return [OrphanReport(asked.number, OrphanAnswer(settled, orphan, stands))]

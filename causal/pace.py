@@ -1,42 +1,42 @@
-"""How much one turn of a task may take on: as many elements as are done with in a moment, and small in bytes.
+"""The size of one turn of a task: as many elements as are performed quickly, and few bytes.
 
-Between turns a process beats, answers its neighbours and hears of barriers; whoever falls silent for longer counts as
-hung.  So a task begins with few elements per event and takes more as long as they are quickly done, up to the most
-that it is ever given at once; where records take their time, or are large, an event keeps to few.  The core has no
-clock: the shell says how long a turn took.  What was taken is in the log like every event, so a replay takes the same.
+Between turns a process sends heartbeats, answers its neighbours and learns of barriers; a process that is silent for
+longer counts as hung.  So a task begins with few elements per event and takes more as long as they are quickly
+performed, up to the job's limit; where records take long, or are large, an event has few.  The core has no clock: the
+shell reports how long a turn took.  The size is in the log like every event, so a replay takes the same.
 """
 
 from __future__ import annotations
 
 FIRST_ELEMENTS = 16
 SHARE_OF_SUSPICION = 25
-"""A turn should take at most this part of the silence after which a process counts as hung."""
+"""The divisor of the silence after which a process counts as hung: a turn should take at most that part of it."""
 
 
-class Pace:
-    """Of one incarnation of one task.
+class BatchSizer:
+    """The number of elements per event, of one incarnation of one task.
 
     Args:
-        bytes_max: that what an event made should have, over all outputs.
-        elements_max: never more than these.
+        elements_max: the most elements of an event.
+        bytes_max: the bytes that the output of an event should not exceed, over all channels.
 
     Attributes:
-        elements: that an event may have now.
+        elements: the elements that an event may have now.
     """
 
-    def __init__(self, elements_max: int, bytes_max: int, suspect_after_ms: int) -> None:
+    def __init__(self, elements_max: int, bytes_max: int, heartbeat_timeout_ms: int) -> None:
         self._elements_max = elements_max
         self._bytes_max = bytes_max
-        self._took_ns_max = suspect_after_ms * 1_000_000 // SHARE_OF_SUSPICION
+        self._took_ns_max = heartbeat_timeout_ms * 1_000_000 // SHARE_OF_SUSPICION
         self.elements = min(FIRST_ELEMENTS, elements_max)
 
     @property
-    def held(self) -> bool:
+    def reduced(self) -> bool:
         """Whether an event may have fewer elements than the job allows: then chunks are cut, and bundles are small."""
         return self.elements < self._elements_max
 
     def took(self, elements: int, made_bytes: int, took_ns: int) -> None:
-        """A turn that delivered, or wrote, so many elements took that long; 0 where nobody looked at a clock."""
+        """Takes the duration of a turn that delivered, or wrote, `elements`; 0 where no clock was read."""
         over = max(took_ns / self._took_ns_max, made_bytes / self._bytes_max)
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))

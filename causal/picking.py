@@ -1,8 +1,8 @@
-"""Which input is next: what has arrived, in turn, or what the content says (`delivery="ordered"`, 0009.5).
+"""The choice of the next input: by arrival, in turn, or by content (`delivery="ordered"`, 0009.5).
 
 An *ordered* task delivers, of the inputs that are neither blocked nor idle, one chunk of the one whose last
 delivered watermark is lowest; those that have ended come last.  Chunks are regenerated as they were, so this is a
-function of what was delivered before: nothing has to be logged, and no arrival can show.
+function of what was delivered before: nothing has to be logged, and arrival has no influence.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from causal.batch import BARRIER
-from causal.input_channel import InputChannel
-from causal.pace import Pace
+from causal.channels.queue import InputQueue
+from causal.pace import BatchSizer
 
-Pick = tuple[InputChannel, int]
-"""An input, and how many elements of it make the next event."""
+Pick = tuple[InputQueue, int]
+"""An input, and how many of its elements make the next event."""
 
 
 class ByArrival:
-    """Takes turns among the inputs that have something: a choice, to be logged."""
+    """The choice by turns among the inputs that have elements: it has to be logged."""
 
-    def __init__(self, inputs: Sequence[InputChannel], pace: Pace, bytes_max: int) -> None:
+    def __init__(self, inputs: Sequence[InputQueue], pace: BatchSizer, bytes_max: int) -> None:
         self._inputs = inputs
         self._pace = pace
         self._bytes_max = bytes_max
         self._next = 0
 
     def pick(self, full: bool) -> Pick | None:
-        """The next input in turn that has something to deliver; None if none has.
+        """Returns the next input in turn that has something to deliver; None if none has.
 
         Args:
-            full: no records are to be delivered now, only barriers.
+            full: whether only barriers, no records, are to be delivered now.
         """
         inputs = self._inputs
         for step in range(len(inputs)):
             channel = inputs[(self._next + step) % len(inputs)]
-            count = channel.head_count(self._pace.elements, self._bytes_max, self._pace.held)
+            count = channel.head_count(self._pace.elements, self._bytes_max, self._pace.reduced)
             if count and not (full and channel.head_kind != BARRIER):
                 self._next = (channel.ordinal + 1) % len(inputs)
                 return channel, count
@@ -45,18 +45,18 @@ class ByArrival:
 class ByContent:
     """The rule of an ordered task."""
 
-    def __init__(self, inputs: Sequence[InputChannel]) -> None:
+    def __init__(self, inputs: Sequence[InputQueue]) -> None:
         self._inputs = inputs
 
     def ruled(self, full: bool) -> Pick | None:
-        """What the rule delivers next; None while that is not there."""
+        """Returns what the rule delivers next; None while that has not arrived."""
         candidates = [each for each in self._inputs if not (each.blocked or each.idle)]
         if not candidates:
             return None
         return _whole(min(candidates, key=_progress), full)
 
     def arrived(self, full: bool) -> Pick | None:
-        """What has come on an input that was idle: nobody waits for it, so this is a choice."""
+        """Returns what has arrived on an idle input: the rule does not wait for it, so this is a choice."""
         for channel in self._inputs:
             if channel.idle and not channel.blocked:
                 picked = _whole(channel, full)
@@ -66,16 +66,16 @@ class ByContent:
 
     @property
     def choice(self) -> bool:
-        """Whether something may come that the rule does not know of."""
+        """Whether elements may arrive that the rule does not cover."""
         return any(channel.idle for channel in self._inputs)
 
 
-def _progress(channel: InputChannel) -> tuple[bool, bool, int, int]:
-    """Those furthest behind first; where one has ended, only barriers follow, which wait for those of the others."""
+def _progress(channel: InputQueue) -> tuple[bool, bool, int, int]:
+    """The sort key: inputs furthest behind first, ended ones last, as only barriers follow there, which wait."""
     mark = channel.mark
     return channel.ended, mark is not None, mark or 0, channel.ordinal
 
 
-def _whole(channel: InputChannel, full: bool) -> Pick | None:
+def _whole(channel: InputQueue, full: bool) -> Pick | None:
     count = channel.head_chunk_count
     return (channel, count) if count and not (full and channel.head_kind != BARRIER) else None

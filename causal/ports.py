@@ -1,7 +1,7 @@
-"""What the core asks of the world it is plugged into: operators, live values, a sink's store.
+"""The interfaces that the core uses: operators, live values, a sink's store.
 
-The core calls these and nothing else.  Under ZeroMQ they are real; in tests and in the simulator
-they are seeded.  The core never sees a record: chains take chunks and give chunks.
+The core calls these and nothing else.  In a worker they are real; in tests and in the simulator
+they are seeded.  The core never sees a record: chains take chunks and return chunks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from causal.log import LogDelta
 from causal.rollback import Extent
 
 
-class Live(Protocol):
-    """Where values come from that no log has yet."""
+class Environment(Protocol):
+    """The source of live values, which no log has yet."""
 
     def wall_ns(self) -> int: ...
 
     def entropy(self) -> bytes:
-        """16 fresh random bytes."""
+        """Returns 16 fresh random bytes."""
         ...
 
 
@@ -32,7 +32,7 @@ class Services(Protocol):
     def now_ns(self) -> int: ...
 
     def seed(self) -> bytes:
-        """16 bytes; the same for the whole epoch."""
+        """Returns 16 bytes, the same for the whole epoch."""
         ...
 
     def epoch(self) -> int: ...
@@ -40,123 +40,123 @@ class Services(Protocol):
     def replaying(self) -> bool: ...
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        """The bytes `ask` gave when it ran live; it does not run again in a replay."""
+        """Returns the bytes that `ask` returned when it ran live; it does not run again in a replay."""
         ...
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """The same for a kind registered by a user."""
+        """Does the same as `call` for a kind registered by a user."""
         ...
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
-        """Record, or check against the record, which elements (start, length) a window holds as it fires."""
+        """Records, or checks against the record, which elements (start, length) a window holds as it fires."""
         ...
 
 
 class SnapshotJob(Protocol):
-    """The state at a barrier, encoded little by little while the task goes on (copy on write)."""
+    """The state at a barrier, encoded little by little while the task continues (copy on write)."""
 
     def step(self, keys_max: int) -> bool:
-        """Encode up to `keys_max` more keys; true when all is encoded."""
+        """Encodes up to `keys_max` more keys; true when all are encoded."""
         ...
 
     def parts(self) -> list[bytes]:
-        """After `step` returned true: opaque parts for `Chain.restore`, to be stored in this order."""
+        """Returns, after `step` returned true, opaque parts for `Chain.restore`, to be stored in this order."""
         ...
 
     full: bool
-    """Whether the parts stand alone, or extend what earlier snapshots hold."""
+    """Whether the parts are complete, or extend what earlier snapshots hold."""
 
 
 Output = tuple[int, Chunk]
-"""(ordinal of the output channel in `Topology.outputs(task)`, chunk), in the order of the elements of a channel.
+"""An output: (ordinal of the channel in `Topology.outputs(task)`, chunk), in the order of the elements of a channel.
 For a sink's channel the chunk is ROWS, in the sink's own encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to the outside world that a chain waits for: part of its state until it is answered."""
+    """A question to the outside world, which is part of the chain's state until it is answered."""
 
     operator: int
-    """Ordinal of the operator in the chain."""
+    """The ordinal of the operator in the chain."""
     number: int
-    """Never used twice by one operator of one task."""
+    """The number of the request, never used twice by one operator of one task."""
     body: bytes
 
 
 class Chain(Protocol):
-    """The fused operators of one task.  Given the same calls and the same service answers it gives the same bytes."""
+    """The fused operators of one task.  The same calls and the same service answers give the same bytes."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Run all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
+        """Runs all records of the chunks (RECORDS, LISTED or WATERMARK) through the chain as one batch.
 
         Args:
-            input: ordinal of the channel in `Topology.inputs(task)`.
-            first: position of the first element in that channel; for error messages.
+            input: the ordinal of the channel in `Topology.inputs(task)`.
+            first: the position of the first element in that channel; for error messages.
         """
         ...
 
     def next_timer_ns(self) -> int | None:
-        """Wall-clock time of the earliest timer or processing-time window that is set; None if there is none."""
+        """Returns the wall-clock time of the earliest timer or processing-time window; None if there is none."""
         ...
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        """Fire every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
+        """Fires every timer and window due at or before `due_ns`, in a defined order; ones set meanwhile wait."""
         ...
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """That input has ended: nothing more comes from it, others may go on."""
+        """Takes the end of one input; others may continue."""
         ...
 
     def finish(self, services: Services) -> list[Output]:
-        """All inputs have ended and nothing is waited for: fire what is still owed (open windows, not timers)."""
+        """Fires open windows, not timers, once all inputs have ended and no request is outstanding."""
         ...
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        """The outside world's answer to a request; each request is answered once."""
+        """Takes the response to a request; each request is answered once."""
         ...
 
     def asked(self) -> list[Request]:
-        """The requests that are new since the last call."""
+        """Returns the requests that are new since the last call."""
         ...
 
     def outstanding(self) -> list[Request]:
-        """All requests that have no answer yet, in the order in which they were asked; part of the state."""
+        """Returns all requests without a response, in the order in which they were sent; part of the state."""
         ...
 
     def waiting(self) -> bool:
-        """Whether some request has no answer yet."""
+        """Returns whether some request has no response yet."""
         ...
 
     def full(self) -> bool:
-        """Whether so many requests wait that no more records are to be delivered."""
+        """Returns whether so many requests wait that no more records are to be delivered."""
         ...
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """operator -> reason -> how many elements it has dropped, held back or revised, since the job began."""
+        """Returns operator → reason → the elements it has dropped, held back or revised, since the job began."""
         ...
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
-        """What the operator of that name keeps for a key, by table; empty when there is no such operator here."""
+        """Returns what the operator of that name keeps for a key, by table; empty if it is not in this chain."""
         ...
 
     def snapshot(self, full: bool) -> SnapshotJob:
-        """Freeze the state now; the job encodes it.  `full` asks for parts that stand alone."""
+        """Freezes the current state, for the job to encode.  With `full` the parts are complete."""
         ...
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Load parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
+        """Loads parts of a full snapshot, then of each later one, in order; may be called once per snapshot."""
         ...
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Do what `restore` does, in small steps: one each time that the next item is asked for."""
+        """Does what `restore` does, in small steps: one for each item of the iterator."""
         ...
 
 
 class PlainChain:
-    """The answers of a chain that asks nobody, counts nothing and can be asked for nothing; to inherit from."""
+    """The base of a chain without state, requests, counters and tables."""
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Keep nothing."""
+        """Restores nothing."""
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         self.restore(parts)
@@ -166,7 +166,7 @@ class PlainChain:
         return []
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        raise PeerViolation(f"an answer to operator {operator}, which asks nobody")
+        raise PeerViolation(f"an answer to operator {operator}, which sends no requests")
 
     def asked(self) -> list[Request]:
         return []
@@ -189,34 +189,34 @@ class PlainChain:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a sink writes in one atomic step (D8)."""
+    """The rows and determinants that a sink writes in one atomic step (D8)."""
 
     first: int
-    """Position of the first row; rows are numbered from 0 without gaps, for ever."""
+    """The position of the first row; rows are numbered from 0 without gaps, for ever."""
     count: int
     rows: bytes
-    """Bodies of the ROWS chunks, concatenated."""
+    """The bodies of the ROWS chunks, concatenated."""
     digest: int
-    """Rolling digest of the row bytes after this bundle (64 bits, unsigned)."""
+    """The rolling digest of the row bytes after this bundle (64 bits, unsigned)."""
     epoch: int
     incarnation: int
     logs: tuple[LogDelta, ...]
-    """What the store does not hold yet of every determinant the rows depend on."""
+    """The determinants that the rows depend on and that the store does not hold yet."""
     ended: bool = False
-    """The job has ended: no rows follow, and none is ever taken back.  Such a bundle has no rows itself."""
+    """Whether the job has ended: no rows follow, and none is ever withdrawn.  Such a bundle has no rows itself."""
     depends: tuple[Extent, ...] | None = None
-    """Below full sharing depth: (task, epoch, bytes) of every log that the rows depend on, as far as it has grown
-    since the bundle before.  None where the store holds all logs that its rows depend on."""
+    """The extents, below full sharing depth, of every log that the rows depend on, if it has grown since the bundle
+    before.  None where the store holds all logs that its rows depend on."""
     rollback: int = 0
-    """How many rollbacks the writer knew to be decided."""
+    """The number of rollbacks that the writer knew to be decided."""
     refused: tuple[tuple[int, str], ...] = ()
-    """(position, reason) of rows that the store has refused, ascending.  Their text is in `rows`, and must not be
-    stored; their positions count all the same, because a replay regenerates these rows."""
+    """The refused rows, as (position, reason), ascending.  Their text is in `rows`, and must not be stored; their
+    positions count, because a replay regenerates these rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Where a bundle with dependencies ended: a place to which rows can be taken back (D9)."""
+class WithdrawPoint:
+    """The end of a bundle with dependencies, up to which rows can be withdrawn (D9)."""
 
     next: int
     digest: int
@@ -226,44 +226,44 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a sink's store gives back when it is opened: the outside world's WELCOME."""
+class StoreState:
+    """The state that a sink's store returns when it is opened: the outside world's WELCOME."""
 
     next: int
     digest: int
     logs: tuple[LogDelta, ...]
-    """Each log that is held, whole: from offset 0, or where it begins because what lies before is stable (then a
-    delta without bytes comes first)."""
-    marks: tuple[Mark, ...] = ()
+    """The logs that are held, each whole: from offset 0, or from the first byte behind what is stable (then a delta
+    without bytes comes first)."""
+    marks: tuple[WithdrawPoint, ...] = ()
     """The ends of the bundles that no complete checkpoint covers, and the one before them, oldest first; empty
     where bundles came without dependencies."""
     withdrawn: int = 0
-    """Rows ever taken back, by whichever incarnation."""
+    """The number of rows ever withdrawn, by any incarnation."""
     refused: int = 0
-    """Of the rows below `next`, those that were left out because the store refused them."""
+    """The number of rows below `next` that were left out because the store refused them."""
 
 
 class SinkStore(Protocol):
-    """The outside world of one sink task."""
+    """The store of one sink task."""
 
-    def open(self, task: str, run: str, incarnation: int) -> Held:
-        """Fence every lower incarnation, then say what is held: in one step, or a zombie could write in between.
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        """Fences every lower incarnation and returns what is held, in one step: no zombie can write in between.
 
         Args:
-            run: identity of the job's run; a store that holds rows of another run refuses with PipelineError.
+            run: the identity of the job's run; a store that holds rows of another run raises PipelineError.
 
         Raises:
             Fenced: a higher incarnation has opened it.
             Unavailable: it cannot be reached or written.
-            PipelineError: somebody must change something first, e.g. a permission.
+            PipelineError: a person must change something first, e.g. a permission.
             CorruptData: what is stored does not match its digest.
         """
         ...
 
-    def last_bundle(self) -> Held:
-        """Where the last bundle ended and all determinants that are held, read from the store.
+    def last_bundle(self) -> StoreState:
+        """Reads from the store where the last bundle ended and all determinants that are held.
 
-        For the incarnation that has it open.
+        Only the incarnation that has opened it calls this.
 
         Raises:
             Fenced: a higher incarnation has opened it.
@@ -272,36 +272,36 @@ class SinkStore(Protocol):
         ...
 
     def write(self, bundle: Bundle) -> None:
-        """Rows but the refused ones, position, digest, determinants and the check of the incarnation, all or nothing.
+        """Writes rows (but the refused), position, digest and determinants, and checks the incarnation, atomically.
 
-        Visible at once.  The last bundle once more is a no-op: its acknowledgement was lost.
+        The rows are visible at once.  Writing the last bundle again does nothing: its acknowledgement was lost.
 
         Raises:
             Fenced: a higher incarnation has opened it; nothing was written.
             Unavailable: nothing was written, or the same bundle may be written again without harm.
             RowRefused: it will never take one of the rows; nothing was written.  The bundle comes again with that row
-                in `refused`, if the job is set to go on.
+                in `refused`, if the job is configured to continue.
         """
         ...
 
     def truncate(self, epoch: int) -> None:
-        """Forget determinants of epochs below `epoch`: a complete checkpoint covers them."""
+        """Forgets determinants of epochs below `epoch`: a complete checkpoint covers them."""
         ...
 
     def close(self) -> None:
-        """Let go; nothing is lost by leaving it out."""
+        """Releases resources; nothing is lost without this call."""
         ...
 
 
 @runtime_checkable
 class WithdrawingStore(SinkStore, Protocol):
-    """A store that can take rows back, where their determinants are lost (D9); without it such a job stops."""
+    """A store that can withdraw rows whose determinants are lost (D9); with another store such a job stops."""
 
-    def withdraw(self, mark: Mark) -> Held:
-        """Take back, all or nothing, the rows and determinants of every bundle after `mark`, one of `Held.marks`.
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        """Withdraws atomically the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
 
-        These rows depend on determinants that are lost, which can happen below full sharing depth only.  Back to the
-        first of the marks nothing is depended on any more: its own dependencies and all determinants go too.
+        These rows depend on determinants that are lost, which can happen below full sharing depth only.  At the first
+        of the marks there are no dependencies any more: its own dependencies and all determinants are removed too.
 
         Raises: as `write`.
         """
@@ -312,23 +312,23 @@ class WithdrawingStore(SinkStore, Protocol):
 class StagingStore(SinkStore, Protocol):
     """A store that keeps rows back until the checkpoint that covers them is complete (guarantee `epoch`).
 
-    What `write` takes is staged; `Held` tells of the staged rows behind the visible ones.
+    What `write` takes is staged; `StoreState` counts the staged rows behind the visible ones.
     """
 
     def stage(self, epoch: int) -> None:
-        """Make what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
+        """Makes what was written in epochs below `epoch` as durable as is promised: its snapshot may follow."""
         ...
 
     def commit(self, epoch: int) -> bool:
-        """Make staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
+        """Makes staged rows of epochs below `epoch` visible, in one atomic step; true while more of them are left."""
         ...
 
     def staged(self) -> tuple[int, int]:
-        """(rows, bytes) that wait for their checkpoint, as far as it is known without a look at the disk."""
+        """Returns (rows, bytes) that wait for their checkpoint, as far as is known without reading the disk."""
         ...
 
-    def discard(self, epoch: int) -> Held:
-        """Forget what is staged of epochs from `epoch` on, and say what is held."""
+    def discard(self, epoch: int) -> StoreState:
+        """Forgets what is staged of epochs from `epoch` on, and returns what is held."""
         ...
 
 

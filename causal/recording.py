@@ -1,6 +1,6 @@
-"""What a task was told in one epoch: its determinants and the elements they deliver, for a rehearsal.
+"""The recording of one epoch of a task: its determinants and the elements they deliver, for a rehearsal.
 
-Only where a job checks its operators (`causal run --check`): otherwise nothing is kept twice.
+It exists only where a job checks its operators (`causal run --verify-replay`): otherwise nothing is kept twice.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from causal.errors import CorruptData, PeerViolation
 from causal.values import NotCarried, decode, encode
 
 RECORDING_BYTES_MAX = 256 << 20
-"""Elements of one epoch of one task beyond it are not recorded, and the epoch is not rehearsed."""
+"""The most bytes of elements of one epoch of one task; an epoch with more is not recorded and not rehearsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Elements of one input, delivered together."""
+    """The elements of one input that were delivered together."""
 
     input: int
     chunks: tuple[Chunk, ...]
 
 
 class Recording:
-    """Fills while an epoch goes on.
+    """The recording of the current epoch.
 
     Attributes:
         unfit: why this epoch cannot be rehearsed; empty if it can.
@@ -38,7 +38,7 @@ class Recording:
         self._bytes = 0
 
     def delivered(self, input: int, chunks: Sequence[Chunk]) -> None:
-        """Keep the elements as they are now: user code may change what it is handed."""
+        """Keeps the elements as they are now: user code may change what it receives."""
         if self.unfit:
             return
         try:
@@ -57,7 +57,7 @@ class Recording:
         self.unfit, self._deliveries = why, []
 
     def parts(self, log: bytes) -> list[bytes]:
-        """All of the epoch, with the determinants that were logged; for `read_recording`.  Begins anew."""
+        """Returns the whole epoch, with the determinants that were logged, for `read_recording`; starts a new one."""
         head = encode([self.unfit, [[input, listed] for input, listed, _ in self._deliveries]])
         parts = [head, log, *(packed for _, _, packed in self._deliveries)]
         self.unfit, self._deliveries, self._bytes = "", [], 0
@@ -78,14 +78,14 @@ class Recorded:
 
 
 def read_recording(parts: Sequence[bytes]) -> Recorded:
-    """The epoch that these parts tell of.
+    """Reads the epoch that these parts record.
 
     Raises:
-        CorruptData: not what `Recording.parts` gives.
+        CorruptData: the parts are not from `Recording.parts`.
     """
     try:
-        told: Any = decode(parts[0])
-        unfit, heads = told
+        fields: Any = decode(parts[0])
+        unfit, heads = fields
         deliveries = [
             Delivery(input, tuple(_listed(chunk) if listed else chunk for chunk in unpack_chunks(packed)))
             for (input, listed), packed in zip(heads, parts[2:], strict=True)

@@ -1,7 +1,7 @@
-"""Recovery as a table: which state follows which, and what each state may do.
+"""The state machine of a recovery: which state follows which, and what each state may do.
 
-A first start, a restart after total failure and a promotion walk the same path; a first start merely
-finds nothing to collect and nothing to replay (D1, D5).
+A first start, a restart after total failure and a promotion take the same path; a first start merely
+has nothing to collect and nothing to replay (D1, D5).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from causal.errors import invariant
 
 
 class State(Enum):
-    """Where a task is between being chosen and running."""
+    """The states of a task from its promotion to running."""
 
-    RESTORED = "restored"  # the state at the last complete checkpoint is loaded; nobody has been spoken to
-    COLLECTING = "collecting"  # asks everybody downstream for determinants and positions; answers nobody upstream
-    REPLAYING = "replaying"  # performs what the log tells, with elements replayed by upstream
+    RESTORED = "restored"  # the state at the last complete checkpoint is loaded; nothing has been sent
+    COLLECTING = "collecting"  # asks all tasks downstream for determinants and positions; answers none upstream
+    REPLAYING = "replaying"  # performs the events of the log, with elements replayed by upstream
     RUNNING = "running"  # the log is at its end: what arrives is performed and logged
     FAILED = "failed"  # absorbing
 
 
 class Step(Enum):
-    """What moves a task from one state to the next."""
+    """The transitions of a task from one state to the next."""
 
     STARTED = "started"
     COLLECTED = "collected"  # every output channel and every store has answered
@@ -41,15 +41,12 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.FAILED, Step.FAILED): State.FAILED,
 }
 
-ANSWERS_UPSTREAM = frozenset((State.REPLAYING, State.RUNNING))
-"""A task that is still collecting defers its WELCOME, so chains of failed neighbours recover in order (D5)."""
-
 PERFORMS = frozenset((State.REPLAYING, State.RUNNING))
-"""Only here are events of the schedule performed."""
+"""The states in which events of the schedule are performed."""
 
 
 class Recovery:
-    """The state of one task, and the story of how it got there."""
+    """The state of one task, and the history of its states."""
 
     def __init__(self, task_name: str) -> None:
         self.task_name = task_name
@@ -57,7 +54,7 @@ class Recovery:
         self.story: list[tuple[int, str]] = []
 
     def step(self, step: Step, now_ns: int) -> State:
-        """Take the step, which must be legal here."""
+        """Takes the step, which must be legal in the current state."""
         after = TRANSITIONS.get((self.state, step))
         invariant(
             after is not None, "no such transition", task=self.task_name, state=self.state, step=step, story=self.story

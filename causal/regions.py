@@ -1,8 +1,8 @@
-"""Memory for what is kept from checkpoint to checkpoint, apart from what comes and goes with each batch.
+"""Memory regions for what is kept from checkpoint to checkpoint, apart from what each batch allocates and frees.
 
-Frames that stay where they were made lie among the lists and numbers of the batches, which then wander through memory
-that no cache holds: a job of five tasks in a row took 5 % more CPU for it (docs/tried.md).  A region is given back as
-soon as nothing in it is looked at any more.
+Frames that stay where they were allocated lie among the lists and numbers of the batches, which then spread over
+memory that no cache holds: a job of five tasks in a row took 5 % more CPU for it (docs/tried.md).  A region is freed
+as soon as nothing in it is referenced any more.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import mmap
 
 REGION_BYTES = 1 << 20
-"""Small beside what a task may keep: as long as anything in a region is kept, all of it is."""
+"""The size of a region: small beside what a task may keep, as one reference keeps the whole region."""
 APART_BYTES_MIN, APART_BYTES_MAX = 4 << 10, REGION_BYTES // 4
-"""What is smaller does not matter; what is larger leaves too much of a region empty."""
+"""The sizes of payloads that are copied: smaller ones do not matter, larger ones leave too much of a region empty."""
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
-class Regions:
-    """Of one keeper: what it keeps lies in the order in which it was given."""
+class Arena:
+    """The regions of one owner, which hold payloads in the order in which it keeps them."""
 
     __slots__ = ("_region", "_used")
 
@@ -26,7 +26,7 @@ class Regions:
         self._used = 0
 
     def keep(self, payload: bytes) -> bytes | memoryview:
-        """The same bytes, in a region if that is worth it; nobody writes to what is returned."""
+        """Returns the same bytes, in a region if that is worth it; the result is read-only."""
         size = len(payload)
         if not APART_BYTES_MIN <= size <= APART_BYTES_MAX:
             return payload

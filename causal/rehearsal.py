@@ -1,13 +1,13 @@
-"""Performs one epoch of a task again, in another process, and compares: nondeterminism shows without any failure (D7).
+"""Performs one epoch of a task again, in another process, and compares: finds nondeterminism without a failure (D7).
 
-It is the replay of a recovery, by the same `Execution`, with nobody around: the elements come from a recording.
+It is the replay of a recovery, by the same `Execution`, without neighbours: the elements come from a recording.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.dissemination import Holdings
@@ -16,10 +16,10 @@ from causal.errors import ReplayDivergence
 from causal.execution import Execution
 from causal.ids import TaskIndex
 from causal.log import LogDelta
-from causal.ports import Chain, Live
+from causal.ports import Chain, Environment
 from causal.recording import Recorded
 from causal.recovery import Recovery, Step
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 from causal.topology import Topology
 
 
@@ -28,19 +28,19 @@ def rehearse(
     task: TaskIndex,
     config: JobConfig,
     chain: Chain,
-    live: Live,
+    live: Environment,
     cut: Cut,
     recorded: Recorded,
     reached: Cut,
 ) -> None:
-    """Perform what `recorded` tells, from `cut` to the next barrier, and compare with where the task stood there.
+    """Performs the events of `recorded`, from `cut` to the next barrier, and compares with the task's cut there.
 
     Args:
-        chain: restored to `cut`; stands at the barrier `reached` afterwards, and may be compared further.
-        reached: what the task itself wrote at that barrier.
+        chain: the chain, restored to `cut`; it is at the barrier of `reached` afterwards, and may be compared further.
+        reached: the cut that the task itself wrote at that barrier.
 
     Raises:
-        ReplayDivergence: it went another way, or put out something else.
+        ReplayDivergence: it performed other events, or its output differs.
         OperatorFailed: user code raised, which it had not.
     """
     operators = " > ".join(topology.tasks[task].operators)
@@ -48,7 +48,7 @@ def rehearse(
     channels = Channels(topology, task, config, cut)
     holdings = Holdings(topology, task, config.sharing_depth, cut.epoch)
     holdings.own.merge(LogDelta(task, cut.epoch, 0, recorded.log))
-    schedule = Schedule(holdings.own, cut.epoch, name)
+    schedule = DeterminantCursor(holdings.own, cut.epoch, name)
     schedule.last_ns = cut.last_ns
     recovery = Recovery(name)
     recovery.step(Step.STARTED, 0)
@@ -56,7 +56,7 @@ def rehearse(
     execution = Execution(recovery, config, chain, live, channels, holdings, schedule, cut, [], 0)
     for delivery in recorded.deliveries:
         channel = channels.inputs[delivery.input]
-        channel.accept_read(channel.next, delivery.chunks)
+        channel.accept_chunks(channel.next, delivery.chunks)
     effects: list[Effect] = []
     while schedule.epoch == cut.epoch:
         if not execution.rehearse_next(effects):

@@ -1,21 +1,21 @@
-"""What a task keeps until the next checkpoint, against its bounds: in-flight entries, determinants, staged rows.
+"""The bounds on what a task keeps until the next checkpoint: in-flight entries, determinants, staged rows.
 
-Only a complete checkpoint shortens any of them, so a task that has reached half of a bound asks for one.  The
+Only a complete checkpoint shortens any of them, so a task that has reached half of a bound requests one.  The
 supervisor begins it at once and has the sources hold back records until it is complete (design page 0021).
 """
 
 from __future__ import annotations
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.config import JobConfig
 from causal.dissemination import Holdings
 
 
 class Retention:
-    """Of one incarnation of one task.
+    """The bounds of one incarnation of one task.
 
     Args:
-        epoch: of the checkpoint that it was restored from.
+        epoch: the epoch of the checkpoint that it was restored from.
     """
 
     def __init__(self, channels: Channels, holdings: Holdings, config: JobConfig, epoch: int) -> None:
@@ -27,7 +27,7 @@ class Retention:
         self._completed_epoch = epoch
 
     def completed(self, epoch: int) -> None:
-        """Checkpoint `epoch` is complete, and what it covers is forgotten."""
+        """Notes that checkpoint `epoch` is complete, and what it covers is forgotten."""
         self._completed_epoch = max(self._completed_epoch, epoch)
 
     @property

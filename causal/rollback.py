@@ -1,10 +1,10 @@
-"""Rollback of the smallest set (D9): what is lost, who depends on it, who goes back, how far which log stands.
+"""Rollback of the smallest set (D9): what is lost, which tasks depend on it and roll back, how far each log stands.
 
-Beyond the sharing depth a failure can take determinants with it on which others depend.  Those are
-orphans: what they did since cannot be reproduced.  Everybody is asked what it depends on and stands
-still until the answer is decided; who depends on nothing lost stays as it is, the others go back to the last
-complete checkpoint and replay their own logs as far as anybody who stays depends on them.  Going back
-is not dying: a task keeps all it knows of determinants, so nothing more is lost by it.
+Beyond the sharing depth a failure can lose determinants on which other tasks depend.  Those are
+orphans: what they did since cannot be reproduced.  Every task is asked what it depends on and stands
+still until the decision; a task that depends on nothing lost stays as it is, the others roll back to the last
+complete checkpoint and replay their own logs as far as a task that stays depends on them.  A rollback
+is no failure: a task keeps all determinants that it holds, so nothing more is lost by it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from causal.errors import PeerViolation
 
 Extent = tuple[int, int, int]
-"""(task, epoch, bytes)."""
+"""The extent of a log: (task, epoch, bytes)."""
 
 Vector = Mapping[tuple[int, int], int]
-"""(task, epoch) → bytes of that log that something depends on."""
+"""The dependencies of something: (task, epoch) → bytes of that log."""
 
 
 def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
-    """The first of the lost logs that `depends` reaches into; None if it depends on nothing lost.
+    """Returns the first of the lost logs that `depends` reaches into; None if it depends on nothing lost.
 
     Args:
-        lost: how many bytes of each of these logs could be collected.  Of later epochs of these tasks there is nothing.
+        lost: the bytes of each of these logs that could be collected.  Of later epochs of these tasks there are none.
     """
     for task, epoch, extent in lost:
         for (owner, its_epoch), depended in depends.items():
@@ -36,7 +36,7 @@ def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
 
 
 def vector_of(extents: Iterable[Extent]) -> dict[tuple[int, int], int]:
-    """The longest extent per log."""
+    """Returns the longest extent per log."""
     vector: dict[tuple[int, int], int] = {}
     for task, epoch, extent in extents:
         vector[task, epoch] = max(extent, vector.get((task, epoch), 0))
@@ -44,8 +44,8 @@ def vector_of(extents: Iterable[Extent]) -> dict[tuple[int, int], int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Retreat:
-    """One task going back: its incarnation from then on, and the bytes per epoch of its log that stand."""
+class TaskRollback:
+    """The rollback of one task: its incarnation from then on, and the bytes per epoch of its log that stand."""
 
     incarnation: int
     stands: Mapping[int, int] = field(default_factory=dict)
@@ -56,21 +56,21 @@ class Rollback:
     """The outcome of the inquiries since the last complete checkpoint.
 
     Attributes:
-        number: of the last one; 0 for none.
+        number: the number of the last one; 0 for none.
         lost: (number of the inquiry, task, epoch, bytes that could be collected).
-        retreats: who goes back in the last one.
+        retreats: the tasks that roll back in the last one.
     """
 
     number: int = 0
     lost: tuple[tuple[int, int, int, int], ...] = ()
-    retreats: Mapping[int, Retreat] = field(default_factory=dict)
+    retreats: Mapping[int, TaskRollback] = field(default_factory=dict)
 
     def lost_since(self, number: int) -> list[Extent]:
-        """What was lost after `number` inquiries had been decided."""
+        """Returns what was lost after `number` inquiries had been decided."""
         return [(task, epoch, extent) for at, task, epoch, extent in self.lost if at > number]
 
-    def told(self) -> dict[str, Any]:
-        """For a message or a journal; `read_rollback` gives it back."""
+    def message(self) -> dict[str, Any]:
+        """Returns the rollback as a part of a message or a journal, for `read_rollback`."""
         retreats = [[task, r.incarnation, sorted(r.stands.items())] for task, r in sorted(self.retreats.items())]
         return {"number": self.number, "lost": [list(each) for each in self.lost], "retreats": retreats}
 
@@ -78,18 +78,18 @@ class Rollback:
 NO_ROLLBACK = Rollback()
 
 
-def read_rollback(told: Any) -> Rollback:
-    """What `Rollback.told` gave; None where nothing was decided.
+def read_rollback(message: Any) -> Rollback:
+    """Reads what `Rollback.message` returned; None stands for no decision.
 
     Raises:
-        PeerViolation: it is not such.
+        PeerViolation: it is something else.
     """
-    if told is None:
+    if message is None:
         return NO_ROLLBACK
     try:
-        lost = tuple((at, task, epoch, extent) for at, task, epoch, extent in told["lost"])
-        retreats = {task: Retreat(incarnation, dict(stands)) for task, incarnation, stands in told["retreats"]}
-        number = told["number"]
+        lost = tuple((at, task, epoch, extent) for at, task, epoch, extent in message["lost"])
+        retreats = {task: TaskRollback(incarnation, dict(stands)) for task, incarnation, stands in message["retreats"]}
+        number = message["number"]
     except (KeyError, TypeError, ValueError) as problem:
         raise PeerViolation(f"a rollback with other fields ({problem})") from None
     going = [(task, r.incarnation, *r.stands, *r.stands.values()) for task, r in retreats.items()]
@@ -99,13 +99,13 @@ def read_rollback(told: Any) -> Rollback:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one task answers when asked.
+class OrphanAnswer:
+    """The answer of one task to an inquiry.
 
     Attributes:
-        settled: it has collected; one that has not has no state to lose, and begins again.
-        orphan: what it depends on that is lost; None if nothing.
-        stands: all that it depends on if it stays; of an orphan what its rows depend on that can stay visible.
+        settled: whether it has collected; a task that has not has no state to lose, and restarts.
+        orphan: the lost log that it depends on; None without one.
+        stands: all that it depends on if it stays; for an orphan, what its rows that can stay visible depend on.
     """
 
     settled: bool
@@ -113,10 +113,10 @@ class Finding:
     stands: tuple[Extent, ...]
 
 
-def decide(findings: Mapping[int, Finding]) -> dict[int, dict[int, int]]:
-    """Who goes back, and how far the log of each stands: as far as anybody who stays depends on it.
+def decide(findings: Mapping[int, OrphanAnswer]) -> dict[int, dict[int, int]]:
+    """Returns the tasks that roll back, and how far the log of each stands: as far as a task that stays depends on it.
 
-    What stands depends on nothing lost, for whoever depends on it would depend on that too and be an orphan.
+    What stands depends on nothing lost, because a task that depends on it would depend on that too and be an orphan.
     """
     stands: dict[int, dict[int, int]] = {
         task: {} for task, finding in sorted(findings.items()) if finding.orphan is not None or not finding.settled

@@ -1,7 +1,7 @@
 """The rolling digest of a channel's element bytes, chained from epoch to epoch (D7).
 
 It is taken over packed chunks, so equal chunks give equal digests however they are framed.  At a
-barrier it is closed and seeds the next epoch's, so one number in a snapshot carries the whole past on.
+barrier it is closed and seeds the next epoch's, so one number in a snapshot covers the whole past.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import xxhash
 
 
 class RollingDigest:
-    """64 bits; `value` after everything fed so far."""
+    """A digest of 64 bits, `value`, over everything fed so far."""
 
     __slots__ = ("_hash", "value")
 
@@ -24,7 +24,7 @@ class RollingDigest:
         return self.value
 
     def feed_if(self, packed: bytes | memoryview, expected: int) -> bool:
-        """Take `packed` in only if the value is `expected` behind it; says whether."""
+        """Feeds `packed` only if the value behind it is `expected`; returns whether it did."""
         trial = self._hash.copy()
         trial.update(packed)
         if trial.intdigest() != expected:
@@ -34,17 +34,17 @@ class RollingDigest:
         return True
 
     def copy(self) -> RollingDigest:
-        """One that goes its own way from here."""
+        """Returns an independent copy."""
         other = RollingDigest.__new__(RollingDigest)
         other._hash, other.value = self._hash.copy(), self.value
         return other
 
     def adopt(self, value: int) -> None:
-        """Take the sender's word: it went on from bytes that this end never saw."""
+        """Takes the sender's value, which continues from bytes that this end never received."""
         self._hash = xxhash.xxh3_64(seed=value)
         self.value = value
 
     def close(self) -> int:
-        """A barrier has been fed: the next epoch is chained to this one."""
+        """Chains the next epoch to this one, after a barrier has been fed."""
         self._hash = xxhash.xxh3_64(seed=self.value)
         return self.value

@@ -1,4 +1,4 @@
-"""`Rows`: tuples of one length, kept as the columns in which they travel until somebody wants the tuples.
+"""`Rows`: tuples of one length, kept as the columns in which they travel until the tuples are needed.
 
 A batch that is decoded, asked for its keys and counted, or that an operator makes as columns, need never
 be taken apart into tuples and put together again.  Never changed once made.
@@ -13,10 +13,10 @@ from causal.errors import invariant
 
 
 class Rows:
-    """Rows of at least one column; iterating over them gives tuples.
+    """Rows of at least one column; iterating over them yields tuples.
 
     Attributes:
-        columns: lists of one length, which belong to the rows from now on.
+        columns: lists of one length, which belong to the rows from then on.
     """
 
     __slots__ = ("columns", "_listed")
@@ -33,12 +33,12 @@ class Rows:
         return zip(*self.columns, strict=True) if self._listed is None else iter(self._listed)
 
     def listed(self) -> list[tuple[Any, ...]]:
-        """The rows as tuples, the same ones whenever it is asked."""
+        """Returns the rows as tuples, the same ones at every call."""
         if self._listed is None:
             self._listed = list(zip(*self.columns, strict=True))
         return self._listed
 
 
 def listed(records: Any) -> Any:
-    """Records as a list, if they are `Rows`; anything else as it is."""
+    """Returns `Rows` as a list of tuples; anything else as it is."""
     return records.listed() if type(records) is Rows else records

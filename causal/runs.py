@@ -17,19 +17,19 @@ _FORM = re.compile(r"s([0-9a-f]{16})-([0-9a-f]+)")
 
 
 def run_id(start: int, token: str) -> str:
-    """The identity of a run with that start number; `token` tells apart two runs that were started at the same time."""
+    """Returns the identity of a run; `token` distinguishes two runs that were started at the same time."""
     return f"s{start:016x}-{token}"
 
 
 def start_of(run: str) -> int:
-    """The start number of a run; 0 if its identity has none."""
-    found = _FORM.fullmatch(run)
-    return int(found[1], 16) if found else 0
+    """Returns the start number of a run; 0 if its identity has none."""
+    match = _FORM.fullmatch(run)
+    return int(match[1], 16) if match else 0
 
 
 def after(run: str, newest: str | None) -> str:
-    """`run`, or the same run with a higher start number where `newest` is not lower."""
-    found = _FORM.fullmatch(run)
-    if newest is None or newest < run or found is None:
+    """Returns `run`, or the same run with a higher start number where `newest` is not lower."""
+    match = _FORM.fullmatch(run)
+    if newest is None or newest < run or match is None:
         return run
-    return run_id(start_of(newest) + 1, found[2])
+    return run_id(start_of(newest) + 1, match[2])

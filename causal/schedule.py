@@ -1,7 +1,7 @@
-"""A task's own log as its schedule (D1): while there is something unread it is read, then it is appended to.
+"""A task's own log as its schedule (D1): while it has unread entries it is read, then it is appended to.
 
 There is no second code path for recovery: `take` and `record` are the two halves of one question,
-"what comes next?", and `replaying` tells which half answers.
+"what comes next?", and `replaying` decides which half answers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from causal.log import DeterminantLog
 Kind = TypeVar("Kind")
 
 
-class Schedule:
-    """Reads and extends one task's determinant log.
+class DeterminantCursor:
+    """The cursor that reads and extends one task's determinant log.
 
-    `logging` false (guarantees without determinants) makes it remember nothing.
+    With `logging` false (guarantees without determinants) it logs nothing.
     """
 
     __slots__ = (
@@ -34,12 +34,12 @@ class Schedule:
         self.logging = logging
         self.bytes_by_kind: Counter[str] = Counter()
         self.last_ns = 0
-        """Last clock reading of the task, over all epochs: readings never go back."""
+        """The last clock reading of the task, over all epochs: readings never go back."""
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead: tuple[Determinant, int, int] | None = None
         self.run_left = 0
-        """Events of an ordered task that the log tells to perform by the rule, and that have not begun."""
+        """The events of an ordered task that the log has as a run, and that have not begun."""
         self._ruled = 0
 
     @property
@@ -48,84 +48,84 @@ class Schedule:
         return self.run_left > 0 or self._place < self.log.extent(self.epoch)
 
     def take_run(self) -> None:
-        """The log tells of a run."""
+        """Takes a run from the log."""
         self.run_left = self.take(Run).count
 
     def rule(self, choice: bool) -> None:
-        """An event begins that the rule of an ordered task has given: one of a run that the log tells, or a new one.
+        """Counts an event that the rule of an ordered task has selected: one of a run of the log, or a new one.
 
         Args:
-            choice: something else could have come here (a timer, an answer, an idle input).  Then a log that ended
-                before this event would let a replay choose anew, so the run is told at once; otherwise it is told
-                before whatever is logged next, and a replay performs as much as its inputs bring.
+            choice: whether another event could have come here (a timer, an answer, an idle input).  Then a log that
+                ended before this event would let a replay choose differently, so the run is logged at once; otherwise
+                it is logged before the next entry, and a replay performs as much as its inputs deliver.
         """
         if self.run_left:
             self.run_left -= 1
         elif self.logging:
             self._ruled += 1
             if choice:
-                self._tell_run()
+                self._log_run()
 
-    def _tell_run(self) -> None:
+    def _log_run(self) -> None:
         if self._ruled:
             entry = self._codec.encode(Run(self._ruled))
             self._ruled = 0
             self._append(Run.kind, entry)
 
     def exhausted(self) -> bool:
-        """Whether nothing is left to replay, in this epoch or a later one."""
+        """Returns whether nothing is left to replay, in this epoch or a later one."""
         return not self.replaying and not any(epoch > self.epoch for epoch in self.log.extents())
 
     def peek(self) -> Determinant:
-        """The next determinant of the log, not yet taken; only while `replaying`."""
+        """Returns the next determinant of the log without taking it; only while `replaying`."""
         return (self._ahead or self._read_ahead())[0]
 
     def _read_ahead(self) -> tuple[Determinant, int, int]:
         before = self._codec.last_ns
         try:
-            told, behind = self._codec.decode(self.log.view(self.epoch), self._place)
+            determinant, behind = self._codec.decode(self.log.view(self.epoch), self._place)
         except PeerViolation as problem:
             raise ReplayDivergence(self.task_name, str(problem), "stops: its own log cannot be read") from problem
-        self._ahead = ahead = (told, behind, self._codec.last_ns)
+        self._ahead = ahead = (determinant, behind, self._codec.last_ns)
         self._codec.last_ns = before
         return ahead
 
     def take(self, kind: type[Kind]) -> Kind:
-        """The next determinant, which must be of `kind`.
+        """Takes the next determinant, which must be of `kind`.
 
         Raises:
-            ReplayDivergence: the log says that something else happened here.
+            ReplayDivergence: the log has another event here.
         """
         if self._ahead is None and not self.replaying:
             raise ReplayDivergence(
                 self.task_name, f"epoch {self.epoch}: the replay asks for {kind.__name__.lower()} where the log ends"
             )
-        told, behind, last_ns = self._ahead or self._read_ahead()
-        if type(told) is not kind or self.run_left:
+        determinant, behind, last_ns = self._ahead or self._read_ahead()
+        if type(determinant) is not kind or self.run_left:
             raise ReplayDivergence(
                 self.task_name,
                 f"epoch {self.epoch}, byte {self._place} of its log: the replay asks for {kind.__name__.lower()}, "
-                f"the log has {told.kind}",
+                f"the log has {determinant.kind}",
             )
         self._ahead, self._place, self._codec.last_ns = None, behind, last_ns
         if last_ns > self.last_ns:
             self.last_ns = last_ns
-        return told
+        return determinant
 
-    def record(self, told: Determinant) -> None:
-        """Append what just happened; only when not `replaying`."""
+    def record(self, determinant: Determinant) -> None:
+        """Appends what just happened; only when not `replaying`."""
         if not self.logging:
             return
         invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
-        self._tell_run()
-        entry = self._codec.encode(told)
+        self._log_run()
+        entry = self._codec.encode(determinant)
         self.last_ns = max(self.last_ns, self._codec.last_ns)
-        self._append(told.kind, entry)
+        self._append(determinant.kind, entry)
 
     def record_order(self, input: int, count: int) -> None:
-        """The same for the commonest kind."""
+        """Does the same as `record` for the commonest kind."""
         if self.logging:
-            self._tell_run()
+            self._log_run()
             self._append(Order.kind, encode_order(input, count))
 
     def _append(self, kind: str, entry: bytes) -> None:
@@ -134,10 +134,10 @@ class Schedule:
         self.bytes_by_kind[kind] += len(entry)
 
     def advance(self, epoch: int) -> None:
-        """A barrier has been passed: go on with the log of the next epoch.
+        """Continues with the log of the next epoch, as a barrier has been passed.
 
         Raises:
-            ReplayDivergence: the log of this epoch has more to tell.
+            ReplayDivergence: the log of this epoch has unread entries.
         """
         invariant(epoch == self.epoch + 1, "epochs are consecutive", task=self.task_name, at=self.epoch, to=epoch)
         if self.replaying:

@@ -1,4 +1,4 @@
-"""JSON that says whether it is whole: an object with the digest of all the rest in it.  Pure."""
+"""Sealed JSON: an object that contains the digest of the rest of it, so that damage is detected.  Pure."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 DIGEST = "digest"
 
 
-def seal(told: Mapping[str, Any]) -> str:
-    """The object as text, with its digest."""
-    return json.dumps({**told, DIGEST: digest_of(told)}, indent=1, sort_keys=True)
+def seal(content: Mapping[str, Any]) -> str:
+    """Returns the object as text, with its digest."""
+    return json.dumps({**content, DIGEST: digest_of(content)}, indent=1, sort_keys=True)
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """What `seal` was given; one without a digest, written by hand, is taken as it is.
+    """Returns the object that `seal` wrote; one without a digest, written by hand, is taken as it is.
 
     Raises:
         ValueError: it is no object, or not the one that was sealed.
-        RecursionError: it is nested beyond measure.
+        RecursionError: it is nested too deeply.
     """
-    told = json.loads(text)
-    if type(told) is not dict:
+    content = json.loads(text)
+    if type(content) is not dict:
         raise ValueError("it holds no settings")
-    if DIGEST in told and told.pop(DIGEST) != digest_of(told):
+    if DIGEST in content and content.pop(DIGEST) != digest_of(content):
         raise ValueError("its digest does not match")
-    return told
+    return content
 
 
-def digest_of(told: Mapping[str, Any]) -> str:
-    """Of the content, however it is laid out."""
-    return blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Returns the digest of the content, independent of its layout."""
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

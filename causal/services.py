@@ -1,4 +1,4 @@
-"""The causal services: one question each, answered by the log in a replay, by the world otherwise.
+"""The causal services: each answered by the log in a replay, by the environment otherwise.
 
 An answer is recorded before the operator sees it.  Implements `causal.ports.Services`.
 """
@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from causal import determinants
 from causal.determinants import Call, Clock, Random, User, Window
 from causal.errors import OperatorFailed, ReplayDivergence
-from causal.ports import Live
-from causal.schedule import Schedule
+from causal.ports import Environment
+from causal.schedule import DeterminantCursor
 
 
 class CausalServices:
-    """What a chain may ask during an event.
+    """The services that a chain may call during an event.
 
     Clock readings never go back, whatever the machine's clock does and across failovers.
     """
 
     __slots__ = ("_schedule", "_live", "_seed", "_seed_epoch", "_last_ns")
 
-    def __init__(self, schedule: Schedule, live: Live) -> None:
+    def __init__(self, schedule: DeterminantCursor, live: Environment) -> None:
         self._schedule = schedule
         self._live = live
         self._seed = b""
@@ -37,7 +37,7 @@ class CausalServices:
         return reading
 
     def reading_ns(self) -> int:
-        """The wall clock, held back from running backwards; not recorded."""
+        """Reads the wall clock, which is kept from running backwards; the reading is not recorded."""
         self._last_ns = max(self._live.wall_ns(), self._schedule.last_ns, self._last_ns)
         return self._last_ns
 
@@ -79,12 +79,12 @@ class CausalServices:
                 "call causal.determinants.register_kind in the pipeline file"
             )
         if self._schedule.replaying:
-            told = self._schedule.take(User)
-            if told.name != kind:
+            logged = self._schedule.take(User)
+            if logged.name != kind:
                 raise ReplayDivergence(
-                    self._schedule.task_name, f"the replay asks for {kind!r}, the log has {told.name!r}"
+                    self._schedule.task_name, f"the replay asks for {kind!r}, the log has {logged.name!r}"
                 )
-            return told.value
+            return logged.value
         value = self._bounded(ask())
         self._schedule.record(User(kind, value))
         return value
@@ -94,10 +94,10 @@ class CausalServices:
         if not self._schedule.replaying:
             self._schedule.record(stated)
             return
-        told = self._schedule.take(Window)
-        if told != stated:
+        logged = self._schedule.take(Window)
+        if logged != stated:
             raise ReplayDivergence(
                 self._schedule.task_name,
                 f"operator {operator} fires a window with {stated.intervals} that ends at {end_ns}, "
-                f"the log has operator {told.operator}, {told.intervals}, {told.end_ns}",
+                f"the log has operator {logged.operator}, {logged.intervals}, {logged.end_ns}",
             )

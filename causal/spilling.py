@@ -1,18 +1,18 @@
-"""When the in-flight logs of a task outgrow their memory: which entries go to disk, and when the task must wait."""
+"""The spilling of a task's in-flight logs: which entries go to disk, and when the task must wait."""
 
 from __future__ import annotations
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.config import JobConfig
 from causal.effects import Effect, RemoveSegments, SpillSegment
 from causal.events import SegmentWritten
 
 AGAIN_NS = 500_000_000
-"""After a write that failed."""
+"""The time before a write that failed is retried."""
 
 
 class Spilling:
-    """One segment at a time, from the channel that holds most."""
+    """The spilling of one segment at a time, from the channel that holds most."""
 
     def __init__(self, channels: Channels, config: JobConfig) -> None:
         self._channels = channels
@@ -23,20 +23,22 @@ class Spilling:
         self._not_before_ns = 0
 
     def over_bounds(self) -> bool:
-        """Whether no more may be put into the logs now.
+        """Returns whether no more may be appended to the logs now.
 
-        A task waits for the disk while a segment is being written, and for a neighbour that is away.  When everybody
-        is there it goes on over its bounds: only the next checkpoint shortens the logs, and its barrier comes
-        behind what waits.  `causal.retention` asks for that checkpoint before, and sources wait for it.
+        A task waits for the disk while a segment is being written, and for a neighbour that is unavailable.  With all
+        neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
+        comes behind what waits.  `causal.retention` requests that checkpoint before, and sources wait for it.
         """
         memory, disk = self._channels.inflight_bytes()
-        if memory > 2 * self._memory_max and self._under_way:
+        full = memory > 2 * self._memory_max
+        if full and self._under_way:
             return True
-        away = not all(output.welcomed for output in self._channels.downstream.values())
-        return away and (memory > 2 * self._memory_max or disk > self._disk_max)
+        if not full and disk <= self._disk_max:
+            return False
+        return not all(output.welcomed for output in self._channels.downstream.values())
 
     def due(self, now_ns: int) -> list[Effect]:
-        """The segment to write now, if any."""
+        """Returns the segment to write now, if any."""
         if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
             return []
         if self._channels.inflight_bytes()[0] <= self._memory_max:
@@ -50,7 +52,7 @@ class Spilling:
         return [SpillSegment(output.id, self._segment, entries)]
 
     def written(self, event: SegmentWritten) -> list[Effect]:
-        """The segment is on disk: its entries give up their memory, unless a checkpoint has made them needless."""
+        """Frees the memory of entries whose segment is on disk; removes it if a checkpoint has covered them."""
         self._under_way = False
         log = self._channels.downstream[event.channel].log
         if log.start >= event.first + event.count:
@@ -59,6 +61,6 @@ class Spilling:
         return []
 
     def failed(self, now_ns: int) -> None:
-        """It is not: the entries are still in memory; try again later."""
+        """Schedules a retry after a write failed; the entries are still in memory."""
         self._under_way = False
         self._not_before_ns = now_ns + AGAIN_NS

@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
+from causal.channels.exchange import Exchange
+from causal.channels.sink_channel import depended
 from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
-from causal.effects import Effect, Inspected, OpenSink, Phase, TruncateSink, WithdrawRows
+from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows
 from causal.events import (
-    Answered,
-    CheckpointAsked,
     CheckpointCompleted,
+    CheckpointRequested,
     Event,
     FrameReceived,
-    Inquired,
-    Inspect,
+    InquiryResolved,
     JobEnded,
-    Kept,
-    PeerAt,
+    OrphanQuery,
     PeerDown,
+    PeerUp,
+    ResponseReceived,
     RowsCommitted,
     SegmentFailed,
     SegmentRead,
@@ -37,39 +38,38 @@ from causal.events import (
     StableRead,
     StableWritten,
     Started,
+    StateQuery,
     Turn,
 )
-from causal.exchange import Exchange
 from causal.execution import Execution
 from causal.flushing import Flushing
 from causal.ids import TaskIndex
 from causal.inquiry import Inquiry
-from causal.ports import Chain, Live
+from causal.ports import Chain, Environment
 from causal.reading import Reading
-from causal.recovery import ANSWERS_UPSTREAM, PERFORMS, Recovery, State, Step
+from causal.recovery import PERFORMS, Recovery, State, Step
 from causal.retention import Retention
 from causal.rollback import NO_ROLLBACK, Extent, Rollback
-from causal.schedule import Schedule
-from causal.sink_channel import depended
+from causal.schedule import DeterminantCursor
 from causal.spilling import Spilling
 from causal.topology import Topology
 from causal.truncation import truncate
 
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
-"""What would change the answer to an inquiry; frames that are dropped are asked for again."""
+"""The events that would change the answer to an inquiry; frames that are dropped are requested again."""
 
 
 class TaskProtocol:
     """One incarnation of one task.
 
     Args:
-        cut: where the task stood at the checkpoint that `chain` was restored from; `Cut()` for none.
+        cut: the position of the task at the checkpoint that `chain` was restored from; `Cut()` for none.
         files: the files of that checkpoint.
-        tell: called with one line on each new sort of fault; for the log of the process.
-        rollback: what has been decided about lost determinants since that checkpoint.
-        retained: what the incarnation before, which ran in this process, held of determinants that stand.
+        report: called with one line on each new sort of fault; for the log of the process.
+        rollback: the decisions about lost determinants since that checkpoint.
+        retained: the determinants that stand and that the incarnation before, which ran in this process, held.
 
-    `handle` is the only mutator.  It raises an error of `causal.errors` when the task cannot go on;
+    `handle` is the only mutator.  It raises an error of `causal.errors` when the task cannot continue;
     the task is then in state FAILED and must not be handled further.
     """
 
@@ -80,10 +80,10 @@ class TaskProtocol:
         incarnation: int,
         config: JobConfig,
         chain: Chain,
-        live: Live,
+        live: Environment,
         cut: Cut,
         files: list[SnapshotFile],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         rollback: Rollback = NO_ROLLBACK,
         retained: Knowledge = NO_KNOWLEDGE,
     ) -> None:
@@ -99,36 +99,37 @@ class TaskProtocol:
         self.flushing = Flushing(self.name, self.holdings)
         self.holdings.merge(retained.logs)
         self.holdings.depend(retained.depends)
-        self.schedule = Schedule(self.holdings.own, cut.epoch, self.name, self._logging)
+        self.schedule = DeterminantCursor(self.holdings.own, cut.epoch, self.name, self._logging)
         self.schedule.last_ns = cut.last_ns
         self.channels = channels = Channels(topology, task, config, cut)
         for channel in channels.network:
             channel.marking = self._logging and self.holdings.partial
         self.inputs = channels.inputs
+        self._partitions = {partition.id: partition for partition in channels.partitions}
         self.execution = Execution(
             self.recovery, config, chain, live, channels, self.holdings, self.schedule, cut, files, incarnation
         )
         self.execution.rollback = rollback.number
         self._spilling = Spilling(channels, config)
         self.retention = Retention(channels, self.holdings, config, cut.epoch)
-        self._reading = Reading(channels, self.schedule, self.execution.pace)
+        self._reading = Reading(channels.partitions, self.schedule, self.execution.pace)
         self.exchange = Exchange(
             topology, task, incarnation, config, self.holdings,
-            {c.id: c for c in channels.network}, channels.downstream, tell,
+            {c.id: c for c in channels.network}, channels.downstream, report,
         )  # fmt: skip
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
-        """Logs of its own that others depend on beyond what could be collected; it waits for a decision (D9)."""
+        """The extents of its own log beyond which others depend on it; it waits for a decision (D9)."""
         self.replayed_per_turn = 64
-        """Events that a replay performs before it sends: small ones cost more to send than to perform."""
+        """The events that a replay performs before it sends: small ones cost more to send than to perform."""
         self.idle = False
         """Whether a `Turn` would find nothing to do until something arrives or a deadline passes."""
-        self._first_output_told = False
+        self._first_output_reported = False
         self._rows_visible: dict[int, int] = {}
 
     @property
     def finished(self) -> bool:
-        """All inputs have ended and everything that follows from them has been put out."""
+        """Whether all inputs have ended and everything that follows from them has been emitted."""
         return self.execution.finished
 
     @property
@@ -137,12 +138,12 @@ class TaskProtocol:
 
     @property
     def encoding(self) -> bool:
-        """Whether a snapshot is under way: between turns that encode, somebody should look at what has arrived."""
+        """Whether a snapshot is being encoded: between its steps the loop should handle what has arrived."""
         return self.execution.checkpointing.encoding
 
     @property
-    def word(self) -> str:
-        """What a beat calls its state: "staged" where the last rows wait for a checkpoint, "finished" at the end."""
+    def reported_state(self) -> str:
+        """The state for a heartbeat: "staged" while the last rows wait for a checkpoint, "finished" at the end."""
         if self.reported_finished:
             return "finished"
         return "staged" if self.execution.staged else self.recovery.state.value
@@ -150,9 +151,9 @@ class TaskProtocol:
     # -- the one mutator ---------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
-        """Learn `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
+        """Handles `event` at monotonic time `now_ns`; the effects are to be performed in order (see `effects`)."""
         asked = self.inquiry.asked is not None
-        self.idle = asked  # else whatever was learnt may have given a Turn something to do
+        self.idle = asked  # otherwise the event may have given a Turn something to do
         if asked and type(event) in _NOT_WHILE_ASKED:
             return []
         try:
@@ -169,48 +170,39 @@ class TaskProtocol:
     def _frame_received(self, event: FrameReceived, now_ns: int) -> list[Effect]:
         state = self.recovery.state
         regenerating = state in (State.COLLECTING, State.REPLAYING)
-        answers = state in ANSWERS_UPSTREAM
-        effects = self.exchange.receive(event.link, list(event.parts), answers, regenerating, now_ns)
+        effects = self.exchange.receive(event.link, list(event.parts), regenerating, now_ns)
         return effects + self._collected(now_ns) if state is State.COLLECTING else effects
 
-    def _peer_at(self, event: PeerAt, now_ns: int) -> list[Effect]:
-        self.exchange.compress[event.task] = event.compress
-        for output in self.channels.downstream.values():
-            if output.target == event.task and event.incarnation >= output.peer_incarnation:
-                output.redial(event.incarnation, now_ns)
-        self.exchange.announce(event.task, event.incarnation)
+    def _peer_at(self, event: PeerUp, now_ns: int) -> list[Effect]:
+        self.exchange.peer_up(event.task, event.incarnation, event.compress, now_ns)
         effects = self._answer_early()
         return effects + self._pump(now_ns) if self.recovery.state is not State.RESTORED else effects
 
     def _answer_early(self) -> list[Effect]:
-        if self.inquiry.asked is not None:
-            return []
-        return self.exchange.answer_early(self.recovery.state in ANSWERS_UPSTREAM)
+        return self.exchange.answer_early() if self.inquiry.asked is None else []
 
     def _pump(self, now_ns: int) -> list[Effect]:
         return self.exchange.pump(now_ns) if self.inquiry.asked is None else []
 
     def _peer_down(self, event: PeerDown, now_ns: int) -> list[Effect]:
-        for output in self.channels.downstream.values():
-            if output.target == event.task and event.incarnation >= output.peer_incarnation:
-                output.lose()
+        self.exchange.peer_down(event.task, event.incarnation)
         return []
 
     def _sink_opened(self, event: SinkOpened, now_ns: int) -> list[Effect]:
-        sink, held = self.channels.sinks[event.channel], event.held
+        sink, state = self.channels.sinks[event.channel], event.state
         if self._logging:
-            visible = self._rows_visible.setdefault(event.channel, held.next)
-            if sink.untruncated(held):
+            visible = self._rows_visible.setdefault(event.channel, state.next)
+            if sink.untruncated(state):
                 return [TruncateSink(sink.id, sink.epoch), OpenSink(sink.id)]
-            mark = sink.orphaned(held, self.inquiry.rollback)
+            mark = sink.orphaned(state, self.inquiry.rollback)
             if mark is not None:
                 return [WithdrawRows(event.channel, mark)]
-            self.holdings.merge([d for d in held.logs if d.task in self.holdings.logs])
-            self.holdings.depend((*log, extent) for log, extent in depended(held.marks).items())
-        sink.open(held, self._logging or sink.staging)
+            self.holdings.merge([d for d in state.logs if d.task in self.holdings.logs])
+            self.holdings.depend((*log, extent) for log, extent in depended(state.marks).items())
+        sink.open(state, self._logging or sink.staging)
         effects: list[Effect] = []
-        if self._logging and held.next < visible:
-            effects.append(Phase("withdrawn", visible - held.next))
+        if self._logging and state.next < visible:
+            effects.append(Phase("withdrawn", visible - state.next))
         return effects + self._answered_inquiry() + self._collected(now_ns)
 
     def _rows_committed(self, event: RowsCommitted, now_ns: int) -> list[Effect]:
@@ -219,7 +211,7 @@ class TaskProtocol:
         return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
-        """Begin to replay once everybody downstream has answered (D5), unless something is lost (D9)."""
+        """Begins to replay once all tasks downstream have answered (D5), unless something is lost (D9)."""
         if self.recovery.state is not State.COLLECTING or self.inquiry.asked is not None:
             return []
         answered = [o.welcomed for o in self.channels.downstream.values()]
@@ -234,23 +226,22 @@ class TaskProtocol:
             return [Phase("lost")] if news else []
         if not self.flushing.begun:
             return self.flushing.begin()
-        self.exchange.collect = False
         self.recovery.step(Step.COLLECTED, now_ns)
-        return [Phase("collected"), *self.exchange.answer_held()]
+        return [Phase("collected"), *self.exchange.collected()]
 
     # -- lost determinants (D9) ----------------------------------------------------------------------
 
-    def _inquired(self, event: Inquired, now_ns: int) -> list[Effect]:
+    def _inquired(self, event: OrphanQuery, now_ns: int) -> list[Effect]:
         self.inquiry.ask(event)
         return self._answered_inquiry()
 
     def _answered_inquiry(self) -> list[Effect]:
         return self.inquiry.answer(self.recovery.state, self.holdings, self.channels)
 
-    def _kept(self, event: Kept, now_ns: int) -> list[Effect]:
+    def _kept(self, event: InquiryResolved, now_ns: int) -> list[Effect]:
         if not self.inquiry.decided(event.rollback):
             return []
-        self.idle = self.inquiry.asked is not None  # what waited in the queues may go on
+        self.idle = self.inquiry.asked is not None  # otherwise what waited in the queues may be performed
         self.execution.rollback = event.rollback.number
         retreats = event.rollback.retreats
         self.holdings.cut(retreats)
@@ -266,13 +257,13 @@ class TaskProtocol:
         return self._answer_early() + self._pump(now_ns)
 
     def retained(self, rollback: Rollback) -> Knowledge:
-        """What the incarnation that follows this one in its process keeps of what it knows."""
+        """Returns what the incarnation that follows this one in its process keeps of its determinants."""
         self.holdings.cut(rollback.retreats)
         return self.holdings.knowledge()
 
     # -- checkpoints and the disk --------------------------------------------------------------------
 
-    def _checkpoint_asked(self, event: CheckpointAsked, now_ns: int) -> list[Effect]:
+    def _checkpoint_asked(self, event: CheckpointRequested, now_ns: int) -> list[Effect]:
         self.execution.ask_for(event.epoch, event.final, event.hold)
         return []
 
@@ -289,7 +280,7 @@ class TaskProtocol:
         return self.execution.checkpointing.written(event.epoch, event.file)
 
     def _stable(self, event: StableRead | StableWritten | StableFailed, now_ns: int) -> list[Effect]:
-        self.flushing.told(event, now_ns)
+        self.flushing.answered(event, now_ns)
         return self._collected(now_ns)
 
     def _segment_written(self, event: SegmentWritten, now_ns: int) -> list[Effect]:
@@ -300,27 +291,26 @@ class TaskProtocol:
         return []
 
     def _segment_read(self, event: SegmentRead, now_ns: int) -> list[Effect]:
-        self.exchange.loaded(event.segment)
         self.channels.downstream[event.channel].loaded(event.segment, dict(event.payloads))
         return self._pump(now_ns)
 
     def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
-        self._reading.answered(event)
+        self._partitions[event.channel].answered(event)
         return []
 
     # -- the outside -----------------------------------------------------------------------------------
 
-    def _answered(self, event: Answered, now_ns: int) -> list[Effect]:
+    def _answered(self, event: ResponseReceived, now_ns: int) -> list[Effect]:
         self.execution.answered(event)
         return []
 
-    def _inspect(self, event: Inspect, now_ns: int) -> list[Effect]:
+    def _inspect(self, event: StateQuery, now_ns: int) -> list[Effect]:
         state = self.recovery.state
         facts: dict[str, Any] = {"task": self.name, "incarnation": self.incarnation, "epoch": self.schedule.epoch}
         facts["state"] = state.value
         if state is State.RUNNING:
             facts["tables"] = self.execution.chain.inspect(event.operator, event.key)
-        return [Inspected(event.request, facts)]
+        return [StateReply(event.request, facts)]
 
     # -- a turn --------------------------------------------------------------------------------------
 
@@ -334,31 +324,31 @@ class TaskProtocol:
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self._full()
             performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
-            more = checkpointing.encodes_next or (performed and execution.may_go_on)
+            more = checkpointing.encodes_next or (performed and execution.may_continue)
             if performed:
                 checkpointing.encodes_next = checkpointing.encoding
             elif checkpointing.encoding:
-                effects += checkpointing.step(execution.may_go_on)
+                effects += checkpointing.step(execution.may_continue)
             self.idle = not more and not checkpointing.encoding
             execution.flush_sinks(effects, force=not more)
             effects += self._reading.due()
         effects += self.exchange.pump(now_ns)
         for channel in self.channels.network:
-            if channel.uncredited_bytes or channel.short:
+            if channel.flow.uncredited_bytes or channel.starved:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
-        if not self._first_output_told and (self.exchange.first_output or execution.wrote):
-            self._first_output_told = True
+        if not self._first_output_reported and (self.exchange.first_output or execution.wrote):
+            self._first_output_reported = True
             effects.append(Phase("first_output"))
         return effects
 
     def _full(self) -> bool:
-        """Whether the task must wait: a connected peer does not keep up, or the in-flight log is over its bounds."""
+        """Returns whether the task must wait: a connected peer is slow, or the in-flight log is over its bounds."""
         return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """The monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
+        """Returns the monotonic time at which a `Turn` is due although nothing arrives; None if there is none."""
         if self.inquiry.asked is not None:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]
@@ -370,7 +360,7 @@ class TaskProtocol:
         return min((at for at in due if at is not None), default=None)
 
     def counters(self) -> dict[str, Any]:
-        """Figures for heartbeats; positions are absolute, so the last report of any incarnation is the true one."""
+        """Returns counters for heartbeats; positions are absolute, so the last report of any incarnation is valid."""
         return {
             **self.channels.counters(),
             "determinant_bytes": dict(self.schedule.bytes_by_kind),
@@ -386,15 +376,15 @@ class TaskProtocol:
 _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     Started: TaskProtocol._started,
     FrameReceived: TaskProtocol._frame_received,
-    PeerAt: TaskProtocol._peer_at,
+    PeerUp: TaskProtocol._peer_at,
     PeerDown: TaskProtocol._peer_down,
     SinkOpened: TaskProtocol._sink_opened,
     RowsCommitted: TaskProtocol._rows_committed,
     SourceRead: TaskProtocol._source_read,
-    CheckpointAsked: TaskProtocol._checkpoint_asked,
+    CheckpointRequested: TaskProtocol._checkpoint_asked,
     CheckpointCompleted: TaskProtocol._checkpoint_completed,
-    Inquired: TaskProtocol._inquired,
-    Kept: TaskProtocol._kept,
+    OrphanQuery: TaskProtocol._inquired,
+    InquiryResolved: TaskProtocol._kept,
     SnapshotWritten: TaskProtocol._snapshot_written,
     StableRead: TaskProtocol._stable,
     StableWritten: TaskProtocol._stable,
@@ -402,8 +392,8 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     SegmentWritten: TaskProtocol._segment_written,
     SegmentFailed: TaskProtocol._segment_failed,
     SegmentRead: TaskProtocol._segment_read,
-    Answered: TaskProtocol._answered,
-    Inspect: TaskProtocol._inspect,
+    ResponseReceived: TaskProtocol._answered,
+    StateQuery: TaskProtocol._inspect,
     JobEnded: TaskProtocol._job_ended,
     Turn: TaskProtocol._turn,
 }

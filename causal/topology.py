@@ -1,4 +1,4 @@
-"""The immutable job graph: who sends to whom, who holds whose determinants.
+"""The immutable job graph: which task sends to which, and which holds whose determinants.
 
 The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so that
 positions, digests and handshakes need no second set of rules for it.
@@ -14,7 +14,7 @@ from causal.errors import invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 
 FULL_DEPTH = 1_000_000
-"""Sharing depth that covers any graph: every determinant is held by every task downstream."""
+"""The sharing depth that covers any graph: every determinant is held by every task downstream."""
 REQUESTS = 1
 """The `partition` of a channel to the outside that carries requests."""
 
@@ -55,7 +55,7 @@ class Task:
 class Topology:
     """All tasks and channels of a job.
 
-    `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be stated.
+    `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be expressed.
     `channels[i].id == i`.  A task's inputs and outputs are in the order of their ids everywhere.
     """
 
@@ -91,11 +91,11 @@ class Topology:
         return self._outputs[task]
 
     def upstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Tasks that send to `task`, ascending, without the outside world."""
+        """Returns the tasks that send to `task`, ascending, without the outside world."""
         return tuple(sorted({c.source for c in self.inputs(task)} - {OUTSIDE}))
 
     def downstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Tasks that `task` sends to, ascending, without the outside world."""
+        """Returns the tasks that `task` sends to, ascending, without the outside world."""
         return tuple(sorted({c.target for c in self.outputs(task)} - {OUTSIDE}))
 
     def is_source(self, task: TaskIndex) -> bool:
@@ -112,7 +112,7 @@ class Topology:
         return {task.name: task for task in self.tasks}
 
     def ancestors(self, task: TaskIndex) -> dict[TaskIndex, int]:
-        """Every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
+        """Returns every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
         distance: dict[TaskIndex, int] = {}
         frontier: Iterable[TaskIndex] = self.upstream(task)
         hops = 1
@@ -125,7 +125,7 @@ class Topology:
 
     @cached_property
     def depth(self) -> int:
-        """A sharing depth that covers the job: nobody depends on a log that it does not hold.
+        """A sharing depth that covers the job: no task depends on a log that it does not hold.
 
         A task that passes elements on must pass on every log behind them, also where its neighbour is nearer to that
         log's owner by another way: that way may be slower (found by the simulator, seed 4).
@@ -140,11 +140,11 @@ class Topology:
         )
 
     def held_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Tasks whose logs `task` holds: its own and those of ancestors up to the depth (D3)."""
+        """Returns the tasks whose logs `task` holds: itself and ancestors up to the depth (D3)."""
         return tuple(sorted([task, *(t for t, hops in self.ancestors(task).items() if hops <= sharing_depth)]))
 
     def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Tasks whose logs `task` passes on: its own and those of ancestors nearer than the depth (D3).
+        """Returns the tasks whose logs `task` passes on: itself and ancestors nearer than the depth (D3).
 
         A log then reaches the tasks up to `sharing_depth` hops downstream of its owner.
         """

@@ -1,20 +1,20 @@
-"""What a complete checkpoint lets everybody forget: determinants, frames, segments, marks, what sources hold."""
+"""Truncation after a complete checkpoint: determinants, frames, segments, marks, what sources hold."""
 
 from __future__ import annotations
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.checkpointing import Cut
 from causal.dissemination import Holdings
 from causal.effects import CommitRows, Effect, RemoveSegments, SourceCompleted, TruncateSink, TruncateStable
 
 
 def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
-    """Checkpoint `epoch` is complete, nobody will replay what came before it; staged rows of before become visible.
+    """Forgets what came before checkpoint `epoch`, which is complete; rows staged before it become visible.
 
     Args:
-        cut: where this task stood at that barrier, if it knows.
+        cut: the position of this task at that barrier, if it is known.
 
-    State: of `holdings` and `channels`, what the checkpoint covers goes.
+    State: `holdings` and `channels` lose what the checkpoint covers.
     """
     effects: list[Effect] = []
     holdings.truncate(epoch)

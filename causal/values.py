@@ -1,4 +1,4 @@
-"""MessagePack that gives back exactly what went in (D10), or refuses it.
+"""MessagePack that returns exactly what was encoded (D10), or refuses it.
 
 tuple and list, int keys and str keys, datetime, Decimal and integers beyond 64 bits survive a round
 trip unchanged.  Sets are refused (their order after a restore would depend on their history), and so
@@ -20,21 +20,21 @@ from causal.errors import PeerViolation
 
 _TUPLE, _DATETIME, _DECIMAL, _BIG_INT = 1, 2, 3, 4
 _SECOND_PASS = b"~"
-"""Ends a datetime with fold = 1, which ISO 8601 cannot say."""
+"""The suffix of a datetime with fold = 1, which ISO 8601 cannot express."""
 
 NESTING_MAX = 1024
-"""Lists and dicts within one another, which MessagePack takes on the C stack; each tuple starts another count."""
+"""The deepest nesting of lists and dicts, which take C stack in MessagePack; each tuple starts another count."""
 _TOO_DEEP = "recursion limit"
-"""Words of MessagePack's error for more."""
+"""A part of MessagePack's error for deeper nesting."""
 TUPLE_DEPTH_MAX = 32
-"""Tuples within one another: each level is a call into MessagePack, which takes 40 KiB of the C stack."""
+"""The deepest nesting of tuples: each level is a call into MessagePack, which takes 40 KiB of the C stack."""
 
 _MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
 """Finds the marks of bytes and extensions, and sometimes a number that looks like one."""
 
 
 class NotCarried(TypeError):
-    """A value that MessagePack cannot carry unchanged; the message says which and what to use instead."""
+    """A value that MessagePack cannot carry unchanged; the message names it and what to use instead."""
 
 
 def _extend(value: Any, depth: int) -> msgpack.ExtType:
@@ -44,7 +44,7 @@ def _extend(value: Any, depth: int) -> msgpack.ExtType:
             raise NotCarried(f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists")
         return msgpack.ExtType(_TUPLE, _pack(list(value), depth + 1))
     if kind is datetime:
-        return msgpack.ExtType(_DATETIME, _told(value))
+        return msgpack.ExtType(_DATETIME, _datetime_bytes(value))
     if kind is Decimal:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
     if kind is int:
@@ -61,7 +61,7 @@ def _refused(kind: type) -> NotCarried:
     )
 
 
-def _told(value: datetime) -> bytes:
+def _datetime_bytes(value: datetime) -> bytes:
     zone = value.tzinfo
     if zone is not None:
         offset = zone.utcoffset(None) if type(zone) is timezone else None
@@ -110,7 +110,7 @@ def _unpack(data: bytes | memoryview, depth: int) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """The one encoding of `value`: equal values of equal types give equal bytes.
+    """Encodes `value`: equal values of equal types give equal bytes.
 
     Raises:
         NotCarried: a type that would not come back unchanged, or nesting that is too deep.
@@ -122,10 +122,10 @@ def encode(value: Any) -> bytes:
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """The same, but bytearray and memoryview are let through and come back as bytes: for bulk.
+    """Encodes like `encode`, but accepts bytearray and memoryview, which come back as bytes: for bulk.
 
     Args:
-        tuples: how many are around what is encoded, and count.
+        tuples: the number of tuples around what is encoded, which count.
 
     Raises:
         NotCarried: any other type that would not come back unchanged, or nesting that is too deep.
@@ -141,13 +141,13 @@ def encode_loosely(value: Any, tuples: int = 0) -> bytes:
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""Types that hold no others and are taken for nothing else."""
+"""The types that hold no others and are taken for nothing else."""
 
 
 def _refuse_unfaithful(value: Any) -> None:
-    """MessagePack takes some types for others without asking us."""
+    """Refuses types that MessagePack takes for others without calling the hook."""
     waiting = [value]
-    while waiting:  # not by calls: how deep those may go depends on who asks
+    while waiting:  # without recursion: the depth that is left depends on the caller
         each = waiting.pop()
         kind = type(each)
         if kind is list or kind is tuple:
@@ -162,7 +162,7 @@ def _refuse_unfaithful(value: Any) -> None:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """The value that `encode` was given.
+    """Returns the value that `encode` encoded.
 
     Raises:
         PeerViolation: the bytes are not one complete value.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = ("pyarrow", "numpy")
-MEND = "run `pip install -e '.[arrow]'` in the checkout"
+INSTALL_ARROW = "run `pip install -e '.[arrow]'` in the checkout"
 
 
 class Vectors:
@@ -32,22 +32,22 @@ class Vectors:
         self.batch = batch
 
     @classmethod
-    def of(cls, given: Any) -> Vectors:
-        """Vectors of a record batch, a table, or a dict of columns.
+    def of(cls, rows: Any) -> Vectors:
+        """Returns the vectors of a record batch, a table, or a dict of columns.
 
         Raises:
-            NotCarried: a type that cannot be carried, a name that two columns share, or nothing of the kind.
+            NotCarried: a type that cannot be carried, a name that two columns share, or another object.
         """
         from causal.columns import carried
 
-        return cls(carried(given))
+        return cls(carried(rows))
 
     def __len__(self) -> int:
         rows: int = self.batch.num_rows
         return rows
 
     def __getitem__(self, place: slice | int) -> Any:
-        """Vectors of a range of rows; for an index, the one row as a dict, for messages."""
+        """Returns the vectors of a range of rows; for an index, the one row as a dict, for messages."""
         if isinstance(place, int):
             return self.batch.slice(place, 1).to_pylist()[0]
         start, stop, step = place.indices(len(self))
@@ -55,14 +55,14 @@ class Vectors:
         return Vectors(self.batch.slice(start, max(0, stop - start)))
 
     def encode(self) -> bytes:
-        """Equal rows give equal bytes, whatever they were cut from."""
+        """Encodes the rows: equal rows give equal bytes, whatever they were sliced from."""
         from causal.columns import encode
 
         return encode(self.batch)
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> Vectors:
-        """What `encode` gave, checked before it is used; the columns look into `body`.
+        """Decodes what `encode` returned, and checks it; the columns are views of `body`.
 
         Raises:
             PeerViolation: the bytes are not such a body, or pyarrow is not installed here.
@@ -70,12 +70,14 @@ class Vectors:
         try:
             from causal.columns import decode
         except ImportError as problem:
-            raise PeerViolation(f"vectors have arrived, which cannot be read here ({problem}); {MEND}") from None
+            raise PeerViolation(
+                f"vectors have arrived, which cannot be read here ({problem}); {INSTALL_ARROW}"
+            ) from None
         return cls(decode(body))
 
 
 def join(pieces: Sequence[Vectors]) -> Vectors:
-    """All rows, in order.
+    """Returns all rows, in order.
 
     Raises:
         NotCarried: the columns of one piece are not those of another.
@@ -88,11 +90,11 @@ def join(pieces: Sequence[Vectors]) -> Vectors:
 
 
 def require_arrow(what: str) -> None:
-    """Refuse what cannot run without Arrow where it is not installed.
+    """Checks that Arrow is installed.
 
     Raises:
         PipelineError: pyarrow or NumPy is not installed; `what` needs them.
     """
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:
-        raise PipelineError(f"{what} needs {' and '.join(missing)}; {MEND}")
+        raise PipelineError(f"{what} needs {' and '.join(missing)}; {INSTALL_ARROW}")

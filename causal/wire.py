@@ -1,13 +1,13 @@
 """The data plane's frames: one fixed header, then deltas and payload, or the body of a control message.
 
     DATA     header | deltas (may be empty) | payload (chunks, maybe lz4)
-    HELLO    header | MessagePack list      upstream → downstream: who I am, what I can replay
-    WELCOME  header | MessagePack list      downstream → upstream: what I want next, what I hold
+    HELLO    header | MessagePack list      upstream → downstream: who sends, what it can replay
+    WELCOME  header | MessagePack list      downstream → upstream: what is wanted next, what is held
     CREDIT   header                         downstream → upstream: delivered to `position`, may have `count` under way
     FENCED   header                         to a zombie: `incarnation` is the one that lives
     LOGS     header | deltas                downstream → upstream: what does not fit into a WELCOME
 
-Everything that does not fit is a `PeerViolation`; sizes are checked before memory is taken.  The page
+Everything that does not fit is a `PeerViolation`; sizes are checked before memory is allocated.  The page
 `docs/wire.md` describes the bytes.
 """
 
@@ -31,10 +31,10 @@ FRAME_BYTES_MAX = 64 << 20
 
 DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS = 1, 2, 3, 4, 5, 6
 KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2}
-"""Kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
+"""The kinds: kind → number of parts.  A kind's number is never reused; retired ones stay here with a note."""
 
 FROM_UPSTREAM = frozenset((DATA, HELLO))
-"""Kinds that arrive at the socket that a task has bound; all others are answers on a connection that it has made."""
+"""The kinds that arrive at the socket that a task has bound; all others are answers on its own connections."""
 
 _LZ4 = 1
 _HEADER = struct.Struct("<2sBBQIIIIIBQQQI")
@@ -44,7 +44,7 @@ _COMPRESS_FROM_BYTES = 1024
 
 @dataclass(slots=True)
 class Header:
-    """What every frame begins with.
+    """The header that every frame begins with.
 
     DATA frames of a session (what follows one WELCOME) are numbered by `sequence` from 0.
     For CREDIT `position` is the first element not yet delivered, and `count` how many bytes may be under way; for
@@ -72,7 +72,7 @@ class Header:
 
 
 def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
-    """The header of a multipart frame whose other parts have not been looked at.
+    """Reads the header of a multipart frame, without its other parts.
 
     Raises:
         PeerViolation: malformed, too long, of another version or of another job.
@@ -111,7 +111,7 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
 
 
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
-    """[header, payload], compressed where that was asked for and pays; sets the header's length and flags."""
+    """Returns [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
     header.plain_bytes = len(payload)
     if compress and len(payload) >= _COMPRESS_FROM_BYTES:
         packed = lz4.block.compress(payload, store_size=False)
@@ -122,7 +122,7 @@ def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) ->
 
 
 def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memoryview:
-    """The plain payload.
+    """Returns the plain payload.
 
     Raises:
         PeerViolation: its length is not the one stated, or it does not decompress.
@@ -144,7 +144,7 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
 
 @dataclass(slots=True)
 class Hello:
-    """Upstream's half of the handshake (D5).
+    """The sender's half of the handshake (D5).
 
     `attempt` rises with each HELLO of this end; `low` to `high` can be replayed; `low_digest` is the
     rolling digest at `low`; `collect` asks for the bytes of the logs held for the sender.
@@ -162,7 +162,7 @@ class Hello:
 
 @dataclass(slots=True)
 class Welcome:
-    """Downstream's half: wanted next, digest there, and what it holds.  `attempt` 0 is sent unasked, after a gap.
+    """The receiver's half: what it wants next, the digest there, and what it holds.  `attempt` 0: unasked, after a gap.
 
     What lies between `delivered` and `next` waits at the receiver and still counts against the sender's credit.
     """
@@ -186,27 +186,27 @@ def _numbers(value: object, count: int) -> bool:
 
 
 def read_hello(body: bytes) -> Hello:
-    """The HELLO in the body of a frame.
+    """Reads the HELLO in the body of a frame.
 
     Raises:
         PeerViolation: it is none.
     """
-    told = decode(body)
-    if type(told) is not list or not _numbers(told[:4], 4) or len(told) < 5 or type(told[4]) is not bool:
+    fields = decode(body)
+    if type(fields) is not list or not _numbers(fields[:4], 4) or len(fields) < 5 or type(fields[4]) is not bool:
         raise PeerViolation("a HELLO with other fields")
-    return Hello(*told[:5])
+    return Hello(*fields[:5])
 
 
 def read_welcome(body: bytes) -> Welcome:
-    """The WELCOME in the body of a frame.
+    """Reads the WELCOME in the body of a frame.
 
     Raises:
         PeerViolation: it is none.
     """
-    told = decode(body)
-    if type(told) is not list or len(told) < 7 or not _numbers([*told[:3], told[6]], 4):
+    fields = decode(body)
+    if type(fields) is not list or len(fields) < 7 or not _numbers([*fields[:3], fields[6]], 4):
         raise PeerViolation("a WELCOME with other fields")
-    attempt, following, digest, extents, logs, depends, delivered = told[:7]
+    attempt, following, digest, extents, logs, depends, delivered = fields[:7]
     if type(extents) is not list or type(depends) is not list or type(logs) is not list:
         raise PeerViolation("a WELCOME with other fields")
     if not all(_numbers(e, 3) for e in extents) or not all(_numbers(e, 3) for e in depends):

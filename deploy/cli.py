@@ -35,10 +35,10 @@ from deploy.report import kills_missed, report, summary, write_report
 from deploy.savepoints import savepoint
 from deploy.status import latest, status
 from deploy.upgrading import begin_from, beginning, change, present, roll_back, to_roll_back
-from operators.advice import advice
-from operators.loading import load
-from operators.pipeline import Pipeline
-from operators.plan import Plan, plan
+from operators.builder.advice import advice
+from operators.builder.loading import load
+from operators.builder.pipeline import Pipeline
+from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, CompanionCall
 from standby.control import ask
 
@@ -49,7 +49,7 @@ DONE, FAILED, WRONG = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         act: Callable[[argparse.Namespace], int] = arguments.act
         with private():
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(problem), FAILED)
     except BrokenPipeError:
         return FAILED
-    except OSError as problem:  # a disk, a file system, permissions: for people to mend, and no bug of ours
+    except OSError as problem:  # a disk, a file system, permissions: for the user to repair, no bug
         return _say(f"{problem.filename or 'the system'}: {problem.strerror or problem}", FAILED)
     except KeyboardInterrupt:
         return 130
@@ -73,18 +73,18 @@ def _say(line: str, status: int) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        """One line, without the usage that argparse puts before it."""
+        """Ends the command with one line, without the usage that argparse puts before it."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; the command to which an unknown option was given refuses it, and not `causal`."""
+        """Parses, and has the command, not `causal`, refuse an unknown option that was given to it."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
     parser.add_argument("--version", action="version", version=f"causal-streams {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
@@ -106,10 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_job(killing)
     killing.set_defaults(act=_kill)
 
-    saving = commands.add_parser("savepoint", help="end a job where another pipeline can go on")
+    saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
     saving.add_argument("--stop", action="store_true", help="the sources stand at the savepoint, and the job ends")
     saving.add_argument(
-        "--to", metavar="DIR", help="a copy of the savepoint is made there; without --stop the job goes on"
+        "--to", metavar="DIR", help="a copy of the savepoint is made there; without --stop the job continues"
     )
     saving.add_argument("--list", action="store_true", help="the savepoints that are kept")
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
@@ -152,19 +152,23 @@ def _add_run(commands: Any) -> None:
     running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
     running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
-    running.add_argument("--check", action="store_true", help="perform every epoch twice and compare (development)")
+    running.add_argument(
+        "--verify-replay", "--check", action="store_true", help="perform every epoch twice and compare (development)"
+    )
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
-    running.add_argument("--resume", action="store_true", help="go on with the job in the state directory")
+    running.add_argument("--resume", action="store_true", help="resume the job in the state directory")
     running.add_argument(
         "--code",
         choices=versions.CHOICES,
-        help="with --resume, where files have changed: which code the job goes on with",
+        help="with --resume, where files have changed: which code the job resumes with",
     )
     running.add_argument(
-        "--rollback", action="store_true", help="with --resume: go back to the version before the last upgrade"
+        "--rollback", action="store_true", help="with --resume: return to the version before the last upgrade"
     )
     running.add_argument(
-        "--keep-sinks", action="store_true", help="with --from: go on in the stores of the job that made the savepoint"
+        "--keep-sinks",
+        action="store_true",
+        help="with --from: continue in the stores of the job that made the savepoint",
     )
     running.add_argument("--from", dest="from_", metavar="DIR", help="begin with the savepoint in that directory")
     running.add_argument(
@@ -182,7 +186,7 @@ def _count(text: str) -> int:
 
 
 def _version() -> str:
-    """Of the installed package; a checkout that is not installed has none."""
+    """The version of the installed package; a checkout that is not installed has none."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
@@ -206,12 +210,12 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """Settings of the configuration file and, above them, of the command line."""
-    given: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if arguments.config is not None:
-        given.update(settings.read_file(Path(arguments.config)))
-    told = {
+        result.update(settings.read_file(Path(arguments.config)))
+    options = {
         "guarantee": getattr(arguments, "guarantee", None),
         "determinant_flush": getattr(arguments, "determinant_flush", None),
         "durability": getattr(arguments, "durability", None),
@@ -220,54 +224,54 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
         "on_error": getattr(arguments, "on_error", None),
         "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
         "metrics_port": getattr(arguments, "metrics_port", None),
-        "check": getattr(arguments, "check", False) or None,
+        "verify_replay": getattr(arguments, "verify_replay", False) or None,
     }
-    given.update({name: value for name, value in told.items() if value is not None})
+    result.update({name: value for name, value in options.items() if value is not None})
     if getattr(arguments, "sharing_depth", None) is not None:
-        given["sharing_depth"] = settings.sharing_depth(arguments.sharing_depth)
+        result["sharing_depth"] = settings.sharing_depth(arguments.sharing_depth)
     if arguments.set:
-        given["settings"] = {**given.get("settings", {}), **settings.assignments(arguments.set)}
-    return given
+        result["settings"] = {**result.get("settings", {}), **settings.assignments(arguments.set)}
+    return result
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    given = _given(arguments)
-    pipeline = load(arguments.pipeline, given.get("settings", {}))
-    settings.check_read(given, pipeline.settings)
+    explicit = _explicit_settings(arguments)
+    pipeline = load(arguments.pipeline, explicit.get("settings", {}))
+    settings.check_read(explicit, pipeline.settings)
     _advise(pipeline)
-    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), given, arguments.config)
-    told = plan(pipeline, config).describe()
+    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), explicit, arguments.config)
+    description = plan(pipeline, config).describe()
     if arguments.json:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(description, indent=1))
         return DONE
-    width = max(len(task["task"]) for task in told["tasks"])
-    for task in told["tasks"]:
+    width = max(len(task["task"]) for task in description["tasks"])
+    for task in description["tasks"]:
         print(f"{task['task']:<{width}}  {' > '.join(task['operators'])}")
     return DONE
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    given = _given(arguments)
+    explicit = _explicit_settings(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
     if arguments.from_ is not None and arguments.resume:
-        raise PipelineError("--from begins a new job, --resume goes on with one; give one of them")
+        raise PipelineError("--from begins a new job, --resume continues one; give one of them")
     if arguments.rollback and not arguments.resume:
-        raise PipelineError("--rollback goes back to an earlier version of a job; give --resume as well")
+        raise PipelineError("--rollback returns to an earlier version of a job; give --resume as well")
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is about a job that begins with a savepoint; give --from as well")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
-    directory, version = _directory(arguments, path, given)
+    directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
             before = directory.take_over()
             if directory.finished():
                 return _say(f"job {before.name} has finished already; start without --resume to run it again", DONE)
             written = present(directory.path) if arguments.rollback else None
-            config, version = _next(arguments, directory, before, path, given)
-            settings.check_read(given, version.pipeline.settings)
+            config, version = _next(arguments, directory, before, path, explicit)
+            settings.check_read(explicit, version.pipeline.settings)
         else:
-            config = settings.config_of(version.pipeline.name, path, given, arguments.config)
+            config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
         planned = plan(version.pipeline, config)
         if arguments.keep_sinks:
             config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -282,7 +286,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.resume:
                 planned.check(directory.path)
                 version.archive.save(directory.path, config.durability == "os")
-                upgraded = _go_on(arguments, directory, config, planned, blueprint, version, written)
+                upgraded = _resume(arguments, directory, config, planned, blueprint, version, written)
                 if not upgraded:
                     versions.replace_code(directory.path, before.code, config.code)
                 directory.note_resumption()
@@ -307,35 +311,35 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _directory(
-    arguments: argparse.Namespace, path: Path, given: Mapping[str, Any]
+    arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
-    """The job's directory, locked; and the code of a new job, by whose name it is found."""
+    """The job's directory, locked, and for a new job its code, whose name gives the directory."""
     if not arguments.resume:
         if arguments.code is not None:
-            raise PipelineError("--code says which code a job goes on with; give --resume as well")
-        version = versions.first(path, given.get("settings", {}))
-        settings.check_read(given, version.pipeline.settings)
+            raise PipelineError("--code says which code a job resumes with; give --resume as well")
+        version = versions.first(path, explicit.get("settings", {}))
+        settings.check_read(explicit, version.pipeline.settings)
         return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version
-    job = versions.job_of(path, arguments.state_dir, given.get("settings", {}))
+    job = versions.job_of(path, arguments.state_dir, explicit.get("settings", {}))
     if not holds_job(job) and not os.path.isdir(job):
-        raise PipelineError(f"{job} holds no job to go on with; start one without --resume")
+        raise PipelineError(f"{job} holds no job to resume; start one without --resume")
     return JobDirectory(job), None
 
 
 def _next(
-    arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, given: Mapping[str, Any]
+    arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobConfig, versions.Version]:
-    """How the job in `directory` goes on: with what it had, upgraded, or as it was before it was upgraded."""
+    """The settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
     if not arguments.rollback:
-        config = settings.resumed(before, path, given, arguments.config)
+        config = settings.resumed(before, path, explicit, arguments.config)
         return config, versions.next_of(directory, before, config, path, arguments.code)
-    _, found = to_roll_back(directory.path)
-    saved = JobConfig.load(found.where)
-    config = settings.resumed(saved, path, given, arguments.config)
-    return config, versions.of_savepoint(found.where, saved, config, path, arguments.code)
+    _, target = to_roll_back(directory.path)
+    saved = JobConfig.load(target.where)
+    config = settings.resumed(saved, path, explicit, arguments.config)
+    return config, versions.of_savepoint(target.where, saved, config, path, arguments.code)
 
 
-def _go_on(
+def _resume(
     arguments: argparse.Namespace,
     directory: JobDirectory,
     config: JobConfig,
@@ -344,7 +348,7 @@ def _go_on(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Have the state of the job be that of the version that is resumed; returns whether it begins at a savepoint."""
+    """Makes the state of the job that of the resumed version; returns whether it begins at a savepoint."""
     dropped = arguments.allow_dropped_state
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, dropped)
@@ -365,7 +369,7 @@ def _begin(
     version: versions.Version,
     arguments: argparse.Namespace,
 ) -> None:
-    """Empty the directory for a new job once nothing would stop it: an old one may still be resumed, or asked."""
+    """Empties the directory for a new job once nothing would stop it: an old job may still be resumed or queried."""
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
@@ -378,7 +382,7 @@ def _begin(
         except PipelineError as problem:
             if begins is not None:
                 raise
-            # With the status that it has where the job itself comes upon it.
+            # The exit status is the one for which the running job would end.
             raise Unavailable(f"job {config.name}: {problem}") from None
         except Unavailable:
             if begun:
@@ -392,11 +396,11 @@ def _begin(
 
 @contextmanager
 def _metrics(config: JobConfig, job: Path) -> Iterator[None]:
-    """The page of metrics, while the job runs."""
+    """Serves the page of metrics while the job runs."""
     if not config.metrics_port:
         yield
         return
-    from deploy.metrics import serve  # prometheus-client costs start-up time that most runs need not pay
+    from deploy.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
 
     stop = serve(config.metrics_port, partial(latest, job))
     try:
@@ -420,7 +424,7 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
 
 
 def _no_such_task(topology: Topology, name: str) -> str:
-    """What is there instead: the tasks that run the operator of that name, or all."""
+    """The error for an unknown task, with the tasks that run the operator of that name, or all."""
     operator = name.rpartition("/")[0]
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
@@ -443,15 +447,15 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
 
 def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
     if outcome.view is not None:
-        told = report(outcome.view, outcome.wall_s)
+        result = report(outcome.view, outcome.wall_s)
         if outcome.status == 0:
-            print(summary(told), file=out)
+            print(summary(result), file=out)
             if outcome.reason:
                 print(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}", file=out)
         try:
             if report_path is not None:
-                write_report(report_path, told)
-        except PipelineError as problem:  # how the job ended is said all the same
+                write_report(report_path, result)
+        except PipelineError as problem:  # the end of the job is reported all the same
             unwritten = _say(str(problem), WRONG)
             return unwritten if outcome.status == 0 else _say(f"job {config.name}: {outcome.reason}", outcome.status)
     if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view["kills_left"]:
@@ -462,7 +466,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """The reason of a failure; of a replay by other code, behind the command that resumes with the code before."""
+    """The reason of a failure; for a replay by other code, after the command that resumes with the code before."""
     if ReplayDivergence.__name__ not in reason or versions.replaced(job, config.code) is None:
         return reason
     return f"its code was changed; resume with the code before: {resume_command(job)} --code kept; {reason}"

@@ -1,6 +1,6 @@
-"""The entry of the `causal` command: a signal ends it once, in good order and without a traceback, whenever it comes.
+"""The entry of the `causal` command: a signal ends it once, with cleanup and without a traceback, at any moment.
 
-While a job runs, `deploy.local` takes the signals; this is for the moments before and after.
+While a job runs, `deploy.local` handles the signals; this is for the moments before and after.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_S = 5.0
-"""For what cleans up; until then a second signal does not cut it short."""
+"""The time for cleanup, during which another signal is ignored."""
 
 _came_s: list[float] = []
 
@@ -21,12 +21,12 @@ def main() -> int:
     for number in SIGNALS:
         signal.signal(number, _end)
     try:
-        from deploy import cli  # takes a moment, in which people change their minds
+        from deploy import cli  # this takes a moment, in which a signal may come
 
         return cli.main()
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and has nothing left to clean up
+            signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and nothing is left to clean up
 
 
 def _end(number: int, frame: FrameType | None) -> None:

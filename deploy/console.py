@@ -1,7 +1,7 @@
-"""What sinks for people have written, on the standard output of `causal run`, while the job goes on.
+"""Shows the rows of console sinks on the standard output of `causal run`, while the job runs.
 
-A thread follows the files, so that whoever reads slowly holds up nothing but what is shown.  What has been shown takes
-no room any more; where nobody reads any more, rows are dropped.
+A thread follows the files, so that a slow reader delays only the output.  Rows that have been shown take no room any
+more; when the reader has closed the output, rows are dropped.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
-from operators.sinks.console import CONSOLE
-from operators.sinks.holes import free
+from operators.sinks.delivery.console import CONSOLE
+from operators.sinks.storage.punch_hole import free
 
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
 FREED_BYTES = 1 << 20
-"""What has been shown is given back when it is so much more, or when all of it has been."""
+"""The space of shown rows is freed when it has grown by so much, or when all rows have been shown."""
 
 
 class Console:
-    """Shows each row once; how far it has come is kept in the directory of the job, for the next `causal run`.
+    """Shows each row once, and keeps its offset in the directory of the job for the next `causal run`.
 
     Args:
-        out: where rows go, as bytes.
+        out: the output for rows, as bytes.
 
-    State: `shown` is whether there was anything to show.
+    State: `shown` is whether there was any row to show.
     """
 
     def __init__(self, job: Path, out: BinaryIO) -> None:
@@ -39,11 +39,11 @@ class Console:
         self._thread = threading.Thread(target=self._follow, name="console", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Starts the thread that follows the files."""
         self._thread.start()
 
     def close(self) -> None:
-        """Show what is left, then let go."""
+        """Shows what is left and ends the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -58,7 +58,7 @@ class Console:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 
     def show(self) -> bool:
-        """Show what is new, up to a bound for each file; whether there was anything."""
+        """Shows new rows, up to a bound for each file; returns whether there were any."""
         news = False
         for path in sorted(self._directory.glob("*.jsonl")):
             news = self._show(path) or news
@@ -75,10 +75,10 @@ class Console:
                 self._freed[path] = min(size, self._freed.get(path, 0))
                 return True
             file.seek(offset)
-            found = file.read(CHUNK_BYTES_MAX)
-            while found and b"\n" not in found and len(found) < size - offset:
-                found += file.read(CHUNK_BYTES_MAX)
-        whole = found[: found.rfind(b"\n") + 1]
+            data = file.read(CHUNK_BYTES_MAX)
+            while data and b"\n" not in data and len(data) < size - offset:
+                data += file.read(CHUNK_BYTES_MAX)
+        whole = data[: data.rfind(b"\n") + 1]
         if not whole:
             self._free(path, offset, 1)
             return False
@@ -96,10 +96,10 @@ class Console:
             self._out.flush()
         except BrokenPipeError:
             self._out = None
-            print("causal: nobody reads the rows any more; they are dropped from here on", file=sys.stderr)
+            print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
 
     def _free(self, path: Path, shown: int, least: int) -> None:
-        """Give back what was shown; a file system that cannot keeps it, and the sink says so when it is too much."""
+        """Frees the space of shown rows where the file system can; otherwise the sink reports when it is too much."""
         if shown - self._freed.get(path, 0) >= least:
             self._freed[path] = shown
             with open(path, "r+b") as file:

@@ -1,4 +1,4 @@
-"""Commands that a message tells its reader to run next, complete, so that they can be copied."""
+"""Commands that a message names as the next step, complete, so that they can be copied."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def resume_command(job: Path) -> str:
     """The command that resumes the job in a directory, for a reader in the current directory."""
     try:
         config = JobConfig.load(job)
-    except PipelineError:  # it cannot be read, which resuming will say
+    except PipelineError:  # it cannot be read, which `--resume` will report
         return shlex.join(["causal", "run", "PIPELINE.py", "--resume", "--state-dir", _short(job)])
     state = [] if job.resolve() == (ROOT / config.name).resolve() else ["--state-dir", _short(job)]
     return shlex.join(["causal", "run", _short(Path(config.pipeline)), "--resume", *state])
 
 
 def not_running(job: Path) -> str:
-    """What to say of a job that is asked for something that only a running job can do."""
+    """The error for a request that only a running job can serve."""
     try:
         ended = json.loads((job / "status.json").read_text())["ended"]
     except (OSError, ValueError, KeyError, TypeError):  # it never came up, or was interrupted while it was written
@@ -34,7 +34,7 @@ def not_running(job: Path) -> str:
 
 
 def _short(path: Path) -> str:
-    """The path as seen from the current directory, where it lies in it; otherwise absolute."""
+    """The path relative to the current directory if it is inside it; otherwise absolute."""
     try:
         return os.fspath(path.absolute().relative_to(Path.cwd()))
     except ValueError:

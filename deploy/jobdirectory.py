@@ -1,4 +1,4 @@
-"""The directory of a job: whose it is, what of it is discarded, and that one job at a time uses it."""
+"""The directory of a job: its lock, its contents, and what is discarded or put in place between two runs."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
 from causal.shell.modes import closed_to_others
 from causal.shell.stable import DIRECTORY as DETERMINANTS
+from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE
-from operators.requests import DIRECTORY as REQUESTS
-from operators.sinks.staged import DIRECTORY as STAGED
+from operators.sinks.files.staged import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
-from standby.children import kill_listed
+from standby.host.children import kill_listed
+from standby.host.processes import kill_marked
 from standby.journal import FILE as JOURNAL
 from standby.journal import LOCK as SUPERVISOR_LOCK
 from standby.journal import Journal
 from standby.manifests import DIRECTORY as MANIFESTS
 from standby.manifests import epoch_of, manifests_from, newest_manifest
-from standby.processes import kill_marked
-from standby.savepoints import finished, stopped_at
+from standby.supervision.savepoints import finished, stopped_at
 
 ROOT = Path(".causal")
-"""Where jobs are kept unless `--state-dir` says otherwise."""
+"""The directory of all jobs that have no `--state-dir`."""
 
 BEGAN = "began"
-"""When the first source began to read: by that clock sources know which of their records are due."""
+"""The file with the moment at which the first source began to read: sources compute from it which records are due."""
 
 CHANGE = "change"
-"""A change of the job's graph that is being prepared, and from the moment that `ready` is in it, is decided."""
+"""The directory of a change of the job's graph that is being prepared; it is decided once `ready` is in it."""
 
 SAVEPOINTS = "savepoints"
-"""Savepoints that are kept, each until it is deleted: also when a job begins anew."""
+"""The directory of savepoints, which are kept until they are deleted, also when a new job begins."""
 
 OWNED = (
     "job.json",
@@ -70,22 +70,22 @@ OWNED = (
     CODE,
     SAVEPOINTS,
 )
-"""What a job makes in its directory; nothing else in there is ever touched."""
+"""The names that a job makes in its directory; nothing else in there is ever changed."""
 
 KILL_S = 5.0
 
 RELEASE_S = 10.0
-"""How long the agent of a job whose `causal run` was killed may take to end its processes."""
+"""The time that the agent of a job whose `causal run` was killed has to end its processes."""
 
 
 class JobDirectory:
     """A job's directory, locked by this process until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Lock it.
+        """Locks it.
 
         Raises:
-            PipelineError: it cannot be used, it holds other things under our names, or a job runs in it.
+            PipelineError: it cannot be used, it has other files under the names of a job's, or a job runs in it.
         """
         self.path = path.resolve()
         self._runtime: Path | None = None
@@ -113,16 +113,16 @@ class JobDirectory:
             raise PipelineError(f"another job was refused in {self.path} at this moment; start this one again")
 
     def _locks_what_is_there(self) -> bool:
-        """Whether the file that is locked is the one that others find: who is refused removes its own."""
+        """Whether the locked file is still the one in the directory: a job that is refused removes its file."""
         try:
             return os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock"))
         except FileNotFoundError:
             return False
 
     def _close_to_others(self) -> None:
-        """Take from others what an earlier version, or whoever made the directory, lets them read.
+        """Removes the permissions of other users, which an earlier version or the maker of the directory may have set.
 
-        The directory itself keeps its mode where other things are in it, or another user owns it.
+        The directory itself keeps its mode where other files are in it, or another user owns it.
         """
         if all(path.name in (*OWNED, "lock") for path in self.path.iterdir()):
             with suppress(PermissionError):
@@ -132,7 +132,7 @@ class JobDirectory:
                 closed_to_others(self.path / name)
 
     def clear(self) -> None:
-        """End what is left of the job before and discard its state."""
+        """Ends the remaining processes of the job before and discards its state."""
         self._end_leftovers()
         try:
             for name in OWNED:
@@ -147,15 +147,15 @@ class JobDirectory:
             raise PipelineError(f"{problem.filename} cannot be removed: {problem.strerror}") from None
 
     def take_over(self) -> JobConfig:
-        """End what is left of the job before and go on with its state.
+        """Ends the remaining processes of the job before and takes over its state.
 
         Raises:
-            PipelineError: there is no job to go on with.
-            CorruptData: it cannot be gone on with.
+            PipelineError: there is no job to resume.
+            CorruptData: its state is damaged.
         """
         self._carry_out_change()
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
-            raise PipelineError(f"{self.path} holds no job to go on with; start one without --resume")
+            raise PipelineError(f"{self.path} holds no job to resume; start one without --resume")
         config = JobConfig.load(self.path)
         self._end_leftovers()
         self._check_journal()
@@ -163,8 +163,8 @@ class JobDirectory:
         return config
 
     def _check_journal(self) -> None:
-        """SQLite takes an empty file for a store that is new, and a damaged one beside it for nothing at all: compare
-        with what else there is.
+        """Compares the journal with the other files, because SQLite reads an empty file as a new database and ignores a
+        damaged log beside it.
         """
         journal = Journal(self.path)
         try:
@@ -173,7 +173,7 @@ class JobDirectory:
             journal.close()
         journaled = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
         newest = newest_manifest(self.path)
-        complete = newest[0] if newest is not None else 0  # is written, then journaled, and then there is a next one
+        complete = newest[0] if newest is not None else 0  # it is written before it is journaled
         if complete > journaled + 1 or (not records and (self.path / BEGAN).exists()):
             raise CorruptData(
                 f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start afresh, "
@@ -183,14 +183,14 @@ class JobDirectory:
     def _check_began(self) -> None:
         path = self.path / BEGAN
         try:
-            told = path.read_bytes() if path.exists() else b""
+            began = path.read_bytes() if path.exists() else b""
         except OSError as problem:
-            raise CorruptData(f"{path} cannot be read: {problem.strerror}; remove it: rates begin anew then") from None
-        if told and not told.isdigit():
-            raise CorruptData(f"{path} is damaged; remove it: the rates of sources begin anew then")
+            raise CorruptData(f"{path} cannot be read: {problem.strerror}; remove it: rates then begin again") from None
+        if began and not began.isdigit():
+            raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
 
     def _carry_out_change(self) -> None:
-        """Put in place what `deploy.savepoints.change` has prepared; may be interrupted and done again."""
+        """Puts in place what `deploy.upgrading` has prepared; may be interrupted and repeated."""
         prepared = self.path / CHANGE
         if (prepared / "ready").exists():
             for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
@@ -203,18 +203,18 @@ class JobDirectory:
                 for later in manifests_from(self.path, epoch_of(manifest) + 1):  # of a version that is taken back
                     later.unlink()
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
-            # What was logged before the change is covered by its checkpoint, and incarnations may be counted anew.
+            # The checkpoint covers what was logged before the change, and incarnations may begin again at 1.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
 
     def change(self) -> None:
-        """A change is prepared: decide on it, and carry it out."""
+        """Decides on the change that has been prepared, and carries it out."""
         (self.path / CHANGE / "ready").touch()
         self._carry_out_change()
 
     def sync(self) -> None:
-        """Make what is in it survive a loss of power; what its processes write they sync themselves."""
+        """Makes its files survive a loss of power; the job's processes sync what they write themselves."""
         for name in OWNED:
             path = self.path / name
             if path.is_file():
@@ -224,16 +224,16 @@ class JobDirectory:
             sync_directory(folder)
 
     def note_resumption(self) -> None:
-        """Journal that every process of the life before has died, so that the supervisor starts all tasks again."""
+        """Journals that every earlier process of the job has died, so that the supervisor starts all tasks again."""
         for name in ("status.json", "processes.json"):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "spill", ignore_errors=True)  # nothing in there outlives its process
+        shutil.rmtree(self.path / "spill", ignore_errors=True)  # its files are of processes that have ended
         journal = Journal(self.path)
         journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns()}])
         journal.close()
 
     def finished(self) -> bool:
-        """Whether the job came to its end, and not to a savepoint: it has nothing left to go on with."""
+        """Whether the job finished, and did not stop at a savepoint, so that there is nothing to resume."""
         journal = Journal(self.path)
         try:
             return finished(journal.records())
@@ -241,7 +241,7 @@ class JobDirectory:
             journal.close()
 
     def stopped(self) -> bool:
-        """Whether the job ended at a savepoint, and has not gone on since."""
+        """Whether the job ended at a savepoint, and has not been resumed since."""
         journal = Journal(self.path)
         try:
             return stopped_at(journal.records()) is not None
@@ -249,14 +249,14 @@ class JobDirectory:
             journal.close()
 
     def begun(self) -> bool:
-        """Whether there is the state of an earlier job, which somebody may want to go on with or to ask; none runs."""
+        """Whether there is the state of an earlier job, which may still be resumed or queried; ends its processes."""
         if not (self.path / JOURNAL).exists():
             return False
         self._end_leftovers()
         return True
 
     def open_runtime(self) -> None:
-        """Make the short directory for sockets (an ipc path may have 107 bytes)."""
+        """Makes the short directory for sockets (an ipc path may have 107 bytes)."""
         self._drop_runtime()
         with _whole():
             self._runtime = Path(tempfile.mkdtemp(prefix="causal-"))
@@ -267,18 +267,18 @@ class JobDirectory:
             (self.path / name).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Remove the runtime directory, and what was made for a job that was refused; let go of the lock."""
+        """Removes the runtime directory and what was made for a job that was refused, and releases the lock."""
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
         if self._new_lock and not any((self.path / name).exists() for name in OWNED):
             (self.path / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # something else is in one of them
+            with suppress(OSError):  # one of them is not empty
                 for each in self._new_directories:
                     each.rmdir()
         close_lock(self._lock)
 
     def _end_leftovers(self) -> None:
-        # We hold the lock, so the `causal run` of these processes is gone: its agent and its supervisor are ending.
+        # This process has the lock, so the `causal run` of those has ended, and its agent and supervisor are ending.
         for name in (SUPERVISOR_LOCK, AGENT_LOCK):
             self._await_release(name)
         kill_listed(self.path)
@@ -318,7 +318,7 @@ class JobDirectory:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """No signal comes between making something and knowing that it must be removed."""
+    """Blocks signals between making a file and knowing that it must be removed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield
@@ -327,7 +327,7 @@ def _whole() -> Iterator[None]:
 
 
 def running(job: Path) -> bool:
-    """Whether a `causal run` holds the job in this directory; whoever may read it may ask."""
+    """Whether a `causal run` holds the job in this directory, which needs only permission to read."""
     try:
         handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -345,7 +345,7 @@ def holds_job(directory: Path) -> bool:
     """Whether there is a job in it.
 
     Raises:
-        PipelineError: that cannot be told.
+        PipelineError: the directory cannot be read.
     """
     try:
         (directory / "job.json").stat()
@@ -357,7 +357,7 @@ def holds_job(directory: Path) -> bool:
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:
-    """The directory that `--job` and `--state-dir` mean; the only job under `.causal` if neither is given.
+    """The directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
 
     Raises:
         PipelineError: there is none, or more than one.

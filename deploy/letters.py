@@ -1,8 +1,8 @@
 """Adds the task of the dead letters to a job that a failing record has stopped, at its last checkpoint.
 
-It is the only change of a graph that needs no savepoint.  The task is the last one and reads only what is sent from
-then on, so all others keep their numbers, their state and their logs: a replay performs what was performed before, and
-the record on which user code raised, whose event has put nothing out, is put aside.
+It is the only change of a graph that needs no savepoint.  The task is the last one and reads only elements sent after
+the checkpoint, so all others keep their numbers, their state and their logs: a replay performs the same events, and the
+record on which user code raised, whose event has no output yet, becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from causal.ports import StagingStore
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task
-from operators.plan import Plan
-from operators.rescaling import whole
-from standby.checkpoints import Coordinator
-from standby.effects import Files
+from operators.engine.plan import Plan
+from operators.runtime.rescaling import whole
 from standby.journal import Journal
 from standby.manifests import DIRECTORY, newest_manifest, write_manifest
-from standby.roster import Roster
+from standby.supervision.assignments import Assignments
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.effects import Files
 
 
 def add(job: Path, config: JobConfig, planned: Plan) -> None:
-    """Have the last complete checkpoint of the job in `job` hold the task of the dead letters of `planned` as well.
+    """Adds the task of the dead letters of `planned` to the last complete checkpoint of the job in `job`.
 
-    May be interrupted at any moment and repeated; the job can also be resumed without dead letters after all.
+    It may be interrupted at any moment and repeated; the job can then also be resumed without dead letters.
 
     Raises:
         CorruptData: a snapshot of the checkpoint cannot be read.
@@ -43,7 +43,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         return
     journal = Journal(job, config.durability == "os")
     try:
-        roster = Roster(planned.topology)
+        roster = Assignments(planned.topology)
         coordinator = Coordinator(roster, 0, True)
         for record in journal.records():
             roster.apply(record)
@@ -53,9 +53,9 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         if newest is not None and newest[0] > epoch:
             epoch, files = newest
         if not epoch:
-            return  # every task begins with nothing
+            return  # every task begins without state
         incarnation = roster.seats[task.name].incarnation
-        cut = _cut(job, planned, task, epoch, files, _stands(job, config, planned, task, epoch, incarnation))
+        cut = _cut(job, planned, task, epoch, files, _store_position(job, config, planned, task, epoch, incarnation))
         path = f"{DIRECTORY}/{task.name}/e{epoch:08d}-i{incarnation}{SNAPSHOT_SUFFIX}"
         durable = config.durability == "os"
         file = (path, *write_parts(job / path, [cut.pack(), *whole(planned.chain(task.index))], durable))
@@ -66,8 +66,10 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         journal.close()
 
 
-def _stands(job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int, incarnation: int) -> tuple[int, int]:
-    """(rows, digest) of the store of the dead letters: it has some where an earlier version of the job wrote them."""
+def _store_position(
+    job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int, incarnation: int
+) -> tuple[int, int]:
+    """(rows, digest) of the store of the dead letters, which an earlier version of the job may have written."""
     store = planned.store(planned.topology.outputs(task.index)[0], job)
     try:
         holds = store.open(task.name, config.run, incarnation)
@@ -77,15 +79,17 @@ def _stands(job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int,
     return holds.next, holds.digest
 
 
-def _cut(job: Path, planned: Plan, task: Task, epoch: int, files: Mapping[str, Files], stands: tuple[int, int]) -> Cut:
-    """The beginning of the task: it has read nothing of its inputs, of which some have ended already."""
+def _cut(
+    job: Path, planned: Plan, task: Task, epoch: int, files: Mapping[str, Files], position: tuple[int, int]
+) -> Cut:
+    """The first cut of the task: it has read nothing of its inputs, some of which may have ended."""
     topology = planned.topology
     cuts = [_cut_of(job, files[topology.tasks[source].name]) for source in topology.upstream(task.index)]
     inputs: dict[int, tuple[int, int, bool]] = {
         channel.id: (0, 0, cut.finished) for channel, cut in zip(topology.inputs(task.index), cuts, strict=True)
     }
     outputs: dict[int, tuple[int, int]] = {
-        channel.id: stands for channel in topology.outputs(task.index) if channel.target == OUTSIDE
+        channel.id: position for channel in topology.outputs(task.index) if channel.target == OUTSIDE
     }
     return Cut(epoch, inputs, outputs, max(cut.last_ns for cut in cuts), all(cut.finished for cut in cuts))
 

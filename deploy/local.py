@@ -1,7 +1,7 @@
 """A job on this machine: `causal run` as the root of all its processes.
 
-It starts the supervisor and the agent, starts them again when they die, and ends with nothing left
-running, whatever the reason.  It decides nothing about the job: the supervisor's last view does.
+It starts the supervisor and the agent, restarts them when they die, and leaves no process running at
+its end, whatever the reason.  It decides nothing about the job: it follows the supervisor's last view.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from causal.shell.interpreter import module_command
 from causal.shell.processlog import parsed
 from deploy.hints import resume_command
 from deploy.status import latest
+from standby.host.parentage import PARENT, adopt_orphans
+from standby.host.processes import kill_marked
 from standby.journal import FILE as JOURNAL
-from standby.parentage import PARENT, adopt_orphans
-from standby.processes import kill_marked
 
 TURN_S = 0.25
-"""How often the progress line and the supervisor's view are looked at."""
+"""The interval at which the supervisor's view is read and the progress line is written."""
 
 DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
-"""Deaths of the supervisor or the agent in a row that end the job: something is wrong that a restart cannot mend."""
+"""Deaths of the supervisor or the agent in a row that end the job: a restart does not help."""
 
 FREE_BYTES_MIN = 1 << 16
-"""Below this a disk counts as full."""
+"""The free space below which a disk counts as full."""
 
 STATUS_HOPELESS = 2
 """Exit status of a supervisor or an agent that would fail the same way again."""
 
 SUPERVISOR_STOP_S = 2.0
 AGENT_STOP_S = 9.0
-"""More than the agent's own grace, kill and sweep together."""
+"""Longer than the agent itself needs to ask, kill and sweep."""
 
 KILL_S = 3.0
 
@@ -50,7 +50,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run."""
 
     status: int
     """0 finished, 1 failed, 128 + signal when it was interrupted."""
@@ -61,7 +61,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Server:
-    """The supervisor or the agent: a process that is started again when it dies."""
+    """The supervisor or the agent: a process that is restarted when it dies."""
 
     module: str
     name: str
@@ -75,7 +75,7 @@ class LocalDeployment:
 
     Args:
         job: directory of the job, locked and prepared.
-        progress: is given the latest view from time to time, and the seconds since the start.
+        progress: is called with the latest view from time to time, and the seconds since the start.
     """
 
     def __init__(self, job: Path, progress: Callable[[Mapping[str, Any], float], None]) -> None:
@@ -89,7 +89,7 @@ class LocalDeployment:
         self._news_s = 0.0
 
     def run(self) -> Outcome:
-        """Run the job to its end, or until a signal comes."""
+        """Runs the job to its end, or until a signal comes."""
         began = self._news_s = time.monotonic()
         adopt_orphans()
         wake, waker = socket.socketpair()
@@ -105,7 +105,7 @@ class LocalDeployment:
             self._leave_nothing()
             signal.set_wakeup_fd(wakeup_before)
             for number, handler in before.items():
-                # Whoever presses Ctrl-C twice does not want the sockets' directory to stay.
+                # A second Ctrl-C must not leave the sockets' directory behind.
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
             wake.close()
             waker.close()
@@ -128,7 +128,7 @@ class LocalDeployment:
         self._signal = self._signal or number
 
     def _attend(self, wake: socket.socket, began: float) -> None:
-        """Keep the supervisor and the agent running until the job has ended."""
+        """Keeps the supervisor and the agent running until the job has ended."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         while not self._signal and not self._failure:
@@ -158,12 +158,12 @@ class LocalDeployment:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C on a terminal is for us alone
+                start_new_session=True,  # Ctrl-C on a terminal is for this process alone
                 env={**os.environ, PARENT: str(os.getpid()), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))},
             )
 
     def _reap(self) -> None:
-        """Take the status of every child that has ended, among them orphans that fell to us."""
+        """Reaps every child that has ended, including adopted orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -182,15 +182,15 @@ class LocalDeployment:
             status, server.process = server.process.returncode, None
             now = time.monotonic()
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
-            # The first restart is at once; one that dies again and again gets some time for its cause to go away.
+            # The first restart is at once; repeated deaths delay it, so that the cause can pass.
             server.due = now + 0.05 * (len(server.deaths) - 1)
-            # One that tries for seconds before it gives up does not die often: on a full disk, for example.
+            # A server that retries for seconds before it gives up, for example on a full disk, does not die often.
             fruitless = len(server.deaths) > 1 and now - self._news_s > DEATHS_WITHIN_S
             if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX or fruitless:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """What the server said last; a full disk first, because nothing can be said into a log on it."""
+        """The last line of a server's log; a full disk comes first, because no log can be written on it."""
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
             return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
         return self._last_line(name)
@@ -200,7 +200,7 @@ class LocalDeployment:
         return next(filter(None, (parsed(line)[2].strip() for line in reversed(lines))), "")
 
     def _end(self) -> Mapping[str, Any] | None:
-        """The supervisor first, so that it takes nothing for a failure; then the agent with all its processes."""
+        """Stops the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
         for server, within_s in zip(self._servers, (SUPERVISOR_STOP_S, AGENT_STOP_S), strict=True):
             self._stop(server, within_s)
         return latest(self._job)
@@ -221,7 +221,7 @@ class LocalDeployment:
             self._reap()
 
     def _leave_nothing(self) -> None:
-        """Whatever happened: no process of the job outlives us."""
+        """Kills every process of the job that is left, whatever happened."""
         for server in self._servers:
             if server.process is not None and server.process.returncode is None:
                 os.kill(server.process.pid, signal.SIGKILL)

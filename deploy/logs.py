@@ -1,6 +1,6 @@
-"""`causal logs`: what the processes of a job have printed and logged, in the order of time.
+"""`causal logs`: the lines that the processes of a job have printed and logged, in the order of time.
 
-A process has a file of its own (`causal.shell.processlog`); this command merges them, also while the job runs.
+Each process has a file of its own (`causal.shell.processlog`); this command merges them, also while the job runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SERVERS = ("supervisor", "agent", "forkserver")
 
 @dataclass(slots=True)
 class _Tail:
-    """One file, read from where it was left.
+    """One file, read from the offset of the last read.
 
     Attributes:
-        time: of the last line that had one; lines without a time, of native code, count as of then.
-        label: of that line.
+        time: the time of the last line that had one; lines without a time, of native code, get it too.
+        label: the label of that line.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class _Tail:
         self.label = self.path.name.partition(".log")[0].removeprefix("companion-")
 
     def lines(self) -> Iterator[tuple[str, str, str]]:
-        """(time, label, line) of each whole line that is new."""
+        """Yields (time, label, line) of each complete new line."""
         try:
             with open(self.path, "rb") as file:
                 self.inode = os.fstat(file.fileno()).st_ino
@@ -65,7 +65,7 @@ class _Tail:
 
 
 def logs(arguments: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the command and returns its exit status.
 
     Raises:
         PipelineError: there is no such job, or it has no such task.
@@ -77,7 +77,7 @@ def logs(arguments: argparse.Namespace) -> int:
         raise PipelineError(f"logs {arguments.task}: there is no such task; there are {', '.join(known)}")
     _show(_new(job, tails), arguments.task, arguments.lines)
     while arguments.follow:
-        alive = running(job)  # before the files are read: what a job wrote at its end is shown
+        alive = running(job)  # before the files are read, so that the last lines of a job are shown
         _show(_new(job, tails), arguments.task, None)
         if not alive:
             break
@@ -94,7 +94,7 @@ def _known(job: Path) -> list[str]:
 
 
 def _new(job: Path, tails: dict[Path, _Tail]) -> Iterator[tuple[str, str, str]]:
-    """The lines that are new in all files, merged by time; those of one file stay in their order."""
+    """The new lines of all files, merged by time; those of one file stay in their order."""
     directory = job / "logs"
     for path in sorted(directory.glob("*.log")):
         tail = tails.get(path)

@@ -1,7 +1,7 @@
-"""The Prometheus page of a host: the supervisor's latest view, read when somebody scrapes.
+"""The Prometheus page of a host: the supervisor's latest view, read at each scrape.
 
-It is served by `causal run`, so it stays up when the supervisor is replaced.  What each metric means, and what is worth
-an alarm: docs/operations.md, which a test compares with this module.
+`causal run` serves it, so it stays available when the supervisor is replaced.  docs/operations.md, which a test
+compares with this module, has the meaning of each metric and those that are worth an alarm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNTERS = {
     "received_bytes": ("", "Bytes received from other tasks"),
     "replayed_elements": ("", "Elements replayed in recoveries"),
 }
-"""Figure of a task → of which kind of task ("": any), and what it is."""
+"""Figure of a task → (the kind of task that has it ("": any), its description)."""
 
 GAUGES = {
     "inflight_bytes": "Bytes kept in memory for replay",
@@ -42,7 +42,7 @@ GAUGES = {
 TASK = ("job", "task")
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
-"""Coarser than those of the tasks: seventy series per sink task would be too many for a page."""
+"""The bounds of the histogram, coarser than those of the tasks: seventy series per sink task would be too many."""
 
 AT_WORK = ("running", "finished")
 
@@ -51,7 +51,7 @@ class ViewCollector(Collector):
     """Turns the view into metrics.
 
     Args:
-        latest: gives the latest view; None as long as there is none.
+        latest: returns the latest view; None as long as there is none.
     """
 
     def __init__(self, latest: Callable[[], View | None]) -> None:
@@ -118,11 +118,11 @@ def _tasks(view: View) -> Iterator[Metric]:
 def _cumulative(task: View) -> list[tuple[str, int]]:
     """Bound in seconds → rows that took at most that."""
     fine = merged_buckets([task])
-    found = [
+    buckets = [
         (str(bound / 1000), sum(count for upper, count in fine.items() if upper <= bound))
         for bound in LATENCY_BOUNDS_MS
     ]
-    return [*found, ("+Inf", sum(fine.values()))]
+    return [*buckets, ("+Inf", sum(fine.values()))]
 
 
 def _counted(view: View) -> Iterator[Metric]:
@@ -146,13 +146,13 @@ def _recoveries(view: View) -> Iterator[Metric]:
     last = GaugeMetricFamily(
         "causal_recovery_ms", "Last recovery: ms from the kill to each phase", labels=[*TASK, "phase"]
     )
-    told: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     newest: dict[str, View] = {}
     for recovery in view["recoveries"]:
         key = (recovery["task"], recovery["mode"])
-        told[key] = told.get(key, 0) + 1
+        counts[key] = counts.get(key, 0) + 1
         newest[recovery["task"]] = recovery
-    for (task, mode), number in told.items():
+    for (task, mode), number in counts.items():
         count.add_metric([view["job"], task, mode], number)
     for task, recovery in newest.items():
         for phase in PHASES:
@@ -162,19 +162,19 @@ def _recoveries(view: View) -> Iterator[Metric]:
 
 
 def _checkpoints(view: View) -> Iterator[Metric]:
-    told = view["checkpoint"]
+    checkpoint = view["checkpoint"]
     count = CounterMetricFamily("causal_checkpoints", "Complete checkpoints", labels=["job"])
-    count.add_metric([view["job"]], told["count"])
+    count.add_metric([view["job"]], checkpoint["count"])
     took = GaugeMetricFamily(
         "causal_job_checkpoint_ms", "Last checkpoint: ms from trigger to durable manifest", labels=["job"]
     )
-    if told["took_ms"]:
-        took.add_metric([view["job"]], told["took_ms"][-1])
+    if checkpoint["took_ms"]:
+        took.add_metric([view["job"]], checkpoint["took_ms"][-1])
     yield from (count, took)
 
 
 def serve(port: int, latest: Callable[[], View | None]) -> Callable[[], None]:
-    """Serve the page on 127.0.0.1; returns what stops it.
+    """Serves the page on 127.0.0.1 and returns a function that stops it.
 
     Raises:
         PipelineError: the port cannot be used.

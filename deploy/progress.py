@@ -1,6 +1,6 @@
-"""What a running job is doing, for the person who has started it: one line, renewed on a terminal, otherwise repeated.
+"""The progress line of `causal run`: one line about the running job, renewed on a terminal, otherwise repeated.
 
-The line has rates since the line before, what lies between the tasks, and what the job waits for.
+The line has the rates since the line before, the bytes between the tasks, and what the job waits for.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from deploy.report import total
 
 LINE_WIDTH = 118
 EVERY_S = 5.0
-"""How often a line is written where there is no terminal."""
+"""The interval between two lines where there is no terminal."""
 RATE_S = 1.0
-"""The least time that a rate is measured over."""
+"""The least time over which a rate is measured."""
 LONG_NS = 5_000_000_000
-"""What a task has worked on for longer is named: of several, the oldest."""
+"""Work that has taken longer is named; of several, the oldest."""
 NAMES_SHOWN = 4
 
 
@@ -37,7 +37,7 @@ class Progress:
         self._rates: tuple[float, float] | None = None
 
     def show(self, view: Mapping[str, Any], elapsed_s: float) -> None:
-        """Take note of a view; write a line if one is due."""
+        """Takes a view, and writes a line if one is due."""
         self._measure(view, elapsed_s)
         if self._terminal:
             line = self.line(view, elapsed_s)[:LINE_WIDTH]
@@ -47,7 +47,7 @@ class Progress:
             print(f"causal: {self.line(view, elapsed_s)}", file=self._out, flush=True)
 
     def close(self) -> None:
-        """Remove the line from a terminal."""
+        """Removes the line from a terminal."""
         if self._terminal:
             print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=self._out, flush=True)
 
@@ -77,7 +77,7 @@ class Progress:
         return f"{elapsed_s:.1f} s  {view['state']}: {', '.join(parts)}"
 
     def _waits(self, view: Mapping[str, Any]) -> list[str]:
-        """What keeps the job from going on."""
+        """Descriptions of what the job waits for."""
         waits = []
         if view["life"]["first_record_ns"] is None and self._companions:
             waits.append(f"waiting for the first record of {', '.join(self._companions)} (Spark takes some seconds)")

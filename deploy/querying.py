@@ -1,7 +1,7 @@
-"""`causal state JOB OPERATOR KEY`: what an operator keeps for one key, as of the last complete checkpoint or live.
+"""`causal state JOB OPERATOR KEY`: the state that an operator keeps for one key, as of the last checkpoint or live.
 
-Reads only.  As of a checkpoint all tasks are seen at one barrier, whether the job runs or has ended; live, the task is
-asked between two of its events.
+It only reads.  As of a complete checkpoint all tasks are seen at one barrier, whether the job runs or has ended; live,
+the task is asked between two of its events.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
 from deploy.jobdirectory import ROOT, find_job, holds_job, running
-from operators.inspection import as_of, key_of, owners
-from operators.loading import load_of_job
-from operators.plan import Plan, plan
-from operators.sinks.base import encode_json
+from operators.builder.loading import load_of_job
+from operators.engine.plan import Plan, plan
+from operators.runtime.inspection import as_of, key_of, owners
+from operators.sinks.contract.sink import encode_json
 from standby.control import ask
 from standby.manifests import newest_manifest
 
 WITHIN_S = 10.0
-"""How long a task that recovers is waited for."""
+"""The time for which the command waits for a task that recovers."""
 ANSWER_S = 2.0
 AGAIN_S = 0.2
 TRIES_MAX = 10
-"""Checkpoints that may be superseded while their files are read."""
+"""The number of checkpoints that may be superseded while their files are read."""
 
 
 def state(arguments: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the command and returns its exit status.
 
     Raises:
         PipelineError: there is no such job, operator or key.
@@ -67,12 +67,12 @@ def state(arguments: argparse.Namespace) -> int:
 
 
 def _keeps(answers: list[dict[str, Any]]) -> bool:
-    """Whether any task keeps something for the key that it was asked for."""
+    """Whether any of the tasks keeps something for the key."""
     return any(each["state"] for each in answers)
 
 
 def _alike(key: Any, keyed: bool) -> list[Any]:
-    """Keys that may have been meant: a number for its text, a text for a number, null without `key_by`."""
+    """Keys that the user may have meant: a number for its text, a text for a number, null without `key_by`."""
     if not keyed:
         return [] if key is None else [None]
     if type(key) in (int, float):
@@ -84,11 +84,11 @@ def _alike(key: Any, keyed: bool) -> list[Any]:
     return [number] if type(number) in (int, float) else []
 
 
-def _job(told: str) -> Path:
-    """A job's directory, or its name under `.causal`."""
-    if holds_job(Path(told)) or not holds_job(ROOT / told):
-        return find_job(None, told)
-    return find_job(told, None)
+def _job(name: str) -> Path:
+    """The directory of a job that is named by its directory or by its name under `.causal`."""
+    if holds_job(Path(name)) or not holds_job(ROOT / name):
+        return find_job(None, name)
+    return find_job(name, None)
 
 
 def _depth(planned: Plan) -> int:
@@ -112,7 +112,7 @@ def _read(
                 {
                     "task": task.name,
                     "epoch": epoch,
-                    "state": _told(
+                    "state": _by_table(
                         as_of(planned, task, files.get(task.name, ()), job, operator, key, key_groups), operator
                     ),
                 }
@@ -133,29 +133,29 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
         if not running(job):
             raise PipelineError(f"the job in {job} is not running; ask without --live, as of its last checkpoint")
         sockets = (job / "runtime").read_text().strip()
-        told = ask(sockets, "inspect", {"task": task.name, "operator": operator, "key": key}, ANSWER_S)
-        if told is not None and "tables" in told:
+        reply = ask(sockets, "inspect", {"task": task.name, "operator": operator, "key": key}, ANSWER_S)
+        if reply is not None and "tables" in reply:
             return {
                 "task": task.name,
-                "epoch": told["epoch"],
-                "incarnation": told["incarnation"],
-                "state": _told(told["tables"], operator),
+                "epoch": reply["epoch"],
+                "incarnation": reply["incarnation"],
+                "state": _by_table(reply["tables"], operator),
             }
-        why = "no answer" if told is None else str(told.get("error") or f"{task.name} is {told.get('state')}")
-        if told is not None and "without --live" in why:
+        why = "no answer" if reply is None else str(reply.get("error") or f"{task.name} is {reply.get('state')}")
+        if reply is not None and "without --live" in why:
             break
         time.sleep(AGAIN_S)
     raise Unavailable(f"{task.name} cannot be asked: {why}")
 
 
-def _told(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """What is kept, by what it is within the operator."""
+def _by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
+    """The state by table, each named without its operator."""
     short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
     return {short[name]: _plain(value) for name, value in tables.items()}
 
 
 def _plain(value: Any) -> Any:
-    """With the keys of dicts as JSON has them: text; other keys as the JSON of them."""
+    """The value with text for the keys of its dicts, as JSON needs; other keys become their own JSON."""
     if isinstance(value, Mapping):
         return {key if type(key) is str else encode_json(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -164,22 +164,22 @@ def _plain(value: Any) -> Any:
 
 
 def _dated(timers: Mapping[str, float]) -> dict[str, str]:
-    """Timers of the wall clock with moments that a person can read; those of event time stay as records write them."""
+    """Timers of the wall clock with readable moments; those of event time stay as records have them."""
     return {name: f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S.%fZ}" for name, at_s in timers.items()}
 
 
-def _show(found: list[dict[str, Any]], key: Any, below_full: bool) -> None:
-    for told in found:
+def _show(answers: list[dict[str, Any]], key: Any, below_full: bool) -> None:
+    for each in answers:
         when = (
-            f"in epoch {told['epoch']}, incarnation {told['incarnation']}"
-            if "incarnation" in told
-            else (f"as of checkpoint {told['epoch']}")
+            f"in epoch {each['epoch']}, incarnation {each['incarnation']}"
+            if "incarnation" in each
+            else (f"as of checkpoint {each['epoch']}")
         )
-        print(f"{told['task']}, key {encode_json(key)}, {when}")
-        width = max(map(len, told["state"]), default=0)
-        for table, value in told["state"].items():
+        print(f"{each['task']}, key {encode_json(key)}, {when}")
+        width = max(map(len, each["state"]), default=0)
+        for table, value in each["state"].items():
             print(f"  {table:<{width}}  {encode_json(_dated(value) if table == 'timers' else value)}")
-        if not told["state"]:
+        if not each["state"]:
             print("  nothing is kept for it")
     if below_full:
         print("this may still be rolled back: the job's sharing depth is below full")

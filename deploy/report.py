@@ -1,4 +1,4 @@
-"""What a run amounted to: the report of `--report`, and the summary at its end.
+"""The figures of a run: the report of `--report`, and the summary at its end.
 
 Everything comes from the supervisor's last view; nothing is counted twice because a task died.
 """
@@ -16,7 +16,7 @@ from causal.shell.modes import mode_of_files, opened
 from causal.topology import FULL_DEPTH
 
 Buckets = dict[float, int]
-"""Upper bound in ms → how many were at most that and above the bound before."""
+"""Upper bound in ms → the number of latencies up to it and above the bound before."""
 
 
 def merged_buckets(tasks: Iterable[Mapping[str, Any]]) -> Buckets:
@@ -29,7 +29,7 @@ def merged_buckets(tasks: Iterable[Mapping[str, Any]]) -> Buckets:
 
 
 def percentile_ms(buckets: Buckets, share: float) -> float | None:
-    """The latency below which `share` of all lie, interpolated inside its bucket; None for no records."""
+    """The latency below which `share` of all are, interpolated inside its bucket; None for no records."""
     wanted = share * sum(buckets.values())
     if not wanted:
         return None
@@ -50,14 +50,14 @@ def _latency(tasks: list[Mapping[str, Any]]) -> dict[str, float | None]:
     if highest is None:
         filled = [bound for bound, count in buckets.items() if count and bound != float("inf")]
         highest = max(filled, default=None)
-    told = {"p50": percentile_ms(buckets, 0.5), "p99": percentile_ms(buckets, 0.99), "max": highest}
+    latency = {"p50": percentile_ms(buckets, 0.5), "p99": percentile_ms(buckets, 0.99), "max": highest}
     if highest is not None:
-        told = {name: None if value is None else min(value, highest) for name, value in told.items()}
-    return {name: None if value is None else round(value, 3) for name, value in told.items()}
+        latency = {name: None if value is None else min(value, highest) for name, value in latency.items()}
+    return {name: None if value is None else round(value, 3) for name, value in latency.items()}
 
 
 def total(view: Mapping[str, Any], figure: str, kind: str | None = None) -> int:
-    """Sum of a figure over the tasks, or those of one kind ("source", "sink")."""
+    """The sum of a figure over all tasks, or over those of one kind ("source", "sink")."""
     return sum(int(task["figures"].get(figure, 0)) for task in view["tasks"] if kind is None or task[kind])
 
 
@@ -72,13 +72,13 @@ def determinant_bytes(view: Mapping[str, Any]) -> dict[str, int]:
 
 def counts(view: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """operator → reason → elements that its tasks dropped, held back or revised (late, expired …)."""
-    found: dict[str, dict[str, int]] = {}
+    counts_by_operator: dict[str, dict[str, int]] = {}
     for task in view["tasks"]:
         for operator, reasons in task["figures"].get("counts", {}).items():
-            told = found.setdefault(operator, {})
+            by_reason = counts_by_operator.setdefault(operator, {})
             for reason, count in reasons.items():
-                told[reason] = told.get(reason, 0) + count
-    return {operator: dict(sorted(found[operator].items())) for operator in sorted(found)}
+                by_reason[reason] = by_reason.get(reason, 0) + count
+    return {operator: dict(sorted(counts_by_operator[operator].items())) for operator in sorted(counts_by_operator)}
 
 
 def before(view: Mapping[str, Any], figure: str, kind: str) -> int:
@@ -104,7 +104,7 @@ def throughput_rps(view: Mapping[str, Any]) -> float | None:
 
 
 def kills_missed(view: Mapping[str, Any]) -> str:
-    """Which `--kill` did not happen before the job ended, by the clock that they are counted by."""
+    """The error for kills (`--kill`) that the end of the job came before, with the time that the job was active."""
     seconds = active_s(view)
     entered = (
         "no record had entered" if seconds is None else f"the last row came {seconds:.1f} s after the first record"
@@ -135,7 +135,7 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         "kills_left": view["kills_left"],
         "withdrawn": total(view, "withdrawn_rows"),
         "refused": total(view, "refused_rows"),
-        "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["check"] else None,
+        "checked_epochs": {t["task"]: t["checked_epochs"] for t in view["tasks"]} if view["verify_replay"] else None,
         "sent_bytes": total(view, "sent_bytes"),
         "received_bytes": total(view, "received_bytes"),
         "checkpoint_ms": view["checkpoint"]["took_ms"],
@@ -144,12 +144,12 @@ def report(view: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
 
 
 def beside(path: Path) -> Path:
-    """Where a report is written before it has its name."""
+    """The temporary path at which a report is written before it is renamed."""
     return path.with_name(path.name + ".new")
 
 
-def write_report(path: Path, told: Mapping[str, Any]) -> None:
-    """Write the report, whole or not at all.
+def write_report(path: Path, result: Mapping[str, Any]) -> None:
+    """Writes the report atomically.
 
     Raises:
         PipelineError: it cannot be written.
@@ -157,7 +157,7 @@ def write_report(path: Path, told: Mapping[str, Any]) -> None:
     fresh = beside(path)
     try:
         with open(opened(fresh, os.O_WRONLY | os.O_TRUNC, mode_of_files()), "w") as file:
-            file.write(json.dumps(told, indent=1) + "\n")
+            file.write(json.dumps(result, indent=1) + "\n")
         os.replace(fresh, path)
     except OSError as problem:
         raise PipelineError(f"--report {path} cannot be written: {problem.strerror}") from None
@@ -169,24 +169,24 @@ def _number(value: float | None, unit: str = "") -> str:
     return f"{value:,.0f}{unit}" if value >= 100 or value == int(value) else f"{value:.1f}{unit}"
 
 
-def summary(told: Mapping[str, Any]) -> str:
-    """A few lines for a person."""
-    latency = told["latency_ms"]
-    # Not every operator's output can be laid at the record it came from; what is not measured is not shown.
+def summary(result: Mapping[str, Any]) -> str:
+    """The summary of a report, a few lines for a user."""
+    latency = result["latency_ms"]
+    # Not every operator's output can be attributed to one record; what is not measured is not shown.
     percentiles = (
         ""
         if latency["p50"] is None
         else (f"latency p50 {_number(latency['p50'], ' ms')}, p99 {_number(latency['p99'], ' ms')}; ")
     )
     lines = [
-        _counted(told),
-        f"{percentiles}checkpoints {told['checkpoints']};"
-        f" determinants {_number(sum(told['determinant_bytes'].values()))} bytes",
+        _counted(result),
+        f"{percentiles}checkpoints {result['checkpoints']};"
+        f" determinants {_number(sum(result['determinant_bytes'].values()))} bytes",
     ]
-    for recovery in told["recoveries"]:
+    for recovery in result["recoveries"]:
         steps = [
-            f"{word} {_number(recovery[key], ' ms')}"
-            for word, key in (
+            f"{phase} {_number(recovery[key], ' ms')}"
+            for phase, key in (
                 ("detected", "detected_ms"),
                 ("promoted", "promoted_ms"),
                 ("collected", "collected_ms"),
@@ -199,26 +199,26 @@ def summary(told: Mapping[str, Any]) -> str:
             f"recovered {recovery['task']} ({recovery['mode']}): {', '.join(steps)};"
             f" replayed {_number(replayed)} elements" + (f"; {recovery['why']}" if recovery["why"] else "")
         )
-    for operator, reasons in told["counts"].items():
+    for operator, reasons in result["counts"].items():
         lines.append(f"{operator}: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()))
-    if told["checked_epochs"]:
-        epochs = told["checked_epochs"].values()
+    if result["checked_epochs"]:
+        epochs = result["checked_epochs"].values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
-        lines.append(f"{again} and found the same" if not told["status"] else again)
-    if told["withdrawn"]:
+        lines.append(f"{again} and found the same" if not result["status"] else again)
+    if result["withdrawn"]:
         why = "which depended on lost determinants or were of a version that was rolled back"
-        lines.append(f"withdrawn {told['withdrawn']:,} rows, {why}")
-    if told["refused"]:
-        lines.append(f"refused {told['refused']:,} rows, which their store would not take: see the dead letters")
+        lines.append(f"withdrawn {result['withdrawn']:,} rows, {why}")
+    if result["refused"]:
+        lines.append(f"refused {result['refused']:,} rows, which their store would not take: see the dead letters")
     return "\n".join(lines)
 
 
-def _counted(told: Mapping[str, Any]) -> str:
+def _counted(result: Mapping[str, Any]) -> str:
     """The line of records, rate and durations."""
-    line = f"records in {told['records_in']:,}, out {told['records_out']:,}"
-    if told["records_in_before"] or told["records_out_before"]:
-        fresh = told["records_in"] - told["records_in_before"], told["records_out"] - told["records_out_before"]
+    line = f"records in {result['records_in']:,}, out {result['records_out']:,}"
+    if result["records_in_before"] or result["records_out_before"]:
+        fresh = result["records_in"] - result["records_in_before"], result["records_out"] - result["records_out_before"]
         line += f" ({fresh[0]:,} and {fresh[1]:,} since it was resumed)"
-    if told["active_s"] is not None:
-        line += f", in {told['active_s']:.1f} s ({_number(told['throughput_rps'])} records/s)"
-    return f"{line}; {told['wall_s']:.1f} s with start and end"
+    if result["active_s"] is not None:
+        line += f", in {result['active_s']:.1f} s ({_number(result['throughput_rps'])} records/s)"
+    return f"{line}; {result['wall_s']:.1f} s with start and end"

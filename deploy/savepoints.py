@@ -1,5 +1,5 @@
-"""`causal savepoint`: end a running job at a checkpoint that another version can go on from, or copy one; and which
-savepoints are kept.
+"""`causal savepoint`: ends a running job at a checkpoint from which another version can start, copies a checkpoint,
+lists or deletes savepoints that are savepoint_store.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from deploy import kept
+from deploy import savepoint_store
 from deploy.hints import not_running, resume_command
 from deploy.jobdirectory import JobDirectory, find_job, running
 from deploy.upgrading import upgrade_of
 from standby.blueprint import Blueprint
 from standby.control import ask
-from standby.effects import Files
 from standby.manifests import DIRECTORY, newest_manifest
-from standby.savepoints import STOPPED
+from standby.supervision.effects import Files
+from standby.supervision.savepoints import STOPPED
 
 ANSWER_S = 5.0
 LOOK_S = 0.1
 
 
 def savepoint(arguments: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the command and returns its exit status.
 
     Raises:
         PipelineError: there is no such job or savepoint, or the job does not run.
@@ -57,49 +57,53 @@ def savepoint(arguments: argparse.Namespace) -> int:
     reason = _ended(job)
     if not reason.startswith(STOPPED):
         raise Unavailable(f"the job in {job} ended before its savepoint: {reason or 'it has finished'}")
-    found = _keep(job)
-    print(f"{reason}, which is kept as {found.name}; go on with: {resume_command(job)}")
+    saved = _keep(job)
+    print(f"{reason}, which is kept as {saved.name}; resume it with: {resume_command(job)}")
     if to is not None:
-        shutil.copytree(found.where, to, dirs_exist_ok=True)
+        shutil.copytree(saved.where, to, dirs_exist_ok=True)
         print(f"a copy is in {to}; begin with it: causal run PIPELINE.py --from {to}")
     return 0
 
 
-def _keep(job: Path) -> kept.Kept:
-    """Keep the savepoint at which the job has just stopped."""
+def _keep(job: Path) -> savepoint_store.Savepoint:
+    """Keeps the savepoint at which the job has just stopped."""
     directory = JobDirectory(job)
     try:
-        found = kept.keep(job)
+        saved = savepoint_store.keep(job)
     finally:
         directory.close()
-    if found is None:
-        raise Unavailable(f"the job in {job} has gone on since its savepoint")
-    return found
+    if saved is None:
+        raise Unavailable(f"the job in {job} has been resumed since its savepoint")
+    return saved
 
 
 def _kept(job: Path, arguments: argparse.Namespace) -> int:
-    """List or delete savepoints that are kept."""
+    """Lists or deletes savepoints that are savepoint_store."""
     needed = _needed(job)
     if arguments.list:
-        found = kept.kept(job)
-        for line in [kept.as_json(found, needed)] if arguments.json else kept.shown(found, needed):
+        savepoints = savepoint_store.kept(job)
+        for line in (
+            [savepoint_store.as_json(savepoints, needed)]
+            if arguments.json
+            else savepoint_store.shown(savepoints, needed)
+        ):
             print(line)
-        if not found and not arguments.json:
+        if not savepoints and not arguments.json:
             print("no savepoints are kept; `causal savepoint --stop` makes one")
         return 0
-    found_one = kept.named(job, arguments.delete)
-    if needed == found_one.name:
+    chosen = savepoint_store.named(job, arguments.delete)
+    if needed == chosen.name:
         raise PipelineError(
-            f"savepoint {found_one.name} is the one to which the present version can be rolled back; it can be "
+            f"savepoint {chosen.name} is the one to which the present version can be rolled back; it can be "
             "deleted when that version has completed a checkpoint"
         )
-    shutil.rmtree(found_one.where)
-    print(f"savepoint {found_one.name} is deleted")
+    shutil.rmtree(chosen.where)
+    print(f"savepoint {chosen.name} is deleted")
     return 0
 
 
 def _needed(job: Path) -> str | None:
-    """Name of the savepoint to which the job can still be rolled back; None where that is not known or not so."""
+    """Name of the savepoint to which the job can still be rolled back; None if that is unknown or there is none."""
     if running(job):  # the journal is its supervisor's
         return None
     upgrade = upgrade_of(job)
@@ -116,25 +120,27 @@ def _check_empty(to: Path) -> None:
 
 
 def _copied(job: Path, to: Path, epoch: int) -> int:
-    """Copy the newest complete checkpoint from `epoch` on, with all that a job needs to begin with it."""
+    """Copies a complete checkpoint, of `epoch` or later, with all that a job needs to begin with it."""
     while True:
         still = running(job)
-        found = newest_manifest(job)
-        if found is not None and found[0] >= epoch and _copy(job, to, *found):
-            return found[0]
+        newest = newest_manifest(job)
+        if newest is not None and newest[0] >= epoch and _copy(job, to, *newest):
+            return newest[0]
         if not still:
             raise Unavailable(f"the job in {job} ended before its savepoint")
         time.sleep(LOOK_S)
 
 
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
-    """Copy it so that it survives a loss of power, the manifest last; False if it is too old by now, its files gone."""
+    """Copies a checkpoint durably, its manifest last; False if it was superseded and its files are removed."""
     try:
-        stood = kept.stood(job, Blueprint.load(job).topology, files)
+        stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
         view: dict[str, Any] = json.loads((job / "status.json").read_text())
         incarnation = 1 + max(int(task["incarnation"]) for task in view["tasks"])
         name = f"{epoch}-{JobConfig.load(job).run[-6:]}"
-        kept.copy_state(job, kept.Kept(name, to, epoch, incarnation, stood, time.time()), files, linked=False)
+        savepoint_store.copy_state(
+            job, savepoint_store.Savepoint(name, to, epoch, incarnation, stood, time.time()), files, linked=False
+        )
     except (FileNotFoundError, CorruptData):
         shutil.rmtree(to / DIRECTORY, ignore_errors=True)
         return False
@@ -148,7 +154,7 @@ def _sockets(job: Path) -> Path:
 
 
 def _over(job: Path, within_s: float) -> bool:
-    """Whether the job is over before so much time has passed: its supervisor ends before `causal run` does."""
+    """Waits until `causal run` has ended, which is after its supervisor; False if that takes longer."""
     deadline = time.monotonic() + within_s
     while running(job):
         if time.monotonic() >= deadline:
@@ -158,7 +164,7 @@ def _over(job: Path, within_s: float) -> bool:
 
 
 def _ended(job: Path) -> str:
-    """The reason for which the job ended, once every process of it is gone."""
+    """Waits until every process of the job has ended and returns the reason for its end."""
     while not _over(job, ANSWER_S):
         continue
     view: dict[str, Any] = json.loads((job / "status.json").read_text())

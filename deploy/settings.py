@@ -1,7 +1,7 @@
-"""From the command line and one configuration file to a `JobConfig`.
+"""Makes a `JobConfig` from the command line and one configuration file.
 
-Later beats earlier: defaults, the file, the command line.  A resumed job keeps what it was started
-with, and what shapes its state cannot be changed.
+The command line overrides the file, and the file the defaults.  A resumed job keeps the settings that
+it was started with, and those that shape its state cannot be changed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from causal.config import JobConfig
+from causal.config import RENAMED, JobConfig
 from causal.errors import PipelineError
 from causal.runs import run_id
 from causal.topology import FULL_DEPTH
 from deploy.report import beside
-from operators.pipeline_settings import Settings
+from operators.builder.pipeline_settings import Settings
 
 OURS = frozenset(("run", "name", "pipeline", "code", "format"))
-"""Set by `causal run` itself."""
+"""The fields that `causal run` sets itself."""
 
 LASTING = ("guarantee", "sharing_depth", "determinant_flush", "key_groups")
-"""What the state on disk was made with."""
+"""The settings that determine the state on disk, and cannot be changed by a resume."""
 
-WORDS: Mapping[type, str] = {
+WANTED: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     str: "a text",
     bool: "true or false",
     dict: "a table",
 }
-"""What a setting of each type wants, for people."""
+"""The kind of value that a setting of each type needs, in words."""
 
 
 def _kinds() -> dict[str, type]:
@@ -53,26 +53,29 @@ def read_file(path: Path) -> dict[str, Any]:
     """The settings in a TOML file with the keys of `JobConfig`.
 
     Raises:
-        PipelineError: it cannot be read, or a key or a value cannot be.
+        PipelineError: it cannot be read, or a key or a value is not valid.
     """
     try:
-        told = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text())
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, a number or a nesting beyond measure
         raise PipelineError(f"{path} is not TOML: {problem}") from None
-    return checked(told, str(path))
+    return checked(table, str(path))
 
 
-def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The same settings, each known and of its type.
+def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the settings with each name known and each value of its type.
 
     Raises:
-        PipelineError: one is not.
+        PipelineError: a name is unknown or a value has another type.
     """
     kinds = _kinds()
     result: dict[str, Any] = {}
-    for name, value in told.items():
+    for given_name, value in table.items():
+        name = RENAMED.get(given_name, given_name)
+        if name in result:
+            raise PipelineError(f"{where}: {name} is set twice, once by its older name; leave that out")
         if name not in kinds or name in OURS:
             known = sorted(set(kinds) - OURS)
             close = get_close_matches(name, known, n=1)
@@ -86,19 +89,19 @@ def checked(told: Mapping[str, Any], where: str) -> dict[str, Any]:
         elif wanted is float and type(value) is int:
             value = float(value)
         if type(value) is not wanted:
-            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {WORDS[wanted]}")
+            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {WANTED[wanted]}")
         result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 
 
-def assignments(told: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` as given to `--set`; of several with one name the last one counts.
+def assignments(items: list[str]) -> dict[str, str]:
+    """Parses the `NAME=VALUE` of `--set`; of several with one name the last one counts.
 
     Raises:
         PipelineError: one has no `=` or no name.
     """
     result: dict[str, str] = {}
-    for item in told:
+    for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise PipelineError(f"--set {item}: give NAME=VALUE")
@@ -106,27 +109,27 @@ def assignments(told: list[str]) -> dict[str, str]:
     return result
 
 
-def check_read(given: Mapping[str, Any], read: Settings) -> None:
-    """Refuse a value for the pipeline that the pipeline, which has been built, never asked for.
+def check_read(explicit: Mapping[str, Any], read: Settings) -> None:
+    """Refuses a setting that the pipeline, which has been built, never read.
 
     Raises:
-        PipelineError: names it, and the name that was probably meant.
+        PipelineError: there is one; the message has the name that was probably meant.
     """
-    for name in given.get("settings", {}):
+    for name in explicit.get("settings", {}):
         reason = read.unread(name)
         if reason:
             raise PipelineError(f"--set {name}: {reason}")
 
 
-def report_path(told: str) -> Path:
-    """Where `--report` goes: looked at before the job, because a job may take a week.
+def report_path(file: str) -> Path:
+    """The absolute path of `--report`, checked before the job starts, because a job may take a week.
 
     Raises:
         PipelineError: nothing can be written there.
     """
-    path = Path(told).absolute()
+    path = Path(file).absolute()
     if os.path.isdir(path):
-        raise PipelineError(f"--report {told} is a directory; give a file")
+        raise PipelineError(f"--report {file} is a directory; give a file")
     fresh = beside(path)
     try:
         if not fresh.exists():
@@ -134,31 +137,31 @@ def report_path(told: str) -> Path:
             fresh.unlink()
     except OSError as problem:
         where = f"nothing can be written in {path.parent}: {problem.strerror}"
-        raise PipelineError(f"--report {told}: {where}; give another path") from None
+        raise PipelineError(f"--report {file}: {where}; give another path") from None
     return path
 
 
-def sharing_depth(told: str) -> int:
-    """`full`, or a number of hops.
+def sharing_depth(text: str) -> int:
+    """Parses `full` or a number of hops.
 
     Raises:
-        PipelineError: neither.
+        PipelineError: it is neither.
     """
-    if told == "full":
+    if text == "full":
         return FULL_DEPTH
-    if not told.isdecimal() or len(told) > len(str(FULL_DEPTH)) or int(told) < 1:
-        raise PipelineError(f"--sharing-depth {told:.80}: give a whole number from 1, or full")
-    return int(told)
+    if not text.isdecimal() or len(text) > len(str(FULL_DEPTH)) or int(text) < 1:
+        raise PipelineError(f"--sharing-depth {text:.80}: give a whole number from 1, or full")
+    return int(text)
 
 
-def kills(told: list[str]) -> tuple[tuple[str, float], ...]:
-    """`TASK@SECONDS` as given to `--kill`.
+def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
+    """Parses the `TASK@SECONDS` of `--kill`.
 
     Raises:
-        PipelineError: one is not of that form.
+        PipelineError: one has another form.
     """
     result: list[tuple[str, float]] = []
-    for item in told:
+    for item in items:
         task, at, seconds = item.rpartition("@")
         try:
             moment = float(seconds)
@@ -170,17 +173,17 @@ def kills(told: list[str]) -> tuple[tuple[str, float], ...]:
     return tuple(result)
 
 
-def config_of(name: str, pipeline: Path, given: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """A new run of the pipeline.
+def config_of(name: str, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
+    """The configuration of a new run of the pipeline.
 
     Args:
-        file: the configuration file, for what is said of a wrong value.
+        file: the configuration file, for the message about a wrong value.
 
     Raises:
-        PipelineError: a setting has a value that cannot be.
+        PipelineError: the value of a setting is not valid.
     """
     run = run_id(time.time_ns(), secrets.token_hex(4))
-    return _built({**given, "run": run, "name": name, "pipeline": str(pipeline)}, file)
+    return _built({**explicit, "run": run, "name": name, "pipeline": str(pipeline)}, file)
 
 
 def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:
@@ -193,7 +196,7 @@ def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:
 
 
 def _mistake_in(file: str) -> str:
-    """The mistake in the settings of a file by themselves; empty if there is none."""
+    """The error in the settings of the file alone; empty if there is none."""
     try:
         JobConfig(**{**read_file(Path(file)), "run": "", "name": "", "pipeline": ""})
     except PipelineError as problem:
@@ -201,18 +204,18 @@ def _mistake_in(file: str) -> str:
     return ""
 
 
-def resumed(before: JobConfig, pipeline: Path, given: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """The run that `before` describes, with what is given now.
+def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
+    """The configuration `before` of a run with the settings that are given now.
 
     Raises:
-        PipelineError: what is given now contradicts the state on disk.
+        PipelineError: a setting that is given now contradicts the state on disk.
     """
     for name in LASTING:
-        if name in given and given[name] != getattr(before, name):
+        if name in explicit and explicit[name] != getattr(before, name):
             raise PipelineError(
                 f"--resume keeps {name} at {getattr(before, name)}, which the state on disk was made with;"
                 " start without --resume to change it"
             )
-    told = {**asdict(before), **given, "pipeline": str(pipeline)}
-    told["settings"] = {**before.settings, **given.get("settings", {})}
-    return _built(told, file)
+    merged = {**asdict(before), **explicit, "pipeline": str(pipeline)}
+    merged["settings"] = {**before.settings, **explicit.get("settings", {})}
+    return _built(merged, file)

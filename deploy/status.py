@@ -1,6 +1,6 @@
-"""`causal status`: what a job is doing, for people and, with `--json`, for programs.
+"""`causal status`: the state of a job, for users and, with `--json`, for programs.
 
-A job whose `causal run` is gone is never shown as running, whatever its supervisor wrote last.
+A job whose `causal run` has ended is never shown as running, whatever its supervisor wrote last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OVERDUE_S = 5.0
 """A checkpoint that has been under way for longer is shown with the tasks that it waits for."""
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
-"""From then on it is said how long a call of the outside world has run."""
+"""The duration from which a call of the outside world is shown."""
 
 
 def latest(job: Path) -> dict[str, Any] | None:
@@ -41,13 +41,13 @@ def latest(job: Path) -> dict[str, Any] | None:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """The command; returns its exit status.
+    """Runs the command and returns its exit status.
 
     Raises:
-        PipelineError: there is no such job, or nothing is known of it yet.
+        PipelineError: there is no such job, or its supervisor has written no view yet.
     """
     job = find_job(arguments.job, arguments.state_dir)
-    alive = running(job)  # before the view is read: what has just ended is shown as ended
+    alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
     view = latest(job)
     if view is None and alive:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
@@ -61,26 +61,26 @@ def status(arguments: argparse.Namespace) -> int:
         age_s = max(0.0, time.time() - (job / VIEW).stat().st_mtime)
         print("\n".join(shown(view, alive, age_s, resume_command(job))))
         if edited:
-            print(f"  changed since the start: {listed(edited)} (the job goes on with the code it was started with)")
+            print(f"  changed since the start: {listed(edited)} (the job keeps the code it was started with)")
     return 0
 
 
 def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> Iterator[str]:
-    """The lines for a person.
+    """The lines for a user.
 
     Args:
         alive: whether a `causal run` holds the job.
-        age_s: how old the view is.
+        age_s: the age of the view.
         resume: the command that resumes the job.
     """
     ended, tasks = view["ended"], view["tasks"]
     if ended:
-        told = f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
+        headline = f"ended with status {ended['status']}: {ended['reason'] or 'finished'}"
     elif alive:
-        told = view["state"]
+        headline = view["state"]
     else:
-        told = f"not running: it was interrupted; resume it with: {resume}"
-    yield f"{view['job']}: {told} (as of {age_s:.1f} s ago)"
+        headline = f"not running: it was interrupted; resume it with: {resume}"
+    yield f"{view['job']}: {headline} (as of {age_s:.1f} s ago)"
     present = alive and not ended
     checkpoint = view["checkpoint"]
     counted = f"checkpoints: {checkpoint['count']} complete, last epoch {checkpoint['complete']}"
@@ -100,8 +100,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
         )
         figures = task["figures"]
         if figures.get("calls_oldest_s", 0) >= SLOW_CALL_S:
-            told = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
-            yield f"  {'':<{width}}  {told}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
+            calls = f"{figures['calls']} calls run, {figures['calls_abandoned']} are out of time and have not returned"
+            yield f"  {'':<{width}}  {calls}; the oldest began {figures['calls_oldest_s']:.0f} s ago"
         if task.get("waiting"):
             since_s = (view["at_ns"] - task["waiting"]["since_ns"]) / 1e9
             yield f"  {'':<{width}}  has waited for its store for {since_s:.1f} s: {task['waiting']['reason']}"
@@ -112,8 +112,8 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
                 said = sentence(process["doing"], view["at_ns"])
                 yield f"  {'':<{width}}  standby {process['slot']}: {said}"
         if figures.get("ingest_waiting_s", 0):
-            told = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
-            yield f"  {'':<{width}}  Spark has waited for {figures['ingest_waiting_s']:.1f} s: {told}"
+            unread = f"{figures['ingest_unread_bytes']:,} bytes are published and not read (ingest_bytes_max)"
+            yield f"  {'':<{width}}  Spark has waited for {figures['ingest_waiting_s']:.1f} s: {unread}"
         staged_rows, staged_bytes = (task["figures"].get(name, 0) for name in ("staged_rows", "staged_bytes"))
         if staged_rows:
             yield f"  {'':<{width}}  {staged_rows:,} rows ({staged_bytes:,} bytes) wait for their checkpoint"
@@ -126,7 +126,7 @@ def shown(view: Mapping[str, Any], alive: bool, age_s: float, resume: str) -> It
 
 
 def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
-    """A checkpoint that takes long, and whom it waits for: below, what each of them is doing."""
+    """A line about a checkpoint that takes long, with the tasks that it waits for."""
     lasted_s = (at_ns - checkpoint["since_ns"]) / 1e9
     if lasted_s >= OVERDUE_S and checkpoint["waits_for"]:
         yield (
@@ -136,7 +136,7 @@ def _overdue(checkpoint: Mapping[str, Any], at_ns: int) -> Iterator[str]:
 
 
 def _counted(tasks: list[Mapping[str, Any]]) -> str:
-    """How many tasks are in which state: what is wrong with fifty of them is seen before they are read."""
+    """The number of tasks in each state, as one line before the list of tasks."""
     states: dict[str, int] = {}
     for task in tasks:
         states[task["state"]] = states.get(task["state"], 0) + 1

@@ -1,8 +1,8 @@
-"""How a job begins with a savepoint: as another version of itself, as the version before again, or as a new job.
+"""Begins a job with a savepoint: as another version of itself, as the version before, or as a new job.
 
-It begins offline: first snapshots of its tasks, a manifest and a journal that begin with them.  They are prepared
+This is done offline: first snapshots of its tasks, a manifest and a journal that begins with them.  They are prepared
 beside the old ones and put in their place at once, so an interrupted change has happened or has not.  Until its first
-checkpoint is complete an upgrade can be taken back: each store has a mark where the new version began to write.
+checkpoint is complete an upgrade can be rolled back: each store has a mark where the new version began to write.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.errors import CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
-from causal.ports import Bundle, Held, Mark, SinkStore, StagingStore, WithdrawingStore
+from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
 from causal.shell.disk import SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts, write_parts
 from causal.topology import Task
-from deploy import kept, letters
+from deploy import letters, savepoint_store
 from deploy.jobdirectory import BEGAN, CHANGE, JobDirectory
-from deploy.kept import Kept
+from deploy.savepoint_store import Savepoint
+from operators.builder.loading import load_archived
+from operators.engine.plan import Plan, plan
 from operators.frozen.archive import Archive
-from operators.loading import load_archived
-from operators.plan import Plan, plan
-from operators.rescaling import Rescaling, Saved
+from operators.runtime.rescaling import Rescaling, Saved
 from standby.blueprint import Blueprint
-from standby.effects import Files, Record
 from standby.journal import Journal
 from standby.manifests import DIRECTORY, newest_manifest, write_manifest
-from standby.roster import Roster
-from standby.savepoints import finished
+from standby.supervision.assignments import Assignments
+from standby.supervision.effects import Files, Record
+from standby.supervision.savepoints import finished
 
 Stood = Mapping[str, tuple[int, int]]
-"""By sink task: (rows, digest) of its store."""
+"""(rows, digest) of the store of each sink task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A savepoint as a job will begin with it; nothing is changed by reading it.
+    """A savepoint as a job will begin with it; reading it changes nothing.
 
     Attributes:
-        stores: where the stores must stand; empty for a job that has stores of its own.
+        stores: the required positions of the stores; empty for a job that has stores of its own.
     """
 
     where: Path
@@ -61,7 +61,7 @@ class Upgrade:
     """The upgrade with which the present version of a job began, as its journal has it.
 
     Attributes:
-        stores: where the stores of the new version stood when it began.
+        stores: the positions of the stores of the new version when it began.
         complete: whether it has completed a checkpoint since, or finished.
     """
 
@@ -82,44 +82,46 @@ def change(
     allow_dropped: bool,
     other_code: bool = False,
 ) -> bool:
-    """Have the job in `directory` go on as another version, if it is another one; returns whether it is.
+    """Upgrades the job in `directory` if it resumes as another version; returns whether it does.
 
-    Whatever is refused is refused before anything has changed.
+    A change that is refused is refused before anything has changed.
 
     Args:
-        other_code: the code is another one than before.
+        other_code: the code has changed.
 
     Raises:
-        PipelineError: it did not stop at a savepoint, or cannot go on as this version.
+        PipelineError: the job did not stop at a savepoint, or cannot resume as this version.
     """
     job = directory.path
-    found = kept.keep(job)
+    savepoint = savepoint_store.keep(job)
     before = Blueprint.load(job).topology
-    if found is None:
+    if savepoint is None:
         if before != blueprint.topology and planned.letter_task and before == planned.topology_without_letters:
             letters.add(job, config, planned)
         elif before != blueprint.topology:
             raise PipelineError(
                 f"the tasks are not those that the state in {job} was made with, and that job did not stop at a "
                 "savepoint: resume it with the operators and settings that it had (--on-error dead-letter may be "
-                "added) and change it behind `causal savepoint --stop`, or start it afresh, without --resume"
+                "added) and change it after `causal savepoint --stop`, or start it afresh, without --resume"
             )
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
         return False
-    begins = _beginning(found.where, found, planned, config.key_groups, allow_dropped)
+    begins = _beginning(savepoint.where, savepoint, planned, config.key_groups, allow_dropped)
     _begin(directory, config, planned, blueprint, begins)
     return True
 
 
-def _beginning(where: Path, found: Kept, planned: Plan, key_groups: int, allow_dropped: bool) -> Beginning:
+def _beginning(where: Path, savepoint: Savepoint, planned: Plan, key_groups: int, allow_dropped: bool) -> Beginning:
     before = Blueprint.load(where).topology
     manifest = newest_manifest(where)
-    if manifest is None or manifest[0] != found.epoch:
-        raise CorruptData(f"{where} lacks the manifest of checkpoint {found.epoch}; restore it from a copy")
+    if manifest is None or manifest[0] != savepoint.epoch:
+        raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
     saved = [_read(where, task, manifest[1][task.name]) for task in before.tasks]
     rescaling = Rescaling(before, saved, planned, key_groups, allow_dropped)
-    return Beginning(where, found.epoch, found.incarnation, rescaling, rescaling.chains(), found.stores, found.name)
+    return Beginning(
+        where, savepoint.epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name
+    )
 
 
 # A roll back.
@@ -136,7 +138,7 @@ def upgrade_of(job: Path) -> Upgrade | None:
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
     stores = {task: (rows, digest) for task, (rows, digest) in first["stores"].items()}
-    roster = Roster(Blueprint.load(job).topology)
+    roster = Assignments(Blueprint.load(job).topology)
     for record in records:
         roster.apply(record)
     incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
@@ -144,26 +146,26 @@ def upgrade_of(job: Path) -> Upgrade | None:
     return Upgrade(first["savepoint"], incarnation, stores, complete)
 
 
-def to_roll_back(job: Path) -> tuple[Upgrade, Kept]:
-    """The upgrade that can be taken back, and the savepoint that it began with.
+def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
+    """The upgrade that can be rolled back, and the savepoint that it began with.
 
     Raises:
-        PipelineError: there is none, or it can no longer be taken back.
+        PipelineError: there is none, or it can no longer be rolled back.
     """
     upgrade = upgrade_of(job)
     if upgrade is None:
         raise PipelineError(f"the job in {job} runs the version that it began with; there is nothing to roll back")
-    found = kept.named(job, upgrade.savepoint)
+    savepoint = savepoint_store.named(job, upgrade.savepoint)
     if upgrade.complete:
         raise PipelineError(
-            f"this version has completed checkpoints since savepoint {found.name}, so it is no longer rolled back; "
-            f"begin a new job with that savepoint: --from {found.where} --state-dir DIR"
+            f"this version has completed checkpoints since savepoint {savepoint.name}, so it is no longer rolled back; "
+            f"begin a new job with that savepoint: --from {savepoint.where} --state-dir DIR"
         )
-    return upgrade, found
+    return upgrade, savepoint
 
 
 def present(job: Path) -> Plan:
-    """The version that a job has now."""
+    """The plan of the version that a job has now."""
     config = JobConfig.load(job)
     return plan(load_archived(Archive.load(job, config.code), config.settings), config)
 
@@ -176,57 +178,57 @@ def roll_back(
     written: Plan,
     allow_dropped: bool,
 ) -> int:
-    """Have the job begin again with the savepoint that its present version began with; returns the rows taken back.
+    """Begins the job again with the savepoint that its present version began with; returns the rows withdrawn.
 
-    Rows that the present version has put out are withdrawn from its stores.
+    Rows that the present version has written are withdrawn from its stores.
 
     Args:
-        planned: the version that goes on: the one before, or another one.
+        planned: the version that resumes: the one before, or another one.
         written: the present version.
 
     Raises:
-        PipelineError: it cannot be rolled back, or a store cannot take rows back; then nothing has changed.
+        PipelineError: it cannot be rolled back, or a store cannot withdraw rows; then nothing has changed.
     """
     job = directory.path
-    upgrade, found = to_roll_back(job)
-    begins = _beginning(found.where, found, planned, config.key_groups, allow_dropped)
-    incarnation = max(upgrade.incarnation, found.incarnation)
-    withdrawn = _withdraw(job, JobConfig.load(job), written, upgrade, found.epoch, incarnation)
+    upgrade, savepoint = to_roll_back(job)
+    begins = _beginning(savepoint.where, savepoint, planned, config.key_groups, allow_dropped)
+    incarnation = max(upgrade.incarnation, savepoint.incarnation)
+    withdrawn = _withdraw(job, JobConfig.load(job), written, upgrade, savepoint.epoch, incarnation)
     _begin(directory, config, planned, blueprint, replace(begins, incarnation=incarnation))
     return withdrawn
 
 
 def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epoch: int, incarnation: int) -> int:
-    """Take back what the stores of `planned` hold beyond the places where the upgrade began."""
+    """Withdraws the rows of the stores of `planned` that are after the positions where the upgrade began."""
     with _opened(job, config, planned, incarnation) as stores:
         for task, (store, _) in stores.items():
-            if isinstance(store, StagingStore):  # nobody has seen what is staged, and a replay makes it again
+            if isinstance(store, StagingStore):  # staged rows are not visible, and a replay makes them again
                 stores[task] = store, store.discard(epoch)
         places = {task: upgrade.stores.get(task, (0, 0))[0] for task in stores}
-        for task, (store, held) in stores.items():
+        for task, (store, state) in stores.items():
             began = places[task]
-            if held.next < began:
+            if state.next < began:
                 raise PipelineError(
-                    f"the store of {task} holds {held.next} rows, and held {began} when this version began; restore it"
+                    f"the store of {task} holds {state.next} rows, and held {began} when this version began; restore it"
                 )
-            if held.next > began and not _mark(store, held, began):
+            if state.next > began and not _mark(store, state, began):
                 raise PipelineError(
-                    f"the store of {task} cannot take back the {held.next - began} rows that this version has put out; "
-                    "correct it and resume with --code new"
+                    f"the store of {task} cannot take back the {state.next - began} rows that this version has put "
+                    "out; correct it and resume with --code new"
                 )
         withdrawn = 0
-        for task, (store, held) in stores.items():
-            mark = _mark(store, held, places[task])
-            if held.next > places[task] and isinstance(store, WithdrawingStore) and mark is not None:
-                withdrawn += held.next - mark.next
+        for task, (store, state) in stores.items():
+            mark = _mark(store, state, places[task])
+            if state.next > places[task] and isinstance(store, WithdrawingStore) and mark is not None:
+                withdrawn += state.next - mark.next
                 store.withdraw(mark)
     return withdrawn
 
 
-def _mark(store: SinkStore, held: Held, began: int) -> Mark | None:
+def _mark(store: SinkStore, state: StoreState, began: int) -> WithdrawPoint | None:
     if not isinstance(store, WithdrawingStore):
         return None
-    return next((mark for mark in held.marks if mark.next == began), None)
+    return next((mark for mark in state.marks if mark.next == began), None)
 
 
 # A copy.
@@ -238,27 +240,27 @@ def beginning(
     """The savepoint in `where`, for a new job in the directory `job`.
 
     Args:
-        keep_sinks: it goes on in the stores of the job that made the savepoint.
+        keep_sinks: the new job continues in the stores of the job that made the savepoint.
 
     Raises:
         PipelineError: there is none, or the job cannot begin with it as this graph.
     """
     if where.resolve() == job:
-        raise PipelineError(f"{where} is the job's own directory; go on with --resume, or give another --state-dir")
+        raise PipelineError(f"{where} is the job's own directory; use --resume, or give another --state-dir")
     if not where.is_dir():
         raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
-    told = JobConfig.load(where)
-    if not (where / kept.FILE).exists():
+    config_before = JobConfig.load(where)
+    if not (where / savepoint_store.FILE).exists():
         raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
-    found = Kept.load(where)
-    if told.key_groups != config.key_groups:
-        raise PipelineError(f"the savepoint in {where} has key_groups {told.key_groups}; give the same")
+    savepoint = Savepoint.load(where)
+    if config_before.key_groups != config.key_groups:
+        raise PipelineError(f"the savepoint in {where} has key_groups {config_before.key_groups}; give the same")
     if planned.companions(job):
         raise PipelineError(
             f"a source of {config.name} reads a log in the directory of its job; end that job with "
-            "`causal savepoint --stop` and go on with --resume"
+            "`causal savepoint --stop` and then use --resume"
         )
-    begins = _beginning(where, found, planned, config.key_groups, allow_dropped)
+    begins = _beginning(where, savepoint, planned, config.key_groups, allow_dropped)
     if keep_sinks:
         return replace(begins, name="")
     return replace(begins, name="", incarnation=1, stores={})
@@ -267,12 +269,12 @@ def beginning(
 def begin_from(
     directory: JobDirectory, begins: Beginning, config: JobConfig, planned: Plan, blueprint: Blueprint
 ) -> None:
-    """Have a new job in `directory`, which is empty, begin with a savepoint.
+    """Begins a new job in `directory`, which is empty, with a savepoint.
 
     Raises:
         PipelineError: a store of the job cannot take its rows.
     """
-    if (begins.where / BEGAN).exists():  # by that clock a source knows which of its records are due
+    if (begins.where / BEGAN).exists():  # a source computes from it which of its records are due
         shutil.copy(begins.where / BEGAN, directory.path / BEGAN)
     _begin(directory, config, planned, blueprint, begins)
 
@@ -281,12 +283,12 @@ def begin_from(
 
 
 def _read(job: Path, task: Task, files: Files) -> Saved:
-    told = [read_parts(job / path, digest) for path, _, digest in files]
-    return Saved(task, Cut.unpack(told[-1][0]), tuple(tuple(parts[1:]) for parts in told))
+    files_parts = [read_parts(job / path, digest) for path, _, digest in files]
+    return Saved(task, Cut.unpack(files_parts[-1][0]), tuple(tuple(parts[1:]) for parts in files_parts))
 
 
 def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning) -> None:
-    """Make the first snapshots of all tasks, and have the job begin with them."""
+    """Makes the first snapshots of all tasks, and has the job begin with them."""
     job, epoch, incarnation = directory.path, begins.epoch, begins.incarnation
     stores = open_stores(job, config, planned, begins)
     cuts = begins.rescaling.cuts(stores)
@@ -302,9 +304,9 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
 @contextmanager
 def _opened(
     job: Path, config: JobConfig, planned: Plan, incarnation: int
-) -> Iterator[dict[str, tuple[SinkStore, Held]]]:
-    """All stores of a plan, open, and what each holds; nothing in them is changed by that but who may write."""
-    stores: dict[str, tuple[SinkStore, Held]] = {}
+) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
+    """Opens all stores of a plan and yields them with their states; only the right to write changes in them."""
+    stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
     try:
         for channel in planned.topology.channels:
@@ -324,31 +326,31 @@ def _opened(
 
 
 def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) -> dict[str, tuple[int, int]]:
-    """Where sink tasks begin: behind their last row, also where that was written in an earlier life of the job.
+    """The position at which each sink task begins: after its last row, also one of an earlier life of the job.
 
-    The stores hear that the savepoint is complete, so they hold nothing any more of the graph that was, and are marked
-    where the job begins to write, so that what it writes can be taken back.
+    The stores are truncated at the savepoint, so that nothing of the old graph is left, and get a mark where the
+    job begins to write, so that its rows can be withdrawn.
     """
-    epoch, found = begins.epoch, dict[str, tuple[int, int]]()
+    epoch, positions = begins.epoch, dict[str, tuple[int, int]]()
     topology = planned.topology
     # The store of requests is in the job's directory and holds no rows: a job in another directory begins a new one.
     asking = {topology.tasks[channel.source].name for channel in topology.channels if channel.carries_requests}
     with _opened(job, config, planned, begins.incarnation) as stores:
-        for name, (store, held) in stores.items():
-            # What was covered is visible already, from before the job stopped; what is staged is of a version before.
-            held = store.discard(epoch) if isinstance(store, StagingStore) else held
-            if name in begins.stores and name not in asking and held.next != begins.stores[name][0]:
+        for name, (store, state) in stores.items():
+            # Covered rows became visible before the job stopped; staged rows are of an earlier version.
+            state = store.discard(epoch) if isinstance(store, StagingStore) else state
+            if name in begins.stores and name not in asking and state.next != begins.stores[name][0]:
                 raise PipelineError(
-                    f"the store of {name} holds {held.next} rows, at the savepoint it held {begins.stores[name][0]}; "
+                    f"the store of {name} holds {state.next} rows, at the savepoint it held {begins.stores[name][0]}; "
                     "restore it, or begin a new job"
                 )
-            found[name] = held.next, held.digest
+            positions[name] = state.next, state.digest
         for name, (store, _) in stores.items():
             store.truncate(epoch)
             if begins.name and isinstance(store, WithdrawingStore) and not isinstance(store, StagingStore):
-                next_, digest = found[name]
+                next_, digest = positions[name]
                 store.write(Bundle(next_, 0, b"", digest, epoch, begins.incarnation, (), depends=()))
-    return found
+    return positions
 
 
 def _prepare(
@@ -361,8 +363,8 @@ def _prepare(
     blueprint.save(prepared)
     write_manifest(prepared, begins.epoch, files, sync=True)
     journal = Journal(prepared)
-    told = {task: [list(file) for file in each] for task, each in files.items()}
-    changed: Record = {
+    file_lists = {task: [list(file) for file in each] for task, each in files.items()}
+    change_record: Record = {
         "kind": "changed",
         "incarnation": begins.incarnation,
         "savepoint": begins.name,
@@ -370,9 +372,9 @@ def _prepare(
     }
     journal.append(
         [
-            changed,
+            change_record,
             {"kind": "savepoint", "epoch": begins.epoch, "final": True},
-            {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": told, "took_ms": 0.0},
+            {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": file_lists, "took_ms": 0.0},
         ]
     )
     journal.close()

@@ -1,7 +1,7 @@
-"""Which code a job goes on with: what it was started with, or, where that is an upgrade, the file of now (D12).
+"""Chooses the code with which a job resumes: that of its start, or, where that is an upgrade, the present file (D12).
 
-An interrupted run is replayed from its log, and only the code that wrote the log can do that.  So other code is taken
-at a savepoint, or where `--code new` asks for it; otherwise the resume is refused with the commands that can be given.
+An interrupted run is replayed from its log, and only the code that wrote the log can do that.  So other code is used
+after a savepoint or with `--code new`; otherwise the resume is refused, and the message has the possible commands.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal, unseal
 from deploy.jobdirectory import ROOT, JobDirectory
+from operators.builder.loading import freeze, load, load_archived
+from operators.builder.pipeline import Pipeline
+from operators.engine.plan import Plan
 from operators.frozen.archive import DIRECTORY, Archive, changed, other_versions
 from operators.frozen.reach import hidden_by_python, versions_now
-from operators.loading import freeze, load, load_archived
-from operators.pipeline import Pipeline
-from operators.plan import Plan
 from standby.manifests import newest_manifest
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)
-"""Of `--code`."""
+"""The values of `--code`."""
 
 BEFORE = Path(DIRECTORY) / "before.json"
-"""The code that a resume with `--code new` has replaced, its successor, and the last complete checkpoint then."""
+"""The file with the code that a resume with `--code new` has replaced, its successor, and the last checkpoint then."""
 
 SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The code of a job from now on.
+    """The code with which a job starts or resumes.
 
     Attributes:
-        changed: names of files, where it is other code than before.
+        changed: names of the files that have changed; empty for the same code as before.
     """
 
     pipeline: Pipeline
@@ -66,12 +66,12 @@ def first(path: Path, settings: dict[str, str]) -> Version:
 
 
 def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str | None:
-    """KEPT or NEW, the code that a resume takes; None if the resume must be refused.
+    """KEPT or NEW, the code that a resume uses; None if the resume must be refused.
 
     Args:
-        changed: the file of now holds other code than the job was started with.
+        changed: the present file has other code than the job was started with.
         stopped: the job stopped at a savepoint, so nothing is replayed.
-        choice: one of `CHOICES` where the user made one.
+        choice: one of `CHOICES` if the user gave one.
     """
     if choice == KEPT or not changed:
         return KEPT
@@ -79,15 +79,15 @@ def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str |
 
 
 def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """The code with which the job in `directory` goes on.
+    """The code with which the job in `directory` resumes.
 
     Args:
-        before: the job as it was started, `config`: as it is to go on.
+        before: the configuration with which the job was started; `config`: the one with which it resumes.
         path: the pipeline file that was given now.
         choice: one of `CHOICES`, or None.
 
     Raises:
-        PipelineError: other code cannot go on with this job, or cannot be loaded.
+        PipelineError: other code cannot resume this job, or cannot be loaded.
         CorruptData: the archive of the job is damaged.
     """
     if not before.code:
@@ -101,7 +101,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     except PipelineError as problem:
         if stopped:
             raise
-        raise PipelineError(f"{problem}; --code kept goes on with the code that the job was started with") from None
+        raise PipelineError(f"{problem}; --code kept resumes with the code that the job was started with") from None
     names = changed(kept, version.archive)
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
@@ -110,14 +110,14 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     if code is None:
         raise PipelineError(
             f"{listed(names)} changed since this run began, and what it did can be replayed only by the code that did "
-            "it: --code kept goes on with that code, and then `causal savepoint --stop` and --resume upgrade; "
+            "it: --code kept resumes with that code, and then `causal savepoint --stop` and --resume upgrade; "
             "--code new replays with the new code, and ends the job if it gives other rows than are visible"
         )
     return replace(version, changed=tuple(names))
 
 
 def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """The code with which a job begins again at the savepoint in `where`: that of the savepoint, or the file of now."""
+    """The code with which a job begins at the savepoint in `where`: that of the savepoint, or the present file."""
     if choice == NEW:
         return replace(first(path, dict(config.settings)), changed=(path.name,))
     return _kept(Archive.load(where, saved.code), config)
@@ -129,13 +129,13 @@ def _kept(kept: Archive, config: JobConfig) -> Version:
 
 
 def _compare_versions(kept: Archive) -> None:
-    """Warn of what the job uses without having it in its archive, and is another version now."""
+    """Warns of dependencies that are not in the job's archive and have another version now."""
     for phrase in other_versions(kept, versions_now(kept)):
         warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
 
 
 def changed_since(job: Path, config: JobConfig) -> list[str]:
-    """Names of files of a job's code that hold other code now; what the job runs is not touched by that.
+    """Names of files of a job's code that have other code now, which does not change what the job runs.
 
     Raises:
         CorruptData: the archive of the job is damaged.
@@ -158,7 +158,7 @@ def _differing(kept: Archive) -> Iterator[str]:
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:
-    """Some names, for one line."""
+    """The names as text for one line; only some if there are many."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
 
@@ -167,7 +167,7 @@ def replaced(job: Path, code: str) -> str | None:
     """Digest of the code that `code` has replaced, as long as no checkpoint of `code` is complete; otherwise None.
 
     Raises:
-        CorruptData: what says so is damaged.
+        CorruptData: the file `BEFORE` is damaged.
     """
     try:
         record = unseal((job / BEFORE).read_text())
@@ -188,9 +188,9 @@ def _complete(job: Path) -> int:
 
 
 def replace_code(job: Path, before: str, code: str) -> None:
-    """Note that a resume replaces the code `before`; what wrote the log stays until a checkpoint of `code` is complete.
+    """Notes that a resume replaces the code `before`, which wrote the log, until a checkpoint of `code` is complete.
 
-    To be called before `job.json` names `code`: what is noted counts from then on.
+    It must be called before `job.json` names `code`.
     """
     origin = replaced(job, before) or before
     if code in (before, origin):
@@ -201,7 +201,7 @@ def replace_code(job: Path, before: str, code: str) -> None:
 
 
 def sweep(job: Path, code: str) -> None:
-    """Remove archives that the job, which has `code` now, no longer needs; savepoints have their own."""
+    """Removes archives that the job, which has `code` now, no longer needs; savepoints have their own."""
     before = replaced(job, code)
     for path in (job / DIRECTORY).glob("*.zip*"):
         if path.name not in (f"{code}.zip", f"{before}.zip"):
@@ -213,7 +213,7 @@ def sweep(job: Path, code: str) -> None:
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
     """The directory of the job that runs the pipeline file at `path`.
 
-    The file is loaded only where jobs on disk do not say it: none, or several under different names.
+    The file is loaded only if no job on disk, or more than one, runs it.
 
     Raises:
         PipelineError: the file cannot be loaded, or the pipeline has the name of none of several jobs.

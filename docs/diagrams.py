@@ -1,4 +1,4 @@
-"""Draws the recovery state machine from its table, as Mermaid, into every page that has a place for it.
+"""Draws the state machines from their tables, as Mermaid, into every page that has a place for one.
 
 python docs/diagrams.py          # rewrite the pages; a test fails while they are not up to date
 """
@@ -7,21 +7,41 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from causal.channels.frames import FRAMES, Refusal  # noqa: E402
+from causal.channels.states import (  # noqa: E402
+    RECEIVER,
+    SENDER,
+    ReceiverState,
+    ReceiverStep,
+    SenderState,
+    SenderStep,
+)
 from causal.recovery import TRANSITIONS, State, Step  # noqa: E402
 
-PAGES = ("README.md",)
-_PLACE = re.compile(r"(<!-- recovery: drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)
-_MEANING = {
+PAGES = ("README.md", "docs/wire.md")
+_PLACE = re.compile(r"(<!-- (\w+): drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)
+_MEANING: dict[Enum, str] = {
     Step.STARTED: "promoted: sockets open",
     Step.COLLECTED: "every neighbour downstream, or the store, has answered",
     Step.REPLAYED: "the log is performed to its end",
     Step.FAILED: "cannot go on",
+    SenderStep.ANNOUNCED: "receiver announced",
+    SenderStep.LOST: "receiver died",
+    SenderStep.WELCOMED: "WELCOME",
+    SenderStep.OVERTAKEN: "WELCOME, ahead of the replay",
+    SenderStep.REGENERATED: "replay is there",
+    ReceiverStep.ANNOUNCED: "sender announced",
+    ReceiverStep.COLLECTED: "this task has collected",
 }
+_REFUSED = {Refusal.FENCE: "dropped, FENCED is sent back", Refusal.KEEP: "waits for its announcement"}
 
 
 def recovery() -> str:
@@ -34,9 +54,56 @@ def recovery() -> str:
     return "\n".join(lines)
 
 
+def _session(table: Mapping[Any, Mapping[Any, Any]], first: Enum) -> str:
+    """The table of one end as a state diagram; steps that lead nowhere else are left out."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.value}"]
+    for before, steps in table.items():
+        for after in dict.fromkeys(steps.values()):
+            labels = [_MEANING[step] for step, state in steps.items() if state is after]
+            if after is not before:
+                lines.append(f"    {before.value} --> {after.value}: {' or '.join(labels)}")
+    return "\n".join([*lines, "```", ""])
+
+
+def sender() -> str:
+    """The session of a sending end."""
+    return _session(SENDER, SenderState.ABSENT)
+
+
+def receiver() -> str:
+    """The session of a receiving end."""
+    return _session(RECEIVER, ReceiverState.UNKNOWN)
+
+
+def frames() -> str:
+    """The rules of all kinds of frames as a table."""
+    rows = [["frame", "taken by", "in state", "in another state", "of an older incarnation", "of a younger one"]]
+    rows.append(["---"] * len(rows[0]))
+    for rule in FRAMES.values():
+        end, states = ("receiver", ReceiverState) if rule.from_upstream else ("sender", SenderState)
+        legal, illegal = ", ".join(state.value for state in rule.legal), _refused(rule.illegal)
+        if len(rule.legal) == len(states):
+            legal, illegal = "all", ""
+        others = [_refused(rule.older), _refused(rule.younger)] if rule.of_peer else ["", "this task ends"]
+        rows.append([rule.name, end, legal, illegal, *others])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _refused(refusal: Refusal | str) -> str:
+    return _REFUSED[refusal] if isinstance(refusal, Refusal) else f"dropped: *{refusal}*"
+
+
+_DRAWINGS: Mapping[str, Callable[[], str]] = {
+    "recovery": recovery,
+    "sender": sender,
+    "receiver": receiver,
+    "frames": frames,
+}
+
+
 def drawn(page: str) -> str:
-    """The page with the present diagram in its place."""
-    return _PLACE.sub(lambda place: place[1] + recovery() + place[2], page)
+    """The page with the present drawings in their places."""
+    return _PLACE.sub(lambda place: place[1] + _DRAWINGS[place[2]]() + place[3], page)
 
 
 def main() -> None:

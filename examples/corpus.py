@@ -1,4 +1,4 @@
-"""The corpus of the inverted index: which documents there are, and their words; shared with its check."""
+"""The corpus of the inverted index: its documents and their words; shared with the check of the output."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PREFIX, _SLASH = "doc=", "="
 
 
 def documents_of(corpus: Path) -> list[str]:
-    """Paths, relative to `corpus`, of every `*.py` file below it; installed packages do not belong to it."""
-    found = (path.relative_to(corpus) for path in corpus.rglob("*.py"))
+    """Paths, relative to `corpus`, of every `*.py` file below it, without installed packages."""
+    paths = (path.relative_to(corpus) for path in corpus.rglob("*.py"))
     return sorted(
-        path.as_posix() for path in found if "site-packages" not in path.parts and _SLASH not in path.as_posix()
+        path.as_posix() for path in paths if "site-packages" not in path.parts and _SLASH not in path.as_posix()
     )
 
 
 def stage(corpus: Path, directory: Path) -> Path:
-    """A flat directory of links to the documents, for Spark: it skips files and directories whose name begins with _.
+    """Makes a flat directory of links to the documents, because Spark skips files and directories that begin with _.
 
-    Links that are there already stay, so a driver that starts again sees the same files.
+    Links that exist stay, so a driver that restarts sees the same files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for document in documents_of(corpus):
@@ -40,8 +40,8 @@ def document_of(file_name: str) -> str:
 
 
 def postings(text: str) -> dict[str, list[int]]:
-    """word → positions (the how-manieth words of the text it is), in order of first appearance."""
+    """word → its positions (0 for the first word of the text), in order of first appearance."""
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(_WORD.findall(text)):
-        places.setdefault(word, []).append(place)
+    for place, term in enumerate(_WORD.findall(text)):
+        places.setdefault(term, []).append(place)
     return places

@@ -1,9 +1,9 @@
-"""A job that cannot be faked: everything nondeterministic there is, and every output hashed onto the one before it.
+"""A job that proves its execution: every kind of nondeterminism, and every output hashed onto the one before it.
 
-Card payments come from two sources.  Per card, `score` asks an outside service, the clock and the dice,
+Card payments come from two sources.  Per card, `score` uses an outside service, the clock and random numbers,
 sets timers, and chains each of its outputs to the card's previous one; `totals` sums processing-time
-windows, and `ledger` chains those.  If any execution was lost, doubled, reordered or went another way after
-a failure, a chain breaks, and `check` finds it in the sink alone.
+windows, and `ledger` chains those.  If any execution was lost, doubled, reordered or differed after a
+failure, a chain breaks, and `check` finds it in the sink alone.
 
     causal run examples/fraud_chain.py --set out=/tmp/fraud.db --kill score/0@1.0
     python -m examples.fraud_chain /tmp/fraud.db
@@ -31,7 +31,7 @@ def chained(previous: str, content: Any) -> str:
 
 
 def payment(source: str) -> Any:
-    """The element function of a source: payment i of partition p, pure."""
+    """The pure function that makes payment i of partition p of a source."""
 
     def make(partition: int, i: int) -> dict[str, Any]:
         serial = partition * 1_000_003 + i
@@ -45,16 +45,16 @@ def payment(source: str) -> Any:
 
 
 def risk() -> int:
-    """The outside world: no two calls answer alike."""
+    """The outside world: no two calls have the same answer."""
     return int.from_bytes(os.urandom(4), "big")
 
 
 class Score(Operator):
-    """Per card: scores each payment, and reminds itself a little later."""
+    """Scores each payment of a card, and emits a reminder a little later."""
 
     def process(self, record: Any, ctx: Any) -> Any:
         state = ctx.state
-        told = {
+        content = {
             "payment": record["id"],
             "cents": record["cents"],
             "dice": ctx.random.randrange(1 << 30),
@@ -65,22 +65,22 @@ class Score(Operator):
         if not state.get("waiting"):
             state["waiting"] = True
             ctx.set_timer(ctx.now() + 0.05, "remind")
-        yield self._link(state, ctx.key, "payment", told)
+        yield self._link(state, ctx.key, "payment", content)
 
     def on_timer(self, name: str, ctx: Any) -> Any:
         ctx.state["waiting"] = False
         yield self._link(ctx.state, ctx.key, "reminder", {"at": ctx.now(), "dice": ctx.random.random()})
 
     @staticmethod
-    def _link(state: Any, card: int, what: str, told: dict[str, Any]) -> dict[str, Any]:
+    def _link(state: Any, card: int, what: str, fields: dict[str, Any]) -> dict[str, Any]:
         n, previous = state.get("n", 0) + 1, state.get("hash", "")
-        content = {"chain": "score", "card": card, "n": n, "what": what, **told}
+        content = {"chain": "score", "card": card, "n": n, "what": what, **fields}
         state["n"], state["hash"] = n, chained(previous, content)
         return {**content, "hash": state["hash"]}
 
 
 class Ledger(Operator):
-    """Per card: chains the window totals."""
+    """Chains the window totals of a card."""
 
     def process(self, record: Any, ctx: Any) -> Any:
         n, previous = ctx.state.get("n", 0) + 1, ctx.state.get("hash", "")
@@ -90,7 +90,7 @@ class Ledger(Operator):
 
 
 def total(card: int, records: list[Any], window: Any) -> Any:
-    """One window of one card: which outputs of `score` it holds, and their sum."""
+    """The total of one window of one card: the outputs of `score` in it, and their sum."""
     yield {
         "card": card,
         "start": window.start,
@@ -115,10 +115,10 @@ scored.union(ledger).sink("out", SqliteSink(settings.get("out", "fraud.db")))
 
 
 def check(path: str, payments: int) -> dict[str, int]:
-    """Verify the chains in the sink's database alone.
+    """Verifies the chains from the sink's database alone.
 
     Args:
-        payments: how many must be there in all.
+        payments: the number of payments that must be there.
 
     Returns:
         Counts: rows, lost, doubled, broken (links whose hash, number or content does not follow), all but the first 0
@@ -154,6 +154,6 @@ def check(path: str, payments: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    found = check(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8000)
-    print(", ".join(f"{name} {value}" for name, value in found.items()))
-    sys.exit(bool(found["lost"] or found["doubled"] or found["broken"]))
+    counts = check(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8000)
+    print(", ".join(f"{name} {value}" for name, value in counts.items()))
+    sys.exit(bool(counts["lost"] or counts["doubled"] or counts["broken"]))

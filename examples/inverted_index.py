@@ -1,9 +1,9 @@
 """An incremental inverted index over the Python standard library, on real input, while its processes are killed.
 
-Documents: every `*.py` file of the standard library of the Python that runs this, read by Spark as a file
-stream.  Each is split into (word, positions); per word the index counts its documents, and emits a change
-record per (word, document) into SQLite (the benchmark job of "Delivery, consistency, and determinism", and
-of FlameStream).
+The documents are the `*.py` files of the standard library of the Python that runs this, read by Spark as a
+file stream.  Each is split into (word, positions); the index counts the documents of each word, and emits a
+change record for each (word, document) into SQLite (the benchmark job of "Delivery, consistency, and
+determinism", and of FlameStream).
 
     python -m examples.inverted_index          # what `make demo` runs: with kills, then checked
     causal run examples/inverted_index.py      # the job alone
@@ -25,14 +25,14 @@ from operators.sources import SparkSource
 
 
 class Index(Operator):
-    """Per word: how many documents and occurrences it has; each (word, document) is one change record."""
+    """Counts the documents and occurrences of each word; each (word, document) is one change record."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[dict[str, Any]]:
-        word, document, positions = record
+        term, document, positions = record
         documents = ctx.state["documents"] = ctx.state.get("documents", 0) + 1
         occurrences = ctx.state["occurrences"] = ctx.state.get("occurrences", 0) + len(positions)
         yield {
-            "word": word,
+            "word": term,
             "document": document,
             "positions": positions,
             "documents": documents,
@@ -43,7 +43,7 @@ class Index(Operator):
 def words(document: dict[str, str]) -> Iterable[tuple[str, str, list[int]]]:
     """One record per word of a document."""
     name = document_of(document["name"])
-    return [(word, name, places) for word, places in postings(document["text"]).items()]
+    return [(term, name, places) for term, places in postings(document["text"]).items()]
 
 
 pipeline = Pipeline("inverted-index")

@@ -1,11 +1,11 @@
-"""Spark reads what a job writes, while it writes: the largest value of each key so far, and every row once.
+"""Reads the output of a running job with Spark: the largest value of each key so far, and every row once.
 
     causal run examples/fraud_chain.py --set out=/tmp/fraud.db &
     python -m examples.read_back /tmp/fraud.db --key card --value n                # what is there now
     python -m examples.read_back /tmp/fraud.db --key card --value n --follow /tmp/checkpoint
 
-With `--follow` the rows go through a stream, whose Spark checkpoint remembers how far they have been read: end it in
-any way and start it again, and each row is counted once.
+With `--follow` the rows are read as a stream, whose Spark checkpoint has the position: it can be ended in any way and
+started again, and each row is counted once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ ROWS_MAX = 10_000
 
 
 def largest(frame: Any, key: str, value: str) -> Any:
-    """Per key: how many rows there are, and the largest value."""
+    """The number of rows and the largest value of each key."""
     from pyspark.sql import functions as F
 
     return frame.groupBy(key).agg(F.count("*").alias("rows"), F.max(value).alias("largest")).orderBy(key)
 
 
 def rows_now(spark: Any, path: str) -> Any:
-    """Everything that the sink holds at this moment; the columns are those of its records."""
+    """The rows that the sink has at this moment; the columns are those of its records."""
     return spark.read.format("causal").load(path)
 
 
 def rows_to_come(spark: Any, path: str) -> Any:
-    """The same as a stream: what is there, and what comes; a schema is known from the rows that are there."""
+    """The rows as a stream: those that are there, from which the schema is inferred, and later ones."""
     return spark.readStream.format("causal").option("maxRowsPerBatch", ROWS_MAX).load(path)
 
 
@@ -42,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("path", help="the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink")
     parser.add_argument("--key", required=True)
     parser.add_argument("--value", required=True)
-    parser.add_argument("--follow", metavar="CHECKPOINT", help="go on with what comes; where Spark remembers")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--follow", metavar="CHECKPOINT", help="also read later rows; directory of Spark's checkpoint")
+    options = parser.parse_args(arguments)
     from pyspark.sql import SparkSession
 
     from operators.sources.java import find_java, java_home
@@ -56,12 +56,12 @@ def main(arguments: list[str] | None = None) -> int:
         spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         try:
-            if given.follow is None:
-                largest(rows_now(spark, given.path), given.key, given.value).show(20)
+            if options.follow is None:
+                largest(rows_now(spark, options.path), options.key, options.value).show(20)
                 return 0
-            counted = largest(rows_to_come(spark, given.path), given.key, given.value)
+            counted = largest(rows_to_come(spark, options.path), options.key, options.value)
             query = counted.writeStream.outputMode("complete").format("console")
-            query.option("checkpointLocation", given.follow).start().awaitTermination()
+            query.option("checkpointLocation", options.follow).start().awaitTermination()
         except KeyboardInterrupt:
             return 0
         finally:

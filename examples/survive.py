@@ -1,6 +1,6 @@
 """The demonstration: runs the inverted index, kills a source, an index task and the sink, and checks every row.
 
-The check is a plain single-process computation over the same files; it knows nothing of the job.
+The check is a plain single-process computation over the same files, independent of the job.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ ROOT = Path(__file__).resolve().parents[1]
 KILLS = (("words/0", 1.5), ("index/1", 3.0), ("changes/0", 4.5))
 LOOK_S = 1.0
 UNCHANGED_S = 10.0
-"""A line that says the same again is shown this seldom."""
+"""The interval after which an unchanged line is shown again."""
 
 
 def expected(corpus: Path) -> dict[tuple[str, str], list[int]]:
-    """(word, document) → positions, computed the plain way."""
+    """(word, document) → positions, by a plain computation."""
     index: dict[tuple[str, str], list[int]] = {}
     for document in documents_of(corpus):
         text = (corpus / document).read_bytes().decode("utf-8", "replace")
-        index.update({(word, document): places for word, places in postings(text).items()})
+        index.update({(term, document): places for term, places in postings(text).items()})
     return index
 
 
 def compare(database: Path, index: Mapping[tuple[str, str], list[int]]) -> dict[str, int]:
-    """What the sink's rows have too little, too often, or other than the plain computation.
+    """Counts of the sink's rows that are lost, doubled, or contradict the plain computation.
 
-    A row contradicts when its positions are wrong, or when its count does not follow from the word's row before.
+    A row contradicts it if its positions are wrong, or if its count does not follow from the word's row before.
     """
     seen: dict[tuple[str, str], int] = {}
     counts: dict[str, tuple[int, int]] = {}
@@ -63,7 +63,7 @@ def compare(database: Path, index: Mapping[tuple[str, str], list[int]]) -> dict[
 
 
 def run(directory: Path, corpus: Path) -> int:
-    """Run the job with its kills and show what it does meanwhile; its exit status."""
+    """Runs the job with its kills, shows its progress, and returns its exit status."""
     argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "inverted_index.py")]
     argv += ["--set", f"out={directory / 'index.db'}", "--set", f"corpus={corpus}"]
     argv += ["--state-dir", str(directory / "job"), "--report", str(directory / "report.json")]
@@ -77,10 +77,10 @@ def run(directory: Path, corpus: Path) -> int:
             try:
                 job.wait(LOOK_S)
             except subprocess.TimeoutExpired:
-                told, now = look(directory / "job" / "status.json"), time.monotonic()
-                if told != shown or now - shown_at >= UNCHANGED_S:
-                    shown, shown_at = told, now
-                    print(f"{now - began:5.0f} s  {told}", flush=True)
+                line, now = look(directory / "job" / "status.json"), time.monotonic()
+                if line != shown or now - shown_at >= UNCHANGED_S:
+                    shown, shown_at = line, now
+                    print(f"{now - began:5.0f} s  {line}", flush=True)
     finally:
         if job.poll() is None:
             job.terminate()
@@ -89,30 +89,32 @@ def run(directory: Path, corpus: Path) -> int:
 
 
 def look(status: Path) -> str:
-    """One line on the running job."""
+    """The state of the running job in one line."""
     try:
         view: dict[str, Any] = json.loads(status.read_text())
     except (FileNotFoundError, ValueError):
         return "starting"
     figures = [task["figures"] for task in view["tasks"]]
-    documents = sum(told.get("records_in", 0) for told in figures)
-    rows = sum(told.get("records_out", 0) for told in figures)
+    documents = sum(each.get("records_in", 0) for each in figures)
+    rows = sum(each.get("records_out", 0) for each in figures)
     if not documents:
         return "Spark is starting"
     away = [task["task"] for task in view["tasks"] if task["state"] not in ("running", "finished")]
     return f"{documents:,} documents, {rows:,} change records" + (f"; recovering {', '.join(away)}" if away else "")
 
 
-def tell_recoveries(report: Mapping[str, Any]) -> None:
+def print_recoveries(report: Mapping[str, Any]) -> None:
     names = {"detected_ms": "noticed", "promoted_ms": "promoted", "collected_ms": "determinants collected"}
     names |= {"first_output_ms": "first new output", "live_ms": "live again"}
-    for told in report["recoveries"]:
-        phases = ", ".join(f"{name} {told[key]:.0f} ms" for key, name in names.items() if told.get(key) is not None)
-        print(f"kill -9 of {told['task']}: {phases} ({told['replayed_elements']:,} elements replayed)")
+    for recovery in report["recoveries"]:
+        phases = ", ".join(
+            f"{name} {recovery[key]:.0f} ms" for key, name in names.items() if recovery.get(key) is not None
+        )
+        print(f"kill -9 of {recovery['task']}: {phases} ({recovery['replayed_elements']:,} elements replayed)")
 
 
 def main() -> int:
-    """Exit status 0 only if every kill happened, was survived, and no row is lost, doubled or contradicted."""
+    """Returns 0 only if every kill happened, was survived, and no row is lost, doubled or contradicted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, default=Path(STANDARD_LIBRARY), help="directory with *.py files")
     parser.add_argument("--keep", type=Path, help="directory for the output, kept; otherwise a temporary one")
@@ -126,14 +128,14 @@ def main() -> int:
             options.keep = directory
             return status
         report = json.loads((directory / "report.json").read_text())
-        found = compare(directory / "index.db", expected(options.corpus))
+        counts = compare(directory / "index.db", expected(options.corpus))
     finally:
         if not options.keep:
             shutil.rmtree(directory, ignore_errors=True)
-    tell_recoveries(report)
-    print(", ".join(f"{name} {value:,}" for name, value in found.items()))
-    survived = {told["task"] for told in report["recoveries"]}
+    print_recoveries(report)
+    print(", ".join(f"{name} {value:,}" for name, value in counts.items()))
+    survived = {recovery["task"] for recovery in report["recoveries"]}
     missing = [task for task, _ in KILLS if task not in survived]
     if missing:
         print(f"the job ended before {', '.join(missing)} could be killed; give a larger --corpus", file=sys.stderr)
-    return int(bool(missing or found["lost"] or found["doubled"] or found["contradicted"]))
+    return int(bool(missing or counts["lost"] or counts["doubled"] or counts["contradicted"]))

@@ -1,14 +1,11 @@
-"""What users of the runtime import: the builder, the operator, and what operators meet."""
+"""The operator API, as users of the runtime import it: the builder, the operator, and what operators meet."""
 
-from operators.broadcast import BroadcastContext, BroadcastOperator
-from operators.context import CallFailed, Context
-from operators.declared import ListState, MapState, ReducingState, ValueState
-from operators.eventtime.generators import WatermarkGenerator
-from operators.operator import Operator
-from operators.pipeline import Pipeline, Stream
-from operators.streams.table import Table
-from operators.typed import KeyedStream
-from operators.windowing import (
+from operators.builder.pipeline import Pipeline, Stream
+from operators.builder.streams.table import Table
+from operators.builder.typed import KeyedStream
+from operators.kinds.eventtime.generators import WatermarkGenerator
+from operators.kinds.process.broadcast import BroadcastContext, BroadcastOperator
+from operators.kinds.windows import (
     Aggregate,
     Count,
     CountWindow,
@@ -28,7 +25,10 @@ from operators.windowing import (
     every,
     every_s,
 )
-from operators.windows import Window
+from operators.kinds.windows.task_windows import Window
+from operators.stage.context import CallFailed, Context
+from operators.stage.operator import Operator
+from operators.state.declared import ListState, MapState, ReducingState, ValueState
 
 __all__ = [
     "Aggregate",

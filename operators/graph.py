@@ -1,6 +1,6 @@
-"""The pipeline as a graph of named operators, and the checks that it makes sense.
+"""The pipeline as a graph of named operators, and the checks of the graph.
 
-Nodes are what the user named; `key_by` and `union` are no nodes but properties of edges.
+Nodes are the operators that the user named; `key_by` and `union` are not nodes but properties of edges.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ from causal.errors import PipelineError
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 NAME_CHARACTERS_MAX = 120
-"""Files are named after tasks, with more behind the name, and file systems take 255 bytes."""
+"""The limit of names: names of files contain those of tasks and more, and file systems allow 255 bytes."""
 _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
-"""Name of the hidden sink that failing records go to."""
+"""Name of the hidden sink of failing records."""
 
 ARRIVAL, ORDERED, SPECULATIVE = DELIVERIES = ("arrival", "ordered", "speculative")
-"""`delivery=`: as records come; by event time; as they come, and corrected."""
+"""Values of `delivery=`: in order of arrival; by event time; in order of arrival with revisions."""
+
+LEFT, RIGHT = 0, 1
+"""The inputs of an operator with two."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
-    """What `key_by("column")` of vectors puts in the place of a function."""
+    """The key function of `key_by("column")` of vectors."""
 
     column: str
 
     def __call__(self, record: Any) -> Any:
-        """The key of one row that is a dict."""
+        """Returns the key of one row that is a dict."""
         return record[self.column]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Records of `source` flow in, by key where `key_of` is given.
+    """An input of an operator: records of `source`, by key where there is `key_of`.
 
     Attributes:
-        time_of: where the event time is in these records; None where it is not known.
-        side: which of the operator's inputs this is, where it tells them apart.
+        time_of: returns the event time of these records; None where it is not known.
+        side: index of the operator's input, where it distinguishes them.
         broadcast: whether each task of the reader gets all records.
         tag: the side output that is read; "" is the main one.
     """
@@ -61,14 +64,14 @@ class Node:
     """One named operator.
 
     Attributes:
-        kind: the builder's method: source, map, filter, process, count, sink …
+        kind: the method of the builder: source, map, filter, process, count, sink …
         subject: the Source, Sink, Operator or function.
-        options: what else the method was given.
+        options: the other arguments of the method.
         where: file:line of the call that built it.
-        ordinal: its place in the order of building.
-        vectors: whether it gives vectors.
-        table: whether it gives revisions of a table.
-        time_of: where the event time is in what it gives; None where it is not known.
+        ordinal: its place in the order of declaration.
+        vectors: whether it emits vectors.
+        table: whether it emits revisions of a table.
+        time_of: returns the event time of its output; None where it is not known.
     """
 
     name: str
@@ -85,7 +88,7 @@ class Node:
 
     @property
     def reads_vectors(self) -> bool:
-        """Whether it is given vectors."""
+        """Whether its input is vectors."""
         return any(edge.source.vectors for edge in self.edges)
 
     @property
@@ -96,7 +99,7 @@ class Node:
 
     @property
     def columns_wanted(self) -> tuple[str, ...] | None:
-        """The columns that it looks at in the vectors that it reads by key; None where it may look at any."""
+        """The columns that it uses of vectors that it reads by key; None where it may use any."""
         if self.column is None or self.kind not in ("count", "sum", "min", "max"):
             return None
         return tuple(dict.fromkeys((self.column, self.column if self.kind == "count" else self.subject)))
@@ -107,30 +110,30 @@ class Node:
 
 
 def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
-    """Where the event time is in all that an operator reads; None where that is not one function."""
-    told = {edge.time_of for edge in node.edges}
-    return node.edges[0].time_of if len(told) == 1 else None
+    """Returns the function of the event time of all inputs; None where there are several."""
+    functions = {edge.time_of for edge in node.edges}
+    return node.edges[0].time_of if len(functions) == 1 else None
 
 
 def ancestors(node: Node) -> list[Node]:
-    """The node and all that it reads from, each once, the node first."""
-    found = {node.ordinal: node}
+    """Returns the node and all that it reads from, directly or not, each once, the node first."""
+    nodes = {node.ordinal: node}
     waiting = [node]
     while waiting:
         for edge in waiting.pop().edges:
-            if edge.source.ordinal not in found:
-                found[edge.source.ordinal] = edge.source
+            if edge.source.ordinal not in nodes:
+                nodes[edge.source.ordinal] = edge.source
                 waiting.append(edge.source)
-    return list(found.values())
+    return list(nodes.values())
 
 
 _PASSING = frozenset(("filter", "watermarks", "timed"))
-"""Kinds that give the very records that they read."""
+"""Kinds whose output records are their input records."""
 
 
 def givers(nodes: Sequence[Node]) -> dict[str, str]:
-    """By operator, and by `key_by before <operator>`: kind, name and file:line of what makes the records it reads."""
-    found: dict[str, str] = {}
+    """Maps operators, and `key_by before <operator>`, to kind, name and file:line of the origin of their records."""
+    origins: dict[str, str] = {}
     for node in nodes:
         sources = {edge.source.ordinal: edge.source for edge in node.edges}
         while any(source.kind in _PASSING for source in sources.values()):
@@ -139,25 +142,25 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
             sources.update({edge.source.ordinal: edge.source for edge in passing.edges})
         text = " or ".join(f"{source.kind} {source.name!r} ({source.where})" for source in sources.values())
         if text:
-            found[node.name] = found[f"key_by before {node.name}"] = text
-    return found
+            origins[node.name] = origins[f"key_by before {node.name}"] = text
+    return origins
 
 
 def watermarks_before(node: Node) -> Node | None:
-    """An operator that makes watermarks which reach `node`, or `node` itself where it makes them."""
-    return next((found for found in ancestors(node) if found.kind == "watermarks"), None)
+    """Returns an operator whose watermarks reach `node`, which may be `node` itself."""
+    return next((other for other in ancestors(node) if other.kind == "watermarks"), None)
 
 
 def watermarked(node: Node) -> bool:
-    """Whether watermarks come along all ways that lead to what `node` gives."""
+    """Returns whether all paths to the output of `node` have watermarks."""
     waiting, seen = [node], {node.ordinal: None}
     while waiting:
-        found = waiting.pop()
-        if found.kind == "watermarks":
+        other = waiting.pop()
+        if other.kind == "watermarks":
             continue
-        if not found.edges:
+        if not other.edges:
             return False
-        for edge in found.edges:
+        for edge in other.edges:
             if edge.source.ordinal not in seen:
                 seen[edge.source.ordinal] = None
                 waiting.append(edge.source)
@@ -165,11 +168,11 @@ def watermarked(node: Node) -> bool:
 
 
 def check_event_time(node: Node, what: str, otherwise: str = "", side: int | None = None) -> None:
-    """Refuse an operator that counts event time on inputs that have none.
+    """Refuses an operator that counts event time on inputs that have none.
 
     Args:
-        what: says so, for example "window 'w' counts event time".
-        otherwise: what else could be done, for the message.
+        what: the beginning of the message, for example "window 'w' counts event time".
+        otherwise: another fix, for the message.
         side: only the inputs of that side; None for all.
 
     Raises:
@@ -180,16 +183,16 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
         if side is not None and edge.side != side:
             continue
         if not watermarked(edge.source):
-            mend = f"put .watermarks(name, time) before it{otherwise}"
-            raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {mend}")
+            fix = f"put .watermarks(name, time) before it{otherwise}"
+            raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {fix}")
         if edge.time_of is None:
-            mend = f"put .timed(fn) behind {edge.source.name!r}{otherwise}"
-            told = f"it is not known where the time is in what {edge.source.name!r} gives"
-            raise PipelineError(f"{node.where}: {what}, but {told}; {mend}")
+            fix = f"put .timed(fn) behind {edge.source.name!r}{otherwise}"
+            reason = f"it is not known where the time is in what {edge.source.name!r} gives"
+            raise PipelineError(f"{node.where}: {what}, but {reason}; {fix}")
 
 
 def caller() -> str:
-    """file:line of the nearest frame outside of this package."""
+    """Returns file:line of the nearest frame outside of this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -197,10 +200,10 @@ def caller() -> str:
 
 
 def check_name(name: object, what: str, where: str) -> str:
-    """`name`, when it can be part of a task's name and of a path.
+    """Returns `name`, which can be part of the name of a task and of a path.
 
     Raises:
-        PipelineError: it cannot.
+        PipelineError: it cannot be such a part.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
         raise PipelineError(f"{where}: {name!r} cannot name {what}; use letters, digits, and . _ -")
@@ -212,7 +215,7 @@ def check_name(name: object, what: str, where: str) -> str:
 
 
 def ordered(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, each behind all that it reads from; otherwise in the order of building.
+    """Returns the nodes, each after all that it reads from; otherwise in the order of declaration.
 
     Raises:
         PipelineError: there is a cycle; the message names it.
@@ -224,21 +227,21 @@ def ordered(nodes: Sequence[Node]) -> list[Node]:
             readers[edge.source.ordinal].append(node)
     ready = [node.ordinal for node in nodes if not node.edges]
     by_ordinal = {node.ordinal: node for node in nodes}
-    found: list[Node] = []
+    result: list[Node] = []
     while ready:
         node = by_ordinal[heappop(ready)]
-        found.append(node)
+        result.append(node)
         for reader in readers[node.ordinal]:
             waits[reader.ordinal] -= 1
             if waits[reader.ordinal] == 0:
                 heappush(ready, reader.ordinal)
-    if len(found) < len(nodes):
+    if len(result) < len(nodes):
         raise PipelineError(_cycle([node for node in nodes if waits[node.ordinal] > 0]))
-    return found
+    return result
 
 
 def _cycle(stuck: Sequence[Node]) -> str:
-    """The message for a cycle among nodes that wait for one another."""
+    """Returns the message for a cycle among nodes that wait for one another."""
     waiting = {node.ordinal for node in stuck}
     path = [stuck[0]]
     while True:
@@ -251,10 +254,10 @@ def _cycle(stuck: Sequence[Node]) -> str:
 
 
 def check(name: str, where: str, nodes: Sequence[Node]) -> None:
-    """Refuse a graph that cannot run.
+    """Refuses a graph that cannot run.
 
     Raises:
-        PipelineError: one line that names the operator and the mend.
+        PipelineError: one line that names the operator and the fix.
     """
     if not any(node.kind == "source" for node in nodes):
         raise PipelineError(f"{where}: pipeline {name!r} has no source; begin with .source(name, source)")
@@ -280,7 +283,7 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
 
 
 def _check_form(node: Node) -> None:
-    """An operator reads rows or vectors, not both, and vectors by one column."""
+    """Refuses an operator that reads rows and vectors, or vectors by several columns."""
     if len({edge.source.vectors for edge in node.edges}) > 1:
         raise PipelineError(
             f"{node.where}: operator {node.name!r} reads a stream of rows and one of vectors; "

@@ -1,4 +1,4 @@
-"""What user code raised, where, and its traceback without the frames of this runtime.
+"""The exception that user code raised, where, and its traceback without the frames of this runtime.
 
 All are functions of the exception alone: they stand in dead letters, which a replay must write again to the byte
 (D10).  How deep the runtime called the user's function, and at what address an object lay, differ from run to run, so
@@ -17,7 +17,7 @@ from types import CodeType, TracebackType
 SHOWN_MAX = 200
 TRACEBACK_CHARACTERS_MAX = 16_384
 FRAMES_MAX = 40
-"""Of one exception's frames: the first half and the last half of so many are shown."""
+"""The most frames of one exception that are shown: half of them the first, half the last."""
 
 _HOME = Path(__file__).resolve().parent.parent
 OURS = tuple(f"{_HOME / package}/" for package in ("causal", "operators", "standby", "deploy", "pyspark_causal"))
@@ -29,12 +29,12 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 def without_addresses(text: str) -> str:
-    """`text` without addresses of objects, which no two processes share."""
+    """Returns `text` without addresses of objects, which no two processes share."""
     return _ADDRESS.sub("at 0x…", text)
 
 
 def shown(value: object) -> str:
-    """`repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
+    """Returns `repr(value)` in one line without addresses, cut to 200 characters; says so where `__repr__` raises."""
     try:
         text = repr(value)
     except Exception as problem:
@@ -53,13 +53,13 @@ def message(problem: BaseException) -> str:
 
 
 def described(problem: BaseException) -> str:
-    """Type and message of an exception in one line without addresses, cut to 1,000 characters."""
+    """The type and message of an exception in one line without addresses, cut to 1,000 characters."""
     line = " ".join(f"{type(problem).__name__}: {message(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 
 def location(problem: BaseException) -> str:
-    """`file:line in function` of the innermost frame of user code; "" where no Python code of a user's took part.
+    """Returns `file:line in function` of the innermost frame of user code; "" where none of a user's took part.
 
     Code of a library that the pipeline called counts only where no frame of the user's own is there, and not where
     this runtime called it and raised in what it called back.  Where the stack

@@ -1,6 +1,6 @@
-"""The format "causal" of Spark: what sinks wrote can be read, and a streaming DataFrame is written to a job.
+"""The format "causal" of Spark: reads what sinks wrote, and writes a streaming DataFrame to a job.
 
-Spark looks for packages with such a name by itself, so `spark.readStream.format("causal")` needs no registration.
+Spark finds packages with such a name by itself, so `spark.readStream.format("causal")` needs no registration.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from operators.sources.spark_writer import CausalDataSource
 
 
 class DefaultSource(CausalDataSource):
-    """See `operators.outputs.spark` for reading, and `operators.sources.SparkSource`, which is what writes."""
+    """The data source: `operators.outputs.spark` has the readers, `operators.sources.SparkSource` uses the writer."""
 
     def schema(self) -> Any:
-        """That of the rows that are there; asked for where the user has given none."""
+        """Returns the schema of the rows that are there, for a user who has given none."""
         return Reading.of(self.options).schema()
 
     def reader(self, schema: Any) -> OutputReader:
-        """For `spark.read`."""
+        """Returns the reader of `spark.read`."""
         return OutputReader(self.options, schema)
 
     def streamReader(self, schema: Any) -> OutputStreamReader:
-        """For `spark.readStream`."""
+        """Returns the reader of `spark.readStream`."""
         return OutputStreamReader(self.options, schema)

@@ -1,0 +1,1 @@
+"""The supervisor and the host agent of a job."""

@@ -2,7 +2,7 @@
 
 `python -m standby.agent JOB_DIRECTORY`.  It notices an exit through the process's pidfd, at once, and the
 death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
-moment: its processes live on, and the next agent adopts them.  It touches no process that it has not
+moment: its processes live on, and the next agent adopts them.  It signals no process that it has not
 proved to be its own by start time or by the marks in its environment.
 """
 
@@ -27,25 +27,25 @@ from causal.shell import processlog
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
 from standby.blueprint import Blueprint
-from standby.children import Child, Children, End, command
-from standby.computing import Computing
 from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
-from standby.lifelines import Lifelines
-from standby.parentage import adopt_orphans, die_with_parent
-from standby.processes import kill_marked, send_signal
+from standby.host.children import Child, Children, End, command
+from standby.host.computing import Computing
+from standby.host.lifelines import Lifelines
+from standby.host.parentage import adopt_orphans, die_with_parent
+from standby.host.processes import kill_marked, send_signal
 
 LOCK = "agent.lock"
 """Held while an agent lives: one at a time on a job."""
 
 LOCK_S = 5.0
-"""How long the lock of an agent that was killed may still be held: by a process that it was about to start, which has
-its descriptors until it is another program."""
+"""The time for which the lock of a killed agent may still be held: a process that it was about to start has its
+descriptors until it executes another program."""
 
 GRACE_S = 3.0
-"""How long processes may take to end when they are asked to."""
+"""The time that processes have to end when they are asked to."""
 
 KILL_S = 2.0
-"""How long a killed process may take to be gone."""
+"""The time that a killed process has to disappear."""
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
 """Wait before a companion that crashed is started again; doubles with each crash in a row."""
@@ -57,7 +57,7 @@ CRASHES_MAX = 20
 """Crashes of a companion in a row that end the job."""
 
 LOOKS_PER_LIMIT = 4
-"""How often it looks, within the silence that counts as death, which processes use the processor."""
+"""Checks of which processes use the processor, within the silence that counts as death."""
 
 SOCKET_QUEUE = 1000
 
@@ -74,7 +74,7 @@ class Agent:
         self._job = job
         config = JobConfig.load(job)
         self._beat_s = config.heartbeat_ms / 1000
-        self._look_s = config.suspect_after_ms / 1000 / LOOKS_PER_LIMIT
+        self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
         self._computing = Computing()
         self._lock = _locked(job)
@@ -82,7 +82,7 @@ class Agent:
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
         adopt_orphans()  # a forked worker is one
-        if not config.check:  # forked workers share addresses, and a check is to find who depends on them
+        if not config.verify_replay:  # forked workers share addresses, and a check is to find who depends on them
             self._children.serve_forks(Blueprint.load(job).worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
@@ -110,7 +110,7 @@ class Agent:
         for end in (wake, waker):
             end.setblocking(False)
         signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which tells us what it means
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._poller.register(wake, zmq.POLLIN)
         for ended in self._children.adopt():
@@ -159,7 +159,7 @@ class Agent:
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
-        self._tell(
+        self._send(
             "agent_beat",
             computing=computing,
             # A companion that is about to be started again counts as living, or it would be started twice.
@@ -168,11 +168,11 @@ class Agent:
             killed=self._children.killed,
         )
 
-    def _tell(self, kind: str, **keys: Any) -> None:
+    def _send(self, kind: str, **keys: Any) -> None:
         try:
             self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
         except zmq.Again:
-            return  # no supervisor for a long while; the next beat says it again
+            return  # no supervisor for a long while; the next beat repeats it
 
     def _take_orders(self) -> None:
         while True:
@@ -191,17 +191,17 @@ class Agent:
             raise PeerViolation(f"{order['kind']} without a slot")
         if order["kind"] == "kill":
             if slot in self._starts:
-                self._start(self._starts.pop(slot))  # whoever ordered both is told of an end
+                self._start(self._starts.pop(slot))  # the supervisor ordered both and waits for `exited`
             if slot in self._children.living:
                 self._children.kill(self._children.living[slot])
                 self._reap()
         elif order["kind"] == "start":
-            told, role = command(order.get("argv"), order.get("environment")), order.get("role")
-            if told is None or not isinstance(role, str):
+            invocation, role = command(order.get("argv"), order.get("environment")), order.get("role")
+            if invocation is None or not isinstance(role, str):
                 raise PeerViolation(f"start of {slot} without a command")
             known = (self._children.living, self._children.dead, self._restarts, self._starts)
             if not any(slot in table for table in known):  # a repeated order is no second process
-                self._starts[slot] = Child(slot, role, tuple(told[0]), told[1])
+                self._starts[slot] = Child(slot, role, tuple(invocation[0]), invocation[1])
         else:
             raise PeerViolation(f"unknown kind {order['kind']!r:.40}")
 
@@ -211,16 +211,16 @@ class Agent:
         except Unavailable as problem:
             _log.error("%s", problem)
             self._children.dead[child.slot] = STATUS_WRONG
-            self._tell(
+            self._send(
                 "exited", slot=child.slot, pid=0, at_ns=time.monotonic_ns(), status=STATUS_WRONG, last_line=str(problem)
             )
             return
         self._children.dead.pop(child.slot, None)
         self._poller.register(child.pidfd, zmq.POLLIN)
-        self._tell("started", slot=child.slot, pid=child.pid, at_ns=child.began_ns)
+        self._send("started", slot=child.slot, pid=child.pid, at_ns=child.began_ns)
 
     def _notice_deaths(self) -> None:
-        """Tell of workers that can run no more code; the kernel ends them when it has freed their memory."""
+        """Report workers that can run no more code; the kernel ends them when it has freed their memory."""
         for child in self._lifelines.broken():
             if self._children.living.get(child.slot) is child:
                 self._ended(self._children.lose(child))
@@ -246,9 +246,9 @@ class Agent:
         how = "died" if end.status is None else f"ended with status {end.status}"
         _log.info("%s (pid %d) %s", child.slot, child.pid, how)
         if self._stopping:
-            return  # we end them all: a supervisor that still lives must not take it for failures
+            return  # the agent ends them all: a supervisor that still lives must not count them as failures
         restarting = child.companion and self._again(end)
-        self._tell(
+        self._send(
             "exited",
             slot=child.slot,
             pid=child.pid,
@@ -260,7 +260,7 @@ class Agent:
         )
 
     def _again(self, end: End) -> bool:
-        """Whether a companion is to be started again, and if so, put it on the list."""
+        """Puts a companion that crashed on the list of restarts; returns whether it will be restarted."""
         child = end.child
         if end.status in (STATUS_DONE, STATUS_WRONG):
             return False
@@ -301,10 +301,10 @@ class Agent:
 
 
 def _locked(job: Path) -> int:
-    """The agent's lock, as a descriptor.
+    """Takes the agent's lock and returns its descriptor.
 
     Raises:
-        PipelineError: another agent holds it, and goes on holding it.
+        PipelineError: another agent holds it for longer than `LOCK_S`.
     """
     lock = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     deadline = time.monotonic() + LOCK_S
@@ -320,7 +320,7 @@ def _locked(job: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the agent of one job on this host; 0 when all its processes have ended after SIGTERM."""
+    """Runs the agent of one job on this host; returns 0 when all its processes have ended after SIGTERM."""
     if len(argv) != 1:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2

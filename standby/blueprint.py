@@ -1,6 +1,6 @@
-"""What the launcher tells the supervisor about the job, so that the supervisor never loads user code.
+"""The description of a job that the launcher gives to the supervisor, so that the supervisor never loads user code.
 
-`topology.json` in the job's directory: the graph, the companions, and the kills to inject.
+It is `topology.json` in the job's directory: the graph, the companions, and the kills to inject.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "topology.json"
 
 @dataclass(frozen=True, slots=True)
 class CompanionCall:
-    """How to start a process that a source needs beside the dataflow."""
+    """The command that starts a process that a source needs beside the dataflow."""
 
     name: str
     argv: tuple[str, ...]
@@ -35,12 +35,12 @@ class Blueprint:
     companions: tuple[CompanionCall, ...] = ()
     kills: tuple[tuple[str, float], ...] = ()
     """(task, seconds after the first record entered): failures to inject."""
-    worker: str = "operators.worker"
-    """Module that a worker process runs, with the job's directory and its slot as arguments."""
+    worker: str = "operators.runtime.worker"
+    """The module that a worker process runs, with the job's directory and its slot as arguments."""
 
     def save(self, directory: Path) -> None:
-        """Replace the file atomically."""
-        told = {
+        """Replaces the file atomically."""
+        content = {
             "tasks": [[task.name, list(task.operators), task.ordered] for task in self.topology.tasks],
             "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
             "companions": [[c.name, list(c.argv), dict(c.environment)] for c in self.companions],
@@ -48,30 +48,30 @@ class Blueprint:
             "worker": self.worker,
         }
         fresh = directory / (FILE + ".new")
-        fresh.write_text(seal(told))
+        fresh.write_text(seal(content))
         os.replace(fresh, directory / FILE)
 
     @classmethod
     def load(cls, directory: Path) -> Blueprint:
-        """Read what `save` wrote.
+        """Reads the file that `save` wrote.
 
         Raises:
-            PipelineError: there is none, or it is not one.
+            PipelineError: there is no file, or it is damaged.
         """
         path = directory / FILE
         try:
-            told = unseal(path.read_text())
+            content = unseal(path.read_text())
             tasks = tuple(
                 Task(TaskIndex(place), TaskName(name), tuple(operators), bool(ordered))
-                for place, (name, operators, ordered) in enumerate(told["tasks"])
+                for place, (name, operators, ordered) in enumerate(content["tasks"])
             )
             channels = tuple(
                 Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition)
-                for place, (source, target, partition) in enumerate(told["channels"])
+                for place, (source, target, partition) in enumerate(content["channels"])
             )
-            companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in told["companions"])
-            kills = tuple((task, float(seconds)) for task, seconds in told["kills"])
-            worker = str(told["worker"])
+            companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in content["companions"])
+            kills = tuple((task, float(seconds)) for task, seconds in content["kills"])
+            worker = str(content["worker"])
             for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
                 if type(end) is not int:
                     raise ValueError(f"{end!r:.80} is no end of a channel")

@@ -1,7 +1,7 @@
-"""Control messages: MessagePack maps with a key `kind`, checked before anybody believes them.
+"""Control messages: MessagePack maps with a key `kind`, checked before they are used.
 
 A message that is malformed or too long is counted, logged once per sender and kind of mistake, and
-dropped.  Unknown kinds and keys are treated likewise, except that the rest of the message counts.
+dropped.  Unknown kinds and keys are logged likewise, but the rest of the message is used.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import zmq
 
 from causal.activity import PULSE_SUFFIX, Activity
 from causal.errors import PeerViolation
-from causal.rollback import Extent, Finding
+from causal.rollback import Extent, OrphanAnswer
 from causal.values import decode, encode
-from standby import events
-from standby.effects import Files
-from standby.figures import reason_invalid
+from standby.supervision import events
+from standby.supervision.effects import Files
+from standby.supervision.task_counters import reason_invalid
 
 MESSAGE_BYTES_MAX = 4 << 20
 """Longest control message; a snapshot of 10,000 files fits."""
@@ -41,7 +41,7 @@ def pack(kind: str, **keys: Any) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """The map that `pack` made.
+    """Returns the map that `pack` made.
 
     Raises:
         PeerViolation: too long, or not a map with a text under `kind`.
@@ -55,10 +55,10 @@ def unpack(data: bytes) -> dict[str, Any]:
 
 
 def as_files(value: Any) -> Files:
-    """A list of [path, size, digest] whose paths stay below the job's `checkpoints`.
+    """Checks a list of [path, size, digest] whose paths stay below the job's `checkpoints`, and returns it as tuples.
 
     Raises:
-        PeerViolation: anything else.
+        PeerViolation: it is anything else.
     """
     if not isinstance(value, (list, tuple)) or len(value) > FILES_MAX:
         raise PeerViolation("files are not a list, or too many")
@@ -91,11 +91,11 @@ def _extents(value: Any) -> tuple[Extent, ...]:
     return tuple(extents)
 
 
-def _finding(value: Any) -> Finding:
+def _finding(value: Any) -> OrphanAnswer:
     if type(value) is not dict or set(value) != {"settled", "orphan", "stands"} or type(value["settled"]) is not bool:
         raise PeerViolation("a finding with other fields")
     orphan = value["orphan"]
-    return Finding(value["settled"], None if orphan is None else _extents([orphan])[0], _extents(value["stands"]))
+    return OrphanAnswer(value["settled"], None if orphan is None else _extents([orphan])[0], _extents(value["stands"]))
 
 
 def _counters(value: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _counters(value: Any) -> dict[str, Any]:
 
 
 def _no(value: Any, wanted: str) -> PeerViolation:
-    """Names the type and not the value: what is nested a thousand levels deep cannot even be shown."""
+    """The error for a value of a wrong type; it has no value, because one nested a thousand levels cannot be shown."""
     return PeerViolation(f"a {type(value).__name__} where a {wanted} belongs")
 
 
@@ -123,7 +123,7 @@ def _map_of(kind: type, empty: bool = False) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) is not dict or not all(type(key) is str for key in value):
             raise _no(value, "map with names")
-        if not all(type(held) is kind or (empty and held is None) for held in value.values()):
+        if not all(type(item) is kind or (empty and item is None) for item in value.values()):
             raise _no(value, f"map of {kind.__name__}")
         return value
 
@@ -190,7 +190,7 @@ FROM_WORKER: dict[str, _Spec] = {
         {},
     ),
     "finding": (
-        events.Found,
+        events.OrphanReport,
         {"task": _TEXT, "incarnation": _NUMBER, "number": _NUMBER, "finding": _finding},
         {},
     ),
@@ -211,7 +211,7 @@ FROM_PULSE: dict[str, _Spec] = {
     ),
     "failed": FROM_WORKER["failed"],
 }
-"""From the thread of a worker that speaks while its loop is busy."""
+"""The same for messages from the pulse thread of a worker, which sends while its loop is busy."""
 
 FROM_AGENT: dict[str, _Spec] = {
     "started": (events.Started, {"slot": _TEXT, "pid": _NUMBER, "at_ns": _NUMBER}, {}),
@@ -231,7 +231,7 @@ FROM_ADMIN: dict[str, _Spec] = {"admin": (events.Admin, {"verb": _TEXT}, {"argum
 
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
-    """Put a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
+    """Sends a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
     context = zmq.Context()
     client = context.socket(zmq.DEALER)
     try:
@@ -247,15 +247,15 @@ def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) 
 
 
 class Inbox:
-    """Turns what arrives on the supervisor's socket into events."""
+    """Turns messages on the supervisor's socket into events."""
 
     def __init__(self) -> None:
         self.dropped = 0
-        """Messages that were malformed."""
+        """The number of malformed messages."""
         self._complaints: set[tuple[str, str]] = set()
 
     def receive(self, sender: bytes, data: bytes) -> events.FromProcess | None:
-        """The event in a message; None if there is none in it."""
+        """The event in a message; None if the message is dropped."""
         try:
             name = sender.decode()
             return self._event(name, unpack(data))

@@ -1,4 +1,4 @@
-"""The supervisor process: sockets, clock and disk around `standby.supervision`.
+"""The supervisor process: sockets, clock and disk around `standby.supervision.supervision`.
 
 `python -m standby.daemon JOB_DIRECTORY`.  It may be killed at any moment; the next one takes the
 decisions from the journal and everything else from the beats.  It ends by itself when the job ends.
@@ -26,10 +26,13 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.shell import processlog
 from causal.shell.interpreter import module_command
 from causal.values import encode
-from standby import events
 from standby.blueprint import Blueprint
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox
-from standby.effects import (
+from standby.host.parentage import die_with_parent
+from standby.journal import Journal as JournalFile
+from standby.manifests import newest_manifest, sweep, write_manifest
+from standby.supervision import events
+from standby.supervision.effects import (
     Answer,
     Effect,
     EndJob,
@@ -41,18 +44,15 @@ from standby.effects import (
     StartProcess,
     WriteManifest,
 )
-from standby.journal import Journal as JournalFile
-from standby.manifests import newest_manifest, sweep, write_manifest
-from standby.parentage import die_with_parent
-from standby.supervision import Supervision
-from standby.telling import line_of
+from standby.supervision.log_lines import line_of
+from standby.supervision.supervision import Supervision
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
-"""Messages taken in a row before time is looked at again."""
+"""The number of messages taken in a row before the time is read again."""
 
 AGENT_QUEUE_MAX = 10_000
-"""Orders kept for an agent that is not there yet."""
+"""The number of orders kept for an agent that has not connected yet."""
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
@@ -98,7 +98,7 @@ class Daemon:
         for end in (wake, waker):
             end.setblocking(False)
         signal.signal(signal.SIGTERM, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which tells us what it means
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -147,7 +147,7 @@ class Daemon:
         self._journal.append(decided)
         for effect in effects:
             self._perform(effect)
-        for record in decided:  # nobody waits for a line in a log
+        for record in decided:  # last: no process waits for a line in a log
             line = line_of(record)
             if line is not None:
                 _log.info("%s", line)
@@ -167,10 +167,10 @@ class Daemon:
             case RemoveFiles():
                 sweep(self._job, effect)
             case Answer(to, body):
-                told = encode(dict(body))
-                if len(told) > MESSAGE_BYTES_MAX:
-                    told = encode({"kind": "answer", "ok": False, "error": "too long for a message; read status.json"})
-                self._send(to.encode(), told)
+                data = encode(dict(body))
+                if len(data) > MESSAGE_BYTES_MAX:
+                    data = encode({"kind": "answer", "ok": False, "error": "too long for a message; read status.json"})
+                self._send(to.encode(), data)
             case Note(line):
                 _log.info("%s", line)
             case EndJob(status, reason):
@@ -180,10 +180,10 @@ class Daemon:
     def _start(self, slot: str, role: str) -> dict[str, Any]:
         if role in self._commands:
             command = self._commands[role]
-            told = {"argv": list(command.argv), "environment": dict(command.environment)}
+            invocation = {"argv": list(command.argv), "environment": dict(command.environment)}
         else:
-            told = {"argv": module_command(self._worker, str(self._job), slot)}
-        return {"kind": "start", "slot": slot, "role": role, **told}
+            invocation = {"argv": module_command(self._worker, str(self._job), slot)}
+        return {"kind": "start", "slot": slot, "role": role, **invocation}
 
     def _write_manifest(self, epoch: int, files: Any) -> None:
         # In line on purpose: a promotion would have to wait for the outcome anyhow.
@@ -195,7 +195,7 @@ class Daemon:
             self._step(events.ManifestWritten(epoch))
 
     def _order(self, message: dict[str, Any]) -> None:
-        """Send to the agent, in order; kept until there is one."""
+        """Sends orders to the agent in their order, and keeps them until an agent is connected."""
         self._for_agent.append(encode(message))
         self._flush_to_agent()
 
@@ -204,7 +204,7 @@ class Daemon:
             self._for_agent.popleft()
 
     def _send(self, to: bytes, data: bytes) -> bool:
-        """Whether it went out; what did not is repeated when the beats show that it is missing."""
+        """Sends and returns whether it was possible; what was not sent is repeated when the beats show its absence."""
         try:
             self._socket.send_multipart((to, data), zmq.NOBLOCK)
         except zmq.ZMQError as problem:
@@ -215,19 +215,19 @@ class Daemon:
 
     def _write_status(self) -> None:
         self._status_due = time.monotonic() + STATUS_S
-        told = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
+        content = {**self._supervision.view(), "supervisor_pid": os.getpid(), "dropped_messages": self._inbox.dropped}
         fresh = self._job / "status.json.new"
         try:
-            fresh.write_text(json.dumps(told))
+            fresh.write_text(json.dumps(content))
             os.replace(fresh, self._job / "status.json")
         except OSError as problem:
             _log.warning("status.json cannot be written: %s", problem.strerror)
 
 
 def main(argv: list[str]) -> int:
-    """Run the supervisor of one job.
+    """Runs the supervisor of one job.
 
-    Returns: 0 when the job has ended or SIGTERM came, 2 for what would not be better the next time, otherwise 1.
+    Returns: 0 when the job has ended or SIGTERM came, 2 for an error that a restart would repeat, otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)

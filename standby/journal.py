@@ -1,8 +1,8 @@
-"""The supervisor's decisions, in SQLite, in the order they were made.
+"""The supervisor's decisions, in SQLite, in the order in which they were made.
 
-One writer: a second supervisor on the same journal is refused.  WAL with synchronous=NORMAL: a
-committed decision survives the death of every process at any moment, without an fsync in the way of a
-promotion.  With `durability = "os"` it is synchronous=FULL, and survives a loss of power as well.
+There is one writer: a second supervisor on the same journal is refused.  WAL with synchronous=NORMAL: a
+committed decision survives the death of every process at any moment, and no promotion waits for an
+fsync.  With `durability = "os"` it is synchronous=FULL, and survives a loss of power as well.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
 from causal.values import decode, encode
-from standby.effects import Record
+from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"
 LOCK = "supervisor.lock"
 """Beside the journal and not the journal itself, because SQLite has locks of its own on that file."""
 
 FORMAT = 1
-"""`user_version` of the file: what is written in another format is not read."""
+"""`user_version` of the file: a file of another format is not read."""
 DIGEST_BYTES = 8
 """Each decision begins with the digest of its place and all the rest of it: SQLite itself has none."""
 
@@ -34,18 +34,18 @@ BUSY_S = 5.0
 RETRY_S = 0.1
 
 CHECKPOINTS_KEPT = 2
-"""A completed checkpoint makes those before the last one needless: they name files that are gone, and would grow with
-the job's age (92 bytes per task each)."""
+"""The number of `checkpoint` decisions kept: older ones name files that are removed, and would grow with the job's age
+(92 bytes per task each)."""
 
 
 class Journal:
-    """A list of records that grows at its end, and loses what later records make needless; for one supervisor."""
+    """The list of records of one supervisor; a record that later ones make unnecessary is removed."""
 
     def __init__(self, directory: Path, sync: bool = False) -> None:
-        """Open it, make it if there is none.
+        """Opens the journal, and makes it if there is none.
 
         Args:
-            sync: what is appended also survives a loss of power.
+            sync: appended records also survive a loss of power.
 
         Raises:
             PipelineError: another supervisor has it open, or another version has written it.
@@ -54,7 +54,7 @@ class Journal:
         """
         self._path = directory / FILE
         self._checkpoints: list[int] = []
-        """Places of the decisions that a checkpoint is complete."""
+        """The places of the `checkpoint` decisions."""
         try:
             self._lock = keep_from_children(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
@@ -70,8 +70,8 @@ class Journal:
         except sqlite3.Error as problem:
             close_lock(self._lock)
             if isinstance(problem, sqlite3.OperationalError):
-                mend = "make room, mend the disk or give another --state-dir"
-                raise Unavailable(f"{self._path}: {problem}; {mend}") from None
+                remedy = "make room, repair the disk or give another --state-dir"
+                raise Unavailable(f"{self._path}: {problem}; {remedy}") from None
             raise CorruptData(_damaged(self._path, problem)) from None
         if version != FORMAT:
             self.close()
@@ -116,9 +116,9 @@ class Journal:
         """
         try:
             rows = self._store.execute("SELECT id, body FROM decisions ORDER BY id").fetchall()
-            told = [(place, decode(_intact(place, body))) for place, body in rows]
-            self._checkpoints = [place for place, record in told if record["kind"] == "checkpoint"]
-            return tuple(record for _, record in told)
+            decisions = [(place, decode(_intact(place, body))) for place, body in rows]
+            self._checkpoints = [place for place, record in decisions if record["kind"] == "checkpoint"]
+            return tuple(record for _, record in decisions)
         except (sqlite3.Error, PeerViolation, TypeError, KeyError) as problem:
             raise CorruptData(_damaged(self._path, problem)) from None
 
@@ -143,8 +143,9 @@ def _damaged(path: Path, problem: Exception) -> str:
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:
-    """The store, with its table.  A disk that has just been given room, or a file that a process which is being ended
-    still has, is no reason to refuse: tried again for `BUSY_S`.
+    """Opens the store and makes its table.
+
+    It retries for `BUSY_S`: room may be made on the disk, or a process that is ending may still have the file.
     """
     deadline = time.monotonic() + BUSY_S
     while True:

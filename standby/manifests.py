@@ -1,4 +1,4 @@
-"""Checkpoints on disk: manifests that are whole or not there, and the sweeping of what none names."""
+"""Checkpoints on disk: manifests that are complete or absent, and the removal of files that no manifest names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 from causal.errors import CorruptData, InvariantViolation, Unavailable
 from causal.sealed import digest_of
 from causal.shell.files import make_directory, sync_directory
-from standby.checkpoints import as_files
-from standby.effects import Files, RemoveFiles
+from standby.supervision.checkpoints import as_files
+from standby.supervision.effects import Files, RemoveFiles
 
 DIRECTORY = "checkpoints"
 
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
-"""Of one epoch: standbys read the newest after its checkpoint is complete."""
+"""The file name of a recording of one epoch, which standbys read after its checkpoint is complete."""
 
 _log = logging.getLogger("standby.manifests")
 
@@ -33,17 +33,20 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool
         sync: it also survives a loss of power.
 
     Raises:
-        Unavailable: it is not written, and nothing that could be taken for it is left.
+        Unavailable: it is not written, and no file that could be read as a manifest is left.
         InvariantViolation: it could be neither made durable nor removed: this supervisor must not decide anything more.
     """
-    told: dict[str, Any] = {"epoch": epoch, "files": {task: [list(file) for file in fs] for task, fs in files.items()}}
-    told["digest"] = digest_of(told)
+    manifest: dict[str, Any] = {
+        "epoch": epoch,
+        "files": {task: [list(file) for file in fs] for task, fs in files.items()},
+    }
+    manifest["digest"] = digest_of(manifest)
     folder = job / DIRECTORY
     path, fresh = folder / f"manifest-{epoch}.json", folder / f"manifest-{epoch}.json.new"
     try:
         make_directory(folder, sync)
         with open(fresh, "w") as file:
-            file.write(json.dumps(told, sort_keys=True))
+            file.write(json.dumps(manifest, sort_keys=True))
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -64,7 +67,7 @@ def _make_durable(folder: Path, path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:
-        # Another supervisor would take it for complete, whatever this one decides from now on.
+        # Another supervisor would count the checkpoint as complete, whatever this one decides from now on.
         raise InvariantViolation(f"{path} cannot be made durable ({cause}), nor removed ({problem.strerror})") from None
     raise Unavailable(f"{path} cannot be made durable: {cause}")
 
@@ -80,11 +83,11 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
         return None
     path = job / DIRECTORY / f"manifest-{max(epochs)}.json"
     try:
-        told = json.loads(path.read_text())
-        digest = told.pop("digest")
-        if digest != digest_of(told) or told["epoch"] != max(epochs):
+        manifest = json.loads(path.read_text())
+        digest = manifest.pop("digest")
+        if digest != digest_of(manifest) or manifest["epoch"] != max(epochs):
             raise ValueError("its digest does not match")
-        return told["epoch"], as_files(told["files"])
+        return manifest["epoch"], as_files(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
 
@@ -102,9 +105,9 @@ def manifests_from(job: Path, epoch: int) -> list[Path]:
 
 
 def sweep(job: Path, order: RemoveFiles) -> None:
-    """Remove what the order says, snapshots of dead incarnations that no manifest ever named, and recordings.
+    """Removes the files that the order names, snapshots of dead incarnations that no manifest names, and recordings.
 
-    A file that cannot be removed costs space and nothing else: it is logged.
+    A file that cannot be removed only costs space, and is logged.
     """
     folder = job / DIRECTORY
     for name in _names(folder):
@@ -113,7 +116,7 @@ def sweep(job: Path, order: RemoveFiles) -> None:
             _remove(folder / name)
     for place, _, names in os.walk(folder):
         before = f"{Path(place).relative_to(job)}/"
-        for name in names:  # most are kept: every checkpoint looks at them all
+        for name in names:  # fast checks first: every checkpoint examines all files, and most are kept
             if before + name not in order.keep and _is_over(name, order.through_epoch):
                 _remove(Path(place, name))
 

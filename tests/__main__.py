@@ -18,7 +18,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 JOBS = ("tests/faults", "tests/servers", "tests/spark")
 ELSEWHERE = ("tests/architecture",)
-"""What `make check` has run already."""
+"""The tests that `make check` has run already."""
 PACKAGES = ("causal", "operators", "standby", "deploy")
 NOTHING_COLLECTED = 5
 
@@ -34,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
         compileall.compile_dir(HOME / package, quiet=1)
     others = [f"--ignore={path}" for path in (*JOBS, *ELSEWHERE)]
     began_s = time.monotonic()
-    with tempfile.TemporaryFile("w+") as told:
+    with tempfile.TemporaryFile("w+") as output:
         # In process groups of their own: an interrupt from the terminal comes to them once, from here.
         jobs = subprocess.Popen(
-            group(JOBS, "jobs", arguments), cwd=HOME, stdout=told, stderr=subprocess.STDOUT, process_group=0
+            group(JOBS, "jobs", arguments), cwd=HOME, stdout=output, stderr=subprocess.STDOUT, process_group=0
         )
         rest = subprocess.Popen(group(["tests"], "rest", [*others, *arguments]), cwd=HOME, process_group=0)
         while True:
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str]) -> int:
             except KeyboardInterrupt:
                 for each in (jobs, rest):
                     each.send_signal(signal.SIGINT)  # does nothing to one that has been waited for
-        told.seek(0)
-        print(f"\n{' '.join(JOBS)}, meanwhile:\n{told.read()}", flush=True)
+        output.seek(0)
+        print(f"\n{' '.join(JOBS)}, meanwhile:\n{output.read()}", flush=True)
     print(f"both groups together: {time.monotonic() - began_s:.0f} s")
     return 0 if statuses <= {0, NOTHING_COLLECTED} and 0 in statuses else 1
 

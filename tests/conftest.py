@@ -1,4 +1,4 @@
-"""What all tests share: bounded, repeatable property tests, and no process or descriptor left behind."""
+"""Settings of all tests: bounded, repeatable property tests, and no process or descriptor left behind."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
 def _children() -> set[int]:
     tasks = Path(f"/proc/{os.getpid()}/task")
-    found: set[int] = set()
+    pids: set[int] = set()
     for task in tasks.iterdir():
         try:
-            found.update(map(int, (task / "children").read_text().split()))
+            pids.update(map(int, (task / "children").read_text().split()))
         except FileNotFoundError:
             continue  # a thread that has just ended
-    return found
+    return pids
 
 
 @pytest.fixture(autouse=True)
 def _no_process_is_left_behind() -> Iterator[None]:
     before = _children()
     yield
-    left = {pid: _told(pid) for pid in sorted(_children() - before)}
+    left = {pid: _command_line(pid) for pid in sorted(_children() - before)}
     # Python's own: it lives as long as the test run does.
-    left = {pid: told for pid, told in left.items() if "resource_tracker" not in told}
+    left = {pid: command for pid, command in left.items() if "resource_tracker" not in command}
     assert not left, f"processes of this test still exist: {left}"
 
 
-def _told(pid: int) -> str:
+def _command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except FileNotFoundError:

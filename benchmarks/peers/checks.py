@@ -18,7 +18,7 @@ Event = tuple[float, int, int]
 """(when a reader could see the row, number, count of its key)"""
 
 LATE_S = 0.25
-"""How long after the kill output of the killed stage may still come that had left it before, unless a program says."""
+"""Time after the kill in which output that had left the killed stage may still come, unless a program says."""
 
 
 class WrongOutput(ValueError):
@@ -27,28 +27,28 @@ class WrongOutput(ValueError):
 
 @cache
 def expected_counts(records: int) -> Counter[int]:
-    """How many rows each key has in the input of *count*."""
+    """Returns how many rows each key has in the input of *count*."""
     half = records // inputs.PARTITIONS
     return Counter(key for partition in range(inputs.PARTITIONS) for key, _ in inputs.rows(partition, 0, half))
 
 
 @cache
 def expected_index(corpus: Path, documents: int) -> tuple[int, dict[str, tuple[int, int]]]:
-    """How many (word, document) there are, and per word its documents and occurrences."""
+    """Returns how many (word, document) there are, and per word its documents and occurrences."""
     in_documents: Counter[str] = Counter()
     occurrences: Counter[str] = Counter()
     for number, text in enumerate(inputs.documents(corpus, documents)):
-        for word, _, places in inputs.words(number, text):
-            in_documents[word] += 1
-            occurrences[word] += len(places)
-    return in_documents.total(), {word: (n, occurrences[word]) for word, n in in_documents.items()}
+        for term, _, places in inputs.words(number, text):
+            in_documents[term] += 1
+            occurrences[term] += len(places)
+    return in_documents.total(), {term: (n, occurrences[term]) for term, n in in_documents.items()}
 
 
 def merged(place: Path, key: Callable[[Any], Any]) -> dict[str, Any]:
     """The tallies of all sinks of a run together: rows, total, last value of each key, when the last row came."""
     tallies = [json.loads(path.read_text()) for path in sorted(place.glob("tally-*.json"))]
     if not tallies:
-        raise WrongOutput("no sink told of a row")
+        raise WrongOutput("no sink reported a row")
     last: dict[Any, Any] = {}
     for tally in tallies:
         for name, value in tally["last"]:
@@ -59,42 +59,42 @@ def merged(place: Path, key: Callable[[Any], Any]) -> dict[str, Any]:
     return {"rows": rows, "total": total, "last": last, "last_s": max(tally["last_s"] for tally in tallies)}
 
 
-def check_count(found: Mapping[str, Any], records: int, per_record: bool) -> None:
+def check_count(output: Mapping[str, Any], records: int, per_record: bool) -> None:
     """Every key has its count; with one row per record, there are as many rows, and all their values add up.
 
     Raises:
         WrongOutput: they do not.
     """
     expected = expected_counts(records)
-    _same_keys(found["last"], expected)
+    _same_keys(output["last"], expected)
     if not per_record:
         return
-    if found["rows"] != expected.total():
-        raise WrongOutput(f"{found['rows']:,} rows came out for {expected.total():,} records")
+    if output["rows"] != expected.total():
+        raise WrongOutput(f"{output['rows']:,} rows came out for {expected.total():,} records")
     total = sum(n * (n + 1) // 2 for n in expected.values())
-    if found["total"] != total:
-        raise WrongOutput(f"the counts of all rows add up to {found['total']:,}, not to {total:,}")
+    if output["total"] != total:
+        raise WrongOutput(f"the counts of all rows add up to {output['total']:,}, not to {total:,}")
 
 
-def check_index(found: Mapping[str, Any], corpus: Path, documents: int, per_record: bool) -> int:
+def check_index(output: Mapping[str, Any], corpus: Path, documents: int, per_record: bool) -> int:
     """Every word has its documents and occurrences; returns how many (word, document) there were.
 
     Raises:
         WrongOutput: they have not, or (with one row each) there are more or fewer rows than that.
     """
     updates, expected = expected_index(corpus, documents)
-    _same_keys(found["last"], expected)
-    if per_record and found["rows"] != updates:
-        raise WrongOutput(f"{found['rows']:,} rows came out for {updates:,} postings")
+    _same_keys(output["last"], expected)
+    if per_record and output["rows"] != updates:
+        raise WrongOutput(f"{output['rows']:,} rows came out for {updates:,} postings")
     return updates
 
 
-def _same_keys(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
-    wrong = [key for key in {**expected, **found} if found.get(key) != expected.get(key)]
+def _same_keys(output: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
+    wrong = [key for key in {**expected, **output} if output.get(key) != expected.get(key)]
     if wrong:
         key = wrong[0]
         raise WrongOutput(
-            f"{len(wrong):,} of {len(expected):,} keys are wrong, the first {key!r}: it has {found.get(key)} where the"
+            f"{len(wrong):,} of {len(expected):,} keys are wrong, the first {key!r}: it has {output.get(key)} where the"
             f" input has {expected.get(key)}"
         )
 

@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measured import figure, machine, result
-from benchmarks.peers import checks, table, venvs
+from benchmarks.harness.measured import figure, machine, result
+from benchmarks.harness.runs import RunFailed
+from benchmarks.peers import checks, peers_table, venvs
 from benchmarks.peers.launched import LATE, Usage, launch
-from benchmarks.runs import RunFailed
 
 ROOT = Path(__file__).parents[2]
 OURS = "benchmarks.peers.programs.on_ours"
@@ -37,7 +37,7 @@ AHEAD_IF_HIGHER = ("rps", "docs_per_s")
 DIGITS = {"rps": 0, "docs_per_s": 1, "cpu_us": 3, "peak_mib": 0, "start_s": 2, "gap_ms": 1}
 RATIOS = ("rps", "docs_per_s", "cpu_us", "peak_mib", "start_s", "gap_ms")
 
-Told = tuple[dict[str, float], dict[str, Any]]
+Outcome = tuple[dict[str, float], dict[str, Any]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen
 
 
-def measure(options: argparse.Namespace, command: str, tell: Callable[[str], None]) -> dict[str, Any]:
+def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
     """Run all pairs; returns the common form, with `pairs`, one per workload and peer.
 
     `failed`: a run of ours did not end well, or its output was wrong.
@@ -94,12 +94,12 @@ def measure(options: argparse.Namespace, command: str, tell: Callable[[str], Non
     for name in options.peer:
         peer = venvs.PEERS[name]
         try:
-            python: Path | None = venvs.interpreter(peer, options.venvs, tell)
+            python: Path | None = venvs.interpreter(peer, options.venvs, show)
             reason = ""
         except venvs.NotInstalled as problem:
             python, reason = None, f"cannot be installed: {problem}"
         for workload in options.workload:
-            pair = _pair(workload, peer, python, options, tell) if python else {"rounds": 0, "problems": [reason]}
+            pair = _pair(workload, peer, python, options, show) if python else {"rounds": 0, "problems": [reason]}
             version = peer.requirements[0].partition("==")[2]
             pairs.append({"workload": workload, "peer": name, "version": version, "command": command, **pair})
     pairs += kept
@@ -131,29 +131,31 @@ def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
     Raises:
         RunFailed: a file cannot be read, or is of another machine.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
     for path in options.add:
         try:
-            told = json.loads(path.read_text())
-            pairs = {(pair["workload"], pair["peer"]): {"command": told["command"], **pair} for pair in told["pairs"]}
+            result = json.loads(path.read_text())
+            pairs = {
+                (pair["workload"], pair["peer"]): {"command": result["command"], **pair} for pair in result["pairs"]
+            }
         except (OSError, ValueError, KeyError) as problem:
             raise RunFailed(f"--add {path} is no result of peers: {problem}") from problem
-        if told["machine"] != machine():
+        if result["machine"] != machine():
             raise RunFailed(f"--add {path} was measured on another machine; measure it again on this one")
-        found |= pairs
+        kept |= pairs
     return [
-        pair for (workload, peer), pair in found.items() if workload not in options.workload or peer not in options.peer
+        pair for (workload, peer), pair in kept.items() if workload not in options.workload or peer not in options.peer
     ]
 
 
 def summary(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Where ours is behind, and why a row has no figures, for a person."""
+    """Returns where ours is behind, and why a row has no figures, for a person."""
     reasons = [f"{pair['workload']} {pair['peer']}: {why}" for pair in pairs for why in pair["problems"]]
-    return "\n".join([table.behind(pairs), *reasons])
+    return "\n".join([peers_table.behind(pairs), *reasons])
 
 
 def _pair(
-    workload: str, peer: venvs.Peer, python: Path, options: argparse.Namespace, tell: Callable[[str], None]
+    workload: str, peer: venvs.Peer, python: Path, options: argparse.Namespace, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Ours and one peer in turn; figures are of the rounds in which both did it."""
     ours: list[dict[str, float]] = []
@@ -162,28 +164,30 @@ def _pair(
     failed, began_s = False, 0.0
     more: dict[str, Any] = {}
     recoveries: list[Any] = []
-    given = {"ours": asked_of(None, workload, options), "theirs": asked_of(peer, workload, options)}
+    requests = {"ours": asked_of(None, workload, options), "theirs": asked_of(peer, workload, options)}
     for number in range(min(options.rounds, peer.rounds)):
         if number and time.monotonic() - began_s > options.round_max:
             break
         late_s, began_s, runner = KILL_AFTER_S + number * KILL_LATER_S, time.monotonic(), "ours"
         try:
-            own, own_told = run(OURS, Path(sys.executable), given["ours"] | {"kill_after_s": late_s}, options.limit)
-            tell(f"{workload} round {number + 1}, ours: {_line(own)}")
+            own, own_described = run(
+                OURS, Path(sys.executable), requests["ours"] | {"kill_after_s": late_s}, options.limit
+            )
+            show(f"{workload} round {number + 1}, ours: {_line(own)}")
             runner = peer.name
-            its, told = run(peer.program, python, given["theirs"] | {"kill_after_s": late_s}, options.limit)
+            its, described = run(peer.program, python, requests["theirs"] | {"kill_after_s": late_s}, options.limit)
         except (RunFailed, checks.WrongOutput) as problem:
             problems.append(str(problem))
             failed = failed or runner == "ours"
-            tell(f"{workload} round {number + 1}, {runner}: {problem}")
+            show(f"{workload} round {number + 1}, {runner}: {problem}")
             continue
-        tell(f"{workload} round {number + 1}, {peer.name}: {_line(its)}")
+        show(f"{workload} round {number + 1}, {peer.name}: {_line(its)}")
         ours.append(own)
         theirs.append(its)
-        more = {name: told[name] for name in ("guarantee", "per_record", "killed") if name in told}
-        more["our_guarantee"] = own_told["guarantee"]
-        recoveries += own_told.get("recoveries", [])
-    sizes = {side: {name: each for name, each in asked.items() if name != "corpus"} for side, asked in given.items()}
+        more = {name: described[name] for name in ("guarantee", "per_record", "killed") if name in described}
+        more["our_guarantee"] = own_described["guarantee"]
+        recoveries += own_described.get("recoveries", [])
+    sizes = {side: {name: each for name, each in asked.items() if name != "corpus"} for side, asked in requests.items()}
     pair: dict[str, Any] = {"rounds": len(theirs), "problems": list(dict.fromkeys(problems)), "given": sizes, **more}
     pair |= {"ours_failed": failed, "our_recoveries": recoveries}
     if theirs:
@@ -197,7 +201,7 @@ def _pair(
 
 
 def ahead(name: str, ours: float, theirs: float) -> float:
-    """How many times better ours is: above 1 is ahead, whether a figure should be high or low."""
+    """Returns how many times better ours is: above 1 is ahead, whether a figure should be high or low."""
     return ours / theirs if name in AHEAD_IF_HIGHER else theirs / ours
 
 
@@ -210,7 +214,7 @@ def _line(figures: Mapping[str, float]) -> str:
 
 
 def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What one run is given: `asked.json` of its program."""
+    """Returns what one run is given: `asked.json` of its program."""
     rate = RATE if peer is None else peer.rate
     records = {
         "count": (options.records if peer is None else min(options.records, peer.records)) // 2 * 2,
@@ -225,8 +229,8 @@ def asked_of(peer: venvs.Peer | None, workload: str, options: argparse.Namespace
     return asked
 
 
-def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) -> Told:
-    """Run a program once, in a directory that is gone afterwards; returns its figures and what it told of itself.
+def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) -> Outcome:
+    """Run a program once, in a directory that is gone afterwards; returns its figures and what it reports of itself.
 
     Raises:
         RunFailed: it did not end well.
@@ -244,11 +248,11 @@ def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) ->
             raise RunFailed(f"{short} did not end within {limit_s:g} s")
         if usage.status or not (place / "told.json").exists():
             raise RunFailed(f"{short} ended with status {usage.status}: {usage.said}")
-        told = json.loads((place / "told.json").read_text())
-        return judged(place, asked, told, usage), told
+        outcome = json.loads((place / "told.json").read_text())
+        return judged(place, asked, outcome, usage), outcome
 
 
-def judged(place: Path, asked: Mapping[str, Any], told: Mapping[str, Any], usage: Usage) -> dict[str, float]:
+def judged(place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], usage: Usage) -> dict[str, float]:
     """The figures of a run, after its output has been verified.
 
     Raises:
@@ -256,26 +260,26 @@ def judged(place: Path, asked: Mapping[str, Any], told: Mapping[str, Any], usage
     """
     if asked["workload"] == "failover":
         events = checks.read_events(place)
-        gap = checks.gap_ms(events, told["killed_s"], told["killed_keys"], told.get("late_s", checks.LATE_S))
-        counted = checks.account(events, told.get("records", asked["records"]), told["per_record"])
+        gap = checks.gap_ms(events, outcome["killed_s"], outcome["killed_keys"], outcome.get("late_s", checks.LATE_S))
+        counted = checks.account(events, outcome.get("records", asked["records"]), outcome["per_record"])
         return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
     count = asked["workload"] == "count"
-    found = checks.merged(place, int if count else str)
-    first_s = told["first_s"] if "first_s" in told else _first_s(place)
-    took_s = told.get("last_s", found["last_s"]) - first_s
+    output = checks.merged(place, int if count else str)
+    first_s = outcome["first_s"] if "first_s" in outcome else _first_s(place)
+    took_s = outcome.get("last_s", output["last_s"]) - first_s
     cpu_us = usage.cpu_since(first_s) * 1e6
     if count:
-        checks.check_count(found, asked["records"], told["per_record"])
+        checks.check_count(output, asked["records"], outcome["per_record"])
         speed = {"rps": asked["records"] / took_s, "cpu_us": cpu_us / asked["records"]}
     else:
-        updates = checks.check_index(found, Path(asked["corpus"]), asked["records"], told["per_record"])
+        updates = checks.check_index(output, Path(asked["corpus"]), asked["records"], outcome["per_record"])
         speed = {"docs_per_s": asked["records"] / took_s, "cpu_us": cpu_us / updates, "updates": updates}
-    return {**speed, "peak_mib": usage.peak_pss_mib, "start_s": first_s - told.get("started_s", usage.began_s)}
+    return {**speed, "peak_mib": usage.peak_pss_mib, "start_s": first_s - outcome.get("started_s", usage.began_s)}
 
 
 def _first_s(place: Path) -> float:
     times = [json.loads(path.read_text())["first_s"] for path in place.glob("began-*.json")]
     if not times:
-        raise checks.WrongOutput("no source told when it began")
+        raise checks.WrongOutput("no source reported when it began")
     first_s: float = min(times)
     return first_s

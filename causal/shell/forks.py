@@ -1,7 +1,7 @@
-"""Descriptors that a forked child must not keep: a lock (`flock`) lasts until the last copy of it is closed.
+"""Descriptors that a forked child must not keep, because a lock (`flock`) lasts until its last copy is closed.
 
 User code may fork (`multiprocessing`, `os.fork`) at any moment.  O_CLOEXEC closes a descriptor only where another
-program is started; a child that goes on as it is would keep the locks of its parent after the parent was killed.
+program is started; a child that runs on without that would keep the locks of its parent after the parent was killed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ _mine: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> int:
-    """Have a descriptor closed in every child that is forked from now on; gives it back."""
+    """Has a descriptor closed in every child that is forked from now on; returns it."""
     _mine.add(descriptor)
     return descriptor
 
 
 def close(descriptor: int) -> None:
-    """Close a descriptor that was kept from children."""
+    """Closes a descriptor that was kept from children."""
     _mine.discard(descriptor)
     os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""How a process of a job starts another one: by module, without the working directory on `sys.path`."""
+"""The command by which a process starts another one: by module, without the working directory on `sys.path`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs a module of ours.
+    """Returns the command line that runs a module of this package.
 
-    `-P`: a file `queue.py` or `operators.py` in the working directory is none of this process's business.
+    `-P`: a file `queue.py` or `operators.py` in the working directory must not be imported.
     """
     return [sys.executable, "-P", "-m", module, *arguments]

@@ -1,4 +1,4 @@
-"""How long records took from their source to rows that can be seen, in buckets; staged rows count from there on."""
+"""The latency of records from their source to visible rows, in buckets; staged rows count once they are visible."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 _BOUNDS_MS = tuple(round(0.1 * 1.25**step, 4) for step in range(70))
-"""Upper bounds of the buckets: 0.1 ms to about 490 s, 25 % apart."""
+"""The upper bounds of the buckets: 0.1 ms to about 490 s, 25 % apart."""
 STAGED_MAX = 1 << 16
-"""Origins that are remembered per channel until their rows are visible; rows beyond are not counted."""
+"""The most origins that are kept per channel until their rows are visible; rows beyond are not counted."""
 
 
 class Latencies:
-    """Of all rows that one task has made visible."""
+    """The latencies of all rows that one task has made visible."""
 
     def __init__(self) -> None:
         self.buckets_ms: Counter[float] = Counter()
@@ -21,7 +21,7 @@ class Latencies:
         self._staged: dict[int, list[tuple[int, int, int]]] = {}
 
     def seen(self, origins: Sequence[tuple[int, int]], now_ns: int) -> None:
-        """Rows, by (origin, how many), are visible now."""
+        """Counts rows, by (origin, number of rows), that are now visible."""
         for origin_ns, rows in origins:
             if origin_ns:
                 took_ms = (now_ns - origin_ns) / 1e6
@@ -29,12 +29,12 @@ class Latencies:
                 self.buckets_ms[_BOUNDS_MS[min(bisect_left(_BOUNDS_MS, took_ms), len(_BOUNDS_MS) - 1)]] += rows
 
     def staged(self, channel: int, epoch: int, origins: Sequence[tuple[int, int]]) -> None:
-        """Rows of that epoch wait for the checkpoint that covers them."""
+        """Keeps the origins of rows of that epoch, which wait for the checkpoint that covers them."""
         waiting = self._staged.setdefault(channel, [])
         waiting += [(epoch, *origin) for origin in origins[: STAGED_MAX - len(waiting)]]
 
     def committed(self, channel: int, epoch: int, now_ns: int) -> None:
-        """What was staged of epochs below `epoch` is visible now."""
+        """Counts the rows staged in epochs below `epoch`, which are now visible."""
         waiting = self._staged.pop(channel, [])
         self.seen([(origin_ns, rows) for at, origin_ns, rows in waiting if at < epoch], now_ns)
-        self._staged[channel] = [told for told in waiting if told[0] >= epoch]
+        self._staged[channel] = [entry for entry in waiting if entry[0] >= epoch]

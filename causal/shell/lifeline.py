@@ -1,9 +1,9 @@
-"""Tells another process that this one has died before the kernel has freed its memory.
+"""Signals the death of this process to another one, before the kernel has freed its memory.
 
 A process of which a gigabyte has to be freed is dead for tens of milliseconds before its pidfd, its parent or
-its sockets say so.  What its threads hold of *robust* mutexes is given up by the kernel before that.  So a process
-holds one, shared, in its main thread and for its whole life, and whoever waits for it gets it with EOWNERDEAD
-in the moment in which the main thread can run no more code.  A process that ends in good order lets go first.
+its sockets show it.  The kernel releases the *robust* mutexes of its threads before that.  So a process
+holds one, shared, in its main thread and for its whole life, and a process that waits for it gets it with EOWNERDEAD
+in the moment in which the main thread can run no more code.  A process that ends normally releases it first.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 _NAME = "causal-lifeline"
 _MAGIC = b"lifeline"
 _HEADER = struct.Struct("<8sQQ")
-"""Magic, pid of the holder, state; the magic is written last."""
+"""The header: magic, pid of the holder, state; the magic is written last."""
 _HELD, _LET_GO = 1, 2
 _BYTES = 4096
 _MUTEX_AT = 64
 _ATTRIBUTE_BYTES = 64
-"""More than any C library's pthread_mutexattr_t; the mutex has the rest of the page."""
+"""A size beyond any C library's pthread_mutexattr_t; the mutex has the rest of the page."""
 _SHARED = _ROBUST = 1
-"""PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST of every C library on Linux."""
+"""The value of PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST in every C library on Linux."""
 _WAIT_S = 10.0
-"""How long a wait may go on after nobody is interested any more."""
+"""The longest time for which a wait continues after `over` is set."""
 
 
 class _Moment(ctypes.Structure):
@@ -36,7 +36,7 @@ class _Moment(ctypes.Structure):
 
 
 def _c_library() -> Any:
-    """The C library, or None where it cannot do this."""
+    """Returns the C library, or None if it has no robust mutexes."""
     library = ctypes.CDLL(None)
     known = all(
         hasattr(library, f"pthread_{name}")
@@ -50,7 +50,7 @@ def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
 
 
 class Lifeline:
-    """What this process holds while it lives; only its main thread may let go of it.  Made by `hold`."""
+    """The mutex that this process holds while it lives; only its main thread may release it.  Made by `hold`."""
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
         self._library = library
@@ -58,14 +58,14 @@ class Lifeline:
         self._pid = os.getpid()
 
     def let_go(self) -> None:
-        """End in good order: nobody is to be told before the process has ended.  Nothing happens in a fork."""
+        """Releases the mutex before a normal end, so that no death is signalled.  Does nothing in a fork."""
         if os.getpid() == self._pid:
             _HEADER.pack_into(self._page, 0, _MAGIC, self._pid, _LET_GO)
             self._library.pthread_mutex_unlock(_mutex_in(self._page))
 
 
 def hold() -> Lifeline | None:
-    """The lifeline of this process, held by the thread that calls; None where there can be none."""
+    """Returns the lifeline of this process, held by the calling thread; None where there can be none."""
     library = _c_library()
     if library is None:
         return None
@@ -96,7 +96,7 @@ class Watch:
     """Another process's lifeline.  Made by `watch`; `wait` is for a thread of its own.
 
     Attributes:
-        over: set by whoever is not interested any more.
+        over: set to end a wait that is not needed any more.
     """
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
@@ -105,7 +105,7 @@ class Watch:
         self._page = page
 
     def wait(self) -> bool:
-        """Wait for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
+        """Waits for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
 
         It can be called once.
         """
@@ -115,14 +115,14 @@ class Watch:
             until = _Moment(int(time.time() + _WAIT_S), 0)
             status = self._library.pthread_mutex_timedlock(mutex, ctypes.byref(until))
         if status in (0, errno.EOWNERDEAD):
-            # Given back without having been mended, it tells all others who wait that its holder is dead.
+            # Unlocked without being made consistent, it reports to all others that wait that its holder is dead.
             self._library.pthread_mutex_unlock(mutex)
-        held = _HEADER.unpack_from(self._page)[2] == _HELD
-        return held and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
+        unreleased = _HEADER.unpack_from(self._page)[2] == _HELD
+        return unreleased and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
 
 
 def watch(pid: int) -> Watch | None:
-    """The lifeline that a process holds; None if it holds none (yet), or may not be looked into.
+    """Returns the lifeline that a process holds; None if it holds none (yet), or access is denied.
 
     The caller makes sure, by a pidfd, that the process of this pid is the one that it means.
     """
@@ -135,7 +135,7 @@ def watch(pid: int) -> Watch | None:
                 page = _opened(entry.path)
                 if page is not None and _HEADER.unpack_from(page) == (_MAGIC, pid, _HELD):
                     return Watch(library, page)
-    except OSError:  # it has ended, or is not ours to look into
+    except OSError:  # it has ended, or access is denied
         return None
     return None
 

@@ -1,8 +1,8 @@
-"""Blocks of many megabytes go back to the system as soon as they are freed.
+"""Returns blocks of many megabytes to the system as soon as they are freed.
 
 glibc raises the size from which it maps a block by itself with each such block that is freed, up to 32 MiB.  Behind the
-first giant record the next ones would lie among small blocks, and their room would stay with the process: nobody could
-say what a task holds at most.  Blocks of frames and batches, of up to a few megabytes, are kept for the next ones.
+first giant record the next ones would lie among small blocks, and their room would stay with the process: what a task
+holds at most would be unknown.  Blocks of frames and batches, of up to a few megabytes, are kept for the next ones.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import ctypes
 
 LARGE_BYTES = 4 << 20
-"""The target of a chunk (`operators.cutting`): what is larger is one record."""
+"""The target of a chunk (`operators.records.cutting`): what is larger is one record."""
 KEPT_BYTES = 16 << 20
-"""At the end of the heap, free and not given back."""
+"""The free bytes at the end of the heap that are not returned."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def give_large_blocks_back() -> bool:
-    """Have the C library do so in this process and those forked from it; False where it is not glibc."""
+    """Configures the C library of this process and those forked from it; False where it is not glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -1,9 +1,8 @@
-"""Who may read what a job writes: its directory is its user's alone, what the user reads has the user's own umask.
+"""The permissions of what a job writes: its directory is private to its user, output has the user's own umask.
 
-A process of a job has umask 0077, set once where it begins and inherited by every process that it starts, so whatever
-is made in the directory of the job, by whichever library, can be read by nobody else.  The umask that the user had is
-in the environment; files and directories that are made for the user (rows of a sink, a report) are given their mode
-by it.
+A process of a job has umask 0077, set once where it begins and inherited by every process that it starts, so no other
+user can read what any library makes in the directory of the job.  The umask that the user had is in the environment;
+it decides the mode of files and directories that are made for the user (rows of a sink, a report).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ PRIVATE = 0o077
 
 
 def be_private() -> None:
-    """Let only the user read what this process, and those that it starts, make from now on."""
+    """Makes what this process, and those that it starts, write from now on readable by the user only."""
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")
 
 
 @contextmanager
 def private() -> Iterator[None]:
-    """The same for a while."""
+    """Does the same as `be_private` for the duration of a block."""
     known = UMASK in os.environ
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")
@@ -40,10 +39,10 @@ def private() -> Iterator[None]:
 
 
 def _umask() -> int:
-    """The umask of the user."""
-    told = os.environ.get(UMASK, "")
-    if told:
-        return int(told, 8) & 0o777
+    """Returns the umask of the user."""
+    digits = os.environ.get(UMASK, "")
+    if digits:
+        return int(digits, 8) & 0o777
     now = os.umask(PRIVATE)
     os.umask(now)
     return now
@@ -51,7 +50,7 @@ def _umask() -> int:
 
 @contextmanager
 def public() -> Iterator[None]:
-    """The umask of the user, for code of the user that makes files of its own."""
+    """Sets the umask of the user, for code of the user that makes files of its own."""
     before = os.umask(_umask())
     try:
         yield
@@ -60,17 +59,17 @@ def public() -> Iterator[None]:
 
 
 def mode_of_files(private: bool = False) -> int:
-    """The mode of a file that is made for the user, or for the job alone."""
+    """Returns the mode of a file that is made for the user, or for the job alone."""
     return 0o600 if private else 0o666 & ~_umask()
 
 
 def mode_of_directories(private: bool = False) -> int:
-    """The mode of a directory that is made for the user, or for the job alone."""
+    """Returns the mode of a directory that is made for the user, or for the job alone."""
     return 0o700 if private else 0o777 & ~_umask()
 
 
 def opened(path: Path, flags: int, mode: int) -> int:
-    """`os.open`, which makes the file with exactly that mode if it is not there."""
+    """Opens a file like `os.open`; makes it with exactly that mode if it does not exist."""
     while True:
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -83,8 +82,8 @@ def opened(path: Path, flags: int, mode: int) -> int:
         return descriptor
 
 
-def made(directory: Path, mode: int) -> None:
-    """Make a directory with exactly that mode if it is not there; the one above it is."""
+def ensure_directory(directory: Path, mode: int) -> None:
+    """Makes a directory with exactly that mode if it does not exist; its parent exists."""
     try:
         directory.mkdir()
     except FileExistsError:
@@ -95,7 +94,7 @@ def made(directory: Path, mode: int) -> None:
 
 
 def closed_to_others(path: Path) -> None:
-    """Take away from all others what an earlier version let them read, in a file or a whole directory."""
+    """Removes the permissions of other users that an earlier version set, in a file or a whole directory."""
     if path.is_symlink() or not path.exists() or not stat.S_IMODE(path.stat().st_mode) & PRIVATE:
         return
     for each in (*(path.rglob("*") if path.is_dir() else ()), path):

@@ -1,8 +1,8 @@
-"""Calls of a sink's stores: one that is away throttles its task, is seen to, and is waited for as long as told.
+"""The calls of a sink's stores: an unavailable store throttles its task, and is retried for as long as configured.
 
-A call that says `Unavailable` is made again, after 10 ms at first, after 1 s at last.  One that does not return at all
-is noticed by the thread that sends pulses (`causal.shell.pulse`), which asks `waiting` and `overdue`.  Either way
-`waiting` says since when and why, and there is an end to it.
+A call that raises `Unavailable` is retried, after 10 ms at first, after 1 s at last.  One that does not return at all
+is detected by the thread that sends pulses (`causal.shell.pulse`), which reads `waiting` and `overdue`.  Either way
+`waiting` says since when and why, and the wait is limited.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from causal.errors import OutOfPatience, Unavailable
+from causal.errors import RetriesExhausted, Unavailable
 from causal.shell.clock import monotonic_ns
 
 T = TypeVar("T")
 
 PAUSE_NS_MIN, PAUSE_NS_MAX = 10_000_000, 1_000_000_000
 LONG_NS = 500_000_000
-"""A call that takes longer is told of."""
-NO_ANSWER = "a call has not come back"
+"""The duration from which a call is reported as waiting."""
+NO_ANSWER = "a call has not returned"
 
 
-class StoreAway(Unavailable):
-    """The call is to be made again at `StoreCalls.again_ns`; what was to follow waits."""
+class StoreUnavailable(Unavailable):
+    """The call failed and is to be retried at `StoreCalls.again_ns`; what was to follow waits."""
 
 
 class StoreCalls:
-    """Every call of the stores of one task goes through here.
+    """The calls of the stores of one task.
 
     Args:
-        patience_s: how long a store may be away.
-        report: called with ("waiting", {"line": what to log}) when there is something to tell.
+        patience_s: how long a store may be unavailable.
+        report: called with ("waiting", {"line": what to log}) when there is something to report.
 
-    State: `again_ns` is when the call that failed is to be made again; `call_ns` when the call that is under way
-    began, 0 when none is.  Another thread may read them.
+    State: `again_ns` is when the call that failed is to be retried; `call_ns` when the current call began, 0 without
+    one.  Another thread may read them.
     """
 
     def __init__(self, task: str, patience_s: float, report: Callable[[str, dict[str, Any]], None]) -> None:
@@ -48,18 +48,18 @@ class StoreCalls:
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """Since when its store is waited for, and why; None when it is not."""
+        """The time since which its store is waited for, and why; None if it is not."""
         if self._since_ns:
             return self._since_ns, self._reason
         call_ns = self.call_ns
         return (call_ns, NO_ANSWER) if call_ns and monotonic_ns() - call_ns > LONG_NS else None
 
     def make(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives.
+        """Calls `attempt` and returns its result.
 
         Raises:
-            StoreAway: it is `Unavailable`.
-            OutOfPatience: it has been for too long.
+            StoreUnavailable: it has raised `Unavailable`.
+            RetriesExhausted: it has done so for too long.
         """
         self.call_ns = began_ns = monotonic_ns()
         try:
@@ -75,7 +75,7 @@ class StoreCalls:
         if self._since_ns:
             away_s = (monotonic_ns() - self._since_ns) / 1e9
             self._since_ns, self._reason, self._pause_ns = 0, "", PAUSE_NS_MIN
-            self._report("waiting", {"line": f"{self._task}: its store is back after {away_s:.1f} s"})
+            self._report("waiting", {"line": f"{self._task}: its store is available again after {away_s:.1f} s"})
         return answer
 
     def _failed(self, began_ns: int, reason: str) -> Unavailable:
@@ -83,21 +83,21 @@ class StoreCalls:
         first = not self._since_ns
         self._since_ns, self._reason = self._since_ns or began_ns, reason
         if now_ns - self._since_ns >= self._patience_ns:
-            return OutOfPatience(self._ended(now_ns - self._since_ns, reason))
+            return RetriesExhausted(self._ended(now_ns - self._since_ns, reason))
         self.again_ns = now_ns + self._pause_ns
         self._pause_ns = min(2 * self._pause_ns, PAUSE_NS_MAX)
         if first:
-            self._report("waiting", {"line": f"{self._task}: its store is away, trying again: {reason}"})
-        return StoreAway(reason)
+            self._report("waiting", {"line": f"{self._task}: its store is unavailable, retrying: {reason}"})
+        return StoreUnavailable(reason)
 
     def _ended(self, away_ns: int, reason: str) -> str:
         return (
-            f"sink task {self._task}: its store has been away for {away_ns / 1e9:.0f} s (sink_patience_s is "
-            f"{self._patience_ns / 1e9:g}): {reason}; when it is back, go on with --resume"
+            f"sink task {self._task}: its store has been unavailable for {away_ns / 1e9:.0f} s (sink_retry_timeout_s "
+            f"is {self._patience_ns / 1e9:g}): {reason}; when it is available again, resume with --resume"
         )
 
     def overdue(self) -> str | None:
-        """Why the process must end, because a call has not come back for longer than it may be waited for."""
+        """Returns why the process must end, if a call has not returned for longer than is allowed."""
         call_ns = self.call_ns
         if not call_ns:
             return None

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOG_BYTES_MAX = 16 << 20
-"""Of one file; the one before it is kept as well."""
+"""The most bytes of one file; the one before it is kept as well."""
 LINE_CHARACTERS_MAX = 16_384
-"""A longer line is cut into several."""
+"""The length from which a line is cut into several."""
 STDOUT, STDERR = 1, 2
 
 _PREFIX = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+)(?: \(replay\))? ([^:]*): ?")
@@ -32,8 +32,8 @@ class ProcessLog:
     """Writes lines to the descriptors of standard output and standard error, which are one file.
 
     Args:
-        path: that file; where the descriptors lead somewhere else it is left alone, and what is there is not bounded.
-        label: gives the task that the process runs, or the name of the process.
+        path: that file; if the descriptors lead elsewhere it is not touched, and its size is not limited.
+        label: returns the task that the process runs, or the name of the process.
     """
 
     def __init__(self, path: Path, label: Callable[[], str]) -> None:
@@ -50,7 +50,7 @@ class ProcessLog:
         self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
 
     def write(self, source: str, text: str) -> None:
-        """Write each line of `text`."""
+        """Writes each line of `text`."""
         seconds, rest_ns = divmod(_time_ns(), 1_000_000_000)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", _gmtime(seconds))
         prefix = f"{stamp}.{rest_ns // 1_000_000:03d}Z {self._label()} {source}: "
@@ -96,7 +96,7 @@ class _Printed(io.TextIOBase):
         self._source = source
         self._descriptor = descriptor
         self._begun = threading.local()
-        """`text`: the beginning of a line, of each thread, that has not ended yet."""
+        """The beginning of a line that has not ended yet, as `text`, for each thread."""
         self.buffer = open(descriptor, "wb", buffering=0, closefd=False)
 
     @property
@@ -120,7 +120,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
     def end_line(self) -> None:
-        """Write what this thread has printed since its last newline."""
+        """Writes what this thread has printed since its last newline."""
         if getattr(self._begun, "text", ""):
             self.write("\n")
 
@@ -139,7 +139,7 @@ class _Logged(logging.Handler):
 
 
 def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
-    """Have all that this process prints, and all that it logs from INFO on, become lines of its log (`ProcessLog`)."""
+    """Turns all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`)."""
     log = ProcessLog(path, label)
     logging.raiseExceptions = False
     logging.basicConfig(handlers=[_Logged(log)], format="%(message)s", level=logging.INFO, force=True)
@@ -151,6 +151,6 @@ def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
 
 
 def parsed(line: str) -> tuple[str, str, str]:
-    """(time, label, text) of a line of a log; ("", "", the line) where it was not written by `ProcessLog`."""
+    """Returns (time, label, text) of a line of a log; ("", "", the line) if `ProcessLog` did not write it."""
     match = _PREFIX.match(line)
     return ("", "", line) if match is None else (match[1], match[2], line[match.end() :])

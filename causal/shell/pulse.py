@@ -1,8 +1,8 @@
-"""A worker's second heartbeat: a thread that speaks while the loop's thread is busy, so that silence means death.
+"""A worker's pulse: the messages of a thread that sends while the loop's thread is busy, so that silence means death.
 
 It has a socket of its own, made, used and closed on this thread (a ZeroMQ socket belongs to one thread).  The loop's
-beats carry everything that a supervisor wants to know; a pulse says that the process lives, and what it works on.
-It cannot be sent while the process is stopped or C code holds the interpreter's lock: that is what the limit is for.
+heartbeats carry everything that a supervisor needs; a pulse says that the process lives, and what it works on.
+It cannot be sent while the process is stopped or C code holds the interpreter's lock: the limit is for these cases.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ LOOKS_PER_LIMIT = 8
 LINGER_MS = 500
 
 Message = tuple[str, dict[str, Any]]
-"""(kind, keys) of a control message."""
+"""A control message: (kind, keys)."""
 
 
-def look_ns(suspect_after_ms: int) -> int:
-    """How often the thread looks: several times within the silence that counts as death."""
-    return min(LOOK_NS_MAX, suspect_after_ms * 1_000_000 // LOOKS_PER_LIMIT)
+def look_ns(heartbeat_timeout_ms: int) -> int:
+    """Returns the time between two looks of the thread: several fit into the silence that counts as death."""
+    return min(LOOK_NS_MAX, heartbeat_timeout_ms * 1_000_000 // LOOKS_PER_LIMIT)
 
 
 class Pulse:
-    """The thread.
+    """The thread that sends pulses.
 
     Args:
-        endpoint: of the supervisor.
-        every_ns: between two looks.
-        look: called on this thread; gives the message that is due now, or None.  After a message of kind "failed"
+        endpoint: the endpoint of the supervisor.
+        every_ns: the time between two looks.
+        look: called on this thread; returns the message that is due now, or None.  After a message of kind "failed"
             the process ends at once, with status 1: the loop's thread cannot be stopped in any other way.
     """
 
@@ -76,14 +76,14 @@ class Pulse:
         try:
             socket.send(encode({"kind": kind, "slot": self._slot, **facts}), zmq.NOBLOCK)
         except zmq.Again:
-            pass  # there is no supervisor at the moment: the next pulse says the same
+            pass  # the supervisor is unavailable: the next pulse says the same
         if kind == "failed":
             socket.close()
             time.sleep(LINGER_MS / 1000)
             os._exit(1)
 
     def close(self) -> None:
-        """End the thread; nothing of its socket is left."""
+        """Ends the thread and closes its socket."""
         self._closed.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()

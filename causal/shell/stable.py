@@ -1,10 +1,10 @@
-"""A task's determinants in files of the job's directory, for whoever takes its place (design 0012).
+"""A task's determinants in files of the job's directory, for its next incarnation (design 0012).
 
     determinants/<task>/i<incarnation>/e<epoch>.log     records, one behind the other:
     offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
 
 A directory appears complete, under its name, with everything that its incarnation had collected; from then on older
-ones do not count.  What a killed process or a loss of power leaves behind a complete record is not read.
+ones are ignored.  What a killed process or a loss of power leaves behind a complete record is not read.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _EPOCH = re.compile(r"e(\d+)\.log")
 
 
 def framed(delta: LogDelta) -> bytes:
-    """One record."""
+    """Returns the record of a delta."""
     head = _HEAD.pack(delta.offset, len(delta.bytes))
     return b"".join((head, _CHECK.pack(xxhash.xxh3_64_intdigest(head + delta.bytes)), delta.bytes))
 
 
 def prefix_of(stored: bytes) -> bytes:
-    """The log from offset 0 as far as complete records that follow each other tell it."""
-    told = bytearray()
+    """Returns the log from offset 0 as far as complete consecutive records have it."""
+    prefix = bytearray()
     place = 0
     while len(stored) - place >= _HEAD_BYTES:
         head = stored[place : place + _HEAD.size]
@@ -49,18 +49,18 @@ def prefix_of(stored: bytes) -> bytes:
         start = place + _HEAD_BYTES
         body = stored[start : start + length]
         (check,) = _CHECK.unpack_from(stored, place + _HEAD.size)
-        if offset != len(told) or len(body) < length or check != xxhash.xxh3_64_intdigest(head + body):
+        if offset != len(prefix) or len(body) < length or check != xxhash.xxh3_64_intdigest(head + body):
             break
-        told += body
+        prefix += body
         place = start + length
-    return bytes(told)
+    return bytes(prefix)
 
 
 class StableLogs:
     """The files of one incarnation of one task; used by one thread.
 
     Args:
-        sync: what is written also survives a loss of power.
+        sync: whether what is written survives a loss of power.
     """
 
     def __init__(self, job_directory: Path, task: str, incarnation: int, sync: bool) -> None:
@@ -69,10 +69,10 @@ class StableLogs:
         self._incarnation = incarnation
         self._sync = sync
         self._files: dict[int, tuple[int, int]] = {}
-        """Epoch → (descriptor, bytes that count)."""
+        """Epoch → (descriptor, valid bytes)."""
 
     def read(self) -> list[LogDelta]:
-        """What the youngest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        """Reads what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
         for _ in range(READ_TRIES_MAX):
             youngest = max((i for i in self._begun() if i <= self._incarnation), default=None)
             if youngest is None:
@@ -84,18 +84,18 @@ class StableLogs:
         raise Unavailable(f"{self._folder}: its files come and go; its task begins again")
 
     def _read(self, folder: Path) -> list[LogDelta]:
-        found = []
+        deltas = []
         for name in os.listdir(folder):
             epoch = _EPOCH.fullmatch(name)
             if epoch is not None:
-                found.append(LogDelta(-1, int(epoch[1]), 0, prefix_of((folder / name).read_bytes())))
-        return sorted(found, key=lambda delta: delta.epoch)
+                deltas.append(LogDelta(-1, int(epoch[1]), 0, prefix_of((folder / name).read_bytes())))
+        return sorted(deltas, key=lambda delta: delta.epoch)
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Start anew with these bytes, from offset 0 of each epoch, in one step; then remove what is older.
+        """Begins this incarnation's files with these bytes, from offset 0 per epoch, in one step; removes older ones.
 
         Raises:
-            Unavailable: the disk is full or refuses; what was there is there.
+            Unavailable: the disk is full or fails; older files are unchanged.
         """
         fresh = self._own.with_name(self._own.name + ".new")
         try:
@@ -114,18 +114,18 @@ class StableLogs:
             self.close()
             shutil.rmtree(fresh, ignore_errors=True)
             raise Unavailable(
-                f"{self._own}: cannot be written: {problem.strerror}; free space or mend the disk"
+                f"{self._own}: cannot be written: {problem.strerror}; free space or fix the disk"
             ) from problem
         for older in self._begun():
             if older < self._incarnation:
-                shutil.rmtree(self._folder / f"i{older}", ignore_errors=True)  # what stays does not count
+                shutil.rmtree(self._folder / f"i{older}", ignore_errors=True)  # what stays is ignored
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Write these bytes; true of each that is answered, also where a later one could not be written.
+        """Writes these bytes; returns the extents that are written, also if a later write failed.
 
         Raises:
-            Unavailable: none could be.
+            Unavailable: none could be written.
         """
         written: list[Extent] = []
         try:
@@ -142,7 +142,7 @@ class StableLogs:
         return written
 
     def truncate(self, epoch: int) -> None:
-        """Remove what was written of earlier epochs."""
+        """Removes what was written of earlier epochs."""
         for old in [each for each in self._files if each < epoch]:
             os.close(self._files.pop(old)[0])
         try:
@@ -150,8 +150,8 @@ class StableLogs:
         except FileNotFoundError:
             return  # a younger incarnation has begun
         for name in names:
-            found = _EPOCH.fullmatch(name)
-            if found is not None and int(found[1]) < epoch:
+            match = _EPOCH.fullmatch(name)
+            if match is not None and int(match[1]) < epoch:
                 with suppress(OSError):  # what stays costs space, and goes with the directory
                     (self._own / name).unlink(missing_ok=True)
 
@@ -171,7 +171,7 @@ class StableLogs:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def _write(self, delta: LogDelta) -> None:
-        """Behind what counts, so that what a failed write has left is written over."""
+        """Writes a record behind the valid bytes, so that the rest of a failed write is overwritten."""
         descriptor, place = self._files[delta.epoch]
         view = memoryview(framed(delta))
         while view:

@@ -1,6 +1,6 @@
-"""ZeroMQ as a pipe: one ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+"""ZeroMQ as a transport: one ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
 
-A socket promises nothing: messages may be lost at a reconnect without a word.  Positions, credits and
+A socket promises nothing: messages may be lost silently at a reconnect.  Positions, credits and
 the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is
 queued), and nothing lingers at close.
 """
@@ -14,7 +14,7 @@ import zmq
 from causal.wire import FRAME_BYTES_MAX
 
 RECEIVE_MAX = 64
-"""Frames taken from one socket before others get their turn."""
+"""The most frames taken from one socket before the next one."""
 _HEARTBEAT_MS = 500
 
 
@@ -46,7 +46,7 @@ class Transport:
         poller.register(self._router, zmq.POLLIN)
 
     def dial(self, target: int, endpoint: str) -> None:
-        """Connect to the task downstream, anew if it was elsewhere before; what was queued to there is dropped."""
+        """Connects to the task downstream; an older connection is closed, and what was queued to it is dropped."""
         old = self._dealers.pop(target, None)
         if old is not None:
             self._poller.unregister(old)
@@ -58,7 +58,7 @@ class Transport:
         self._poller.register(socket, zmq.POLLIN)
 
     def send(self, target: int, parts: list[bytes]) -> None:
-        """Hand a frame to the pipe; whether it arrives is the protocol's business."""
+        """Sends a frame if it can; the protocol handles frames that do not arrive."""
         socket = self._dealers.get(target)
         if socket is None:
             self.undeliverable += 1
@@ -77,7 +77,7 @@ class Transport:
             self.undeliverable += 1
 
     def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
-        """(link, parts) of what has come in; the link is empty for answers from downstream."""
+        """Yields (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
         for socket in list(self._dealers.values()):
             if socket in ready:
                 for parts in _take(socket):

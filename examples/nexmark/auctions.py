@@ -1,6 +1,6 @@
 """Nexmark's own operators: a join without a window (query 3), the closing of auctions (9), a mean of the last (6).
 
-The first two keep what waits in the state of a key, and forget it by timers of event time: nothing is kept for ever.
+The first two keep waiting records in the state of a key, and timers of event time remove them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Row = dict[str, Any]
 
 
 class Sellers(Operator):
-    """Per person: the auctions that this person opens, whichever of the two comes first."""
+    """Joins each person with the auctions that the person opens, whichever of the two comes first."""
 
     def __init__(self, terms: Terms) -> None:
         self._waiting_ms = terms.waiting_s * 1000
 
     def process(self, record: Event, ctx: Any) -> Iterator[Row]:
-        """A person finds the auctions that waited, an auction the person."""
+        """Pairs a person with the auctions that waited, or an auction with its person."""
         state = ctx.state
         if record["kind"] == "person":
             person = state["person"] = {name: record[name] for name in ("name", "city", "state", "time_ms")}
@@ -36,7 +36,7 @@ class Sellers(Operator):
             self._forget(record, ctx)
 
     def on_timer(self, name: str, ctx: Any) -> None:
-        """Nothing that is still to come can pair with what is kept."""
+        """Clears the state, with which no later record can pair."""
         ctx.state.clear()
 
     def _pair(self, person: Row, auction: int, time_ms: int) -> Iterator[Row]:
@@ -48,17 +48,17 @@ class Sellers(Operator):
 
 
 class Winning(Operator):
-    """Per auction: the highest bid at or above the reserve before it expires, given out when it expires."""
+    """Emits the winning bid of each auction when it expires: the highest at or above the reserve."""
 
     def __init__(self, terms: Terms) -> None:
         self._waiting_ms = terms.waiting_s * 1000
 
     def process(self, record: Event, ctx: Any) -> None:
-        """Bids that come before their auction wait; afterwards only the best one is kept."""
+        """Keeps bids that come before their auction, and afterwards only the best one."""
         state = ctx.state
         if record["kind"] == "auction":
-            told = ("id", "seller", "category", "reserve", "time_ms", "expires_ms")
-            auction = state["auction"] = [record[name] for name in told]
+            names = ("id", "seller", "category", "reserve", "time_ms", "expires_ms")
+            auction = state["auction"] = [record[name] for name in names]
             state["best"] = _best([bid for bid in state.pop("early", ()) if self._fits(bid, auction)])
             ctx.set_timer(record["expires_ms"] / 1000, "close", clock="event")
             return
@@ -72,7 +72,7 @@ class Winning(Operator):
             state["best"] = _best([bid, *filter(None, [state["best"]])])
 
     def on_timer(self, name: str, ctx: Any) -> Iterator[Row]:
-        """The auction closes, or what is left of it is forgotten."""
+        """Closes the auction, or removes its state."""
         state = ctx.state
         if name == "forget":
             if "auction" not in state:
@@ -100,17 +100,17 @@ class Winning(Operator):
 
 
 class LastSales(Operator):
-    """Per seller: the mean price of the last auctions that were sold, told at each sale."""
+    """Emits, at each sale, the mean price of the last sales of the seller."""
 
     def __init__(self, terms: Terms) -> None:
         self._auctions = terms.auctions_mean
 
     def process(self, record: Row, ctx: Any) -> Iterator[Row]:
-        """Sales come in the order in which the auctions expired."""
+        """Takes a sale; sales come in the order in which the auctions expired."""
         prices = ctx.state["prices"] = [*ctx.state.get("prices", ()), record["price"]][-self._auctions :]
         yield {"seller": record["seller"], "auction": record["auction"], "mean": sum(prices) / len(prices)}
 
 
 def _best(bids: list[tuple[int, int, int]]) -> tuple[int, int, int] | None:
-    """The highest of them, of equal ones the earliest; a bid is (-price, time, bidder)."""
+    """The highest bid, of equal ones the earliest; a bid is (-price, time, bidder)."""
     return min(bids, default=None)

@@ -1,4 +1,4 @@
-"""The answers in Spark SQL, as a batch over all events: written apart from the model, to be compared with it.
+"""The answers in Spark SQL, as a batch over all events: written independently of the model, to be compared with it.
 
     python -m examples.nexmark.batch EVENTS.jsonl 3 window_s=20      # [query, row] as JSON lines
 
@@ -79,20 +79,20 @@ SQL: dict[int, str] = {
            join side s on s.key = b.auction % {side_rows}""",
     14: f"select t.*, s.value from ({_SESSIONS}) t join side s on s.key = t.bidder % {{side_rows}}",
 }
-"""By query.  0 is no SQL: what was read is the answer.  12 depends on the clock: it has none."""
+"""The SQL of each query.  0 has none: the events are the answer.  12 is absent: it depends on the clock."""
 
 
 def write_events(events: list[Event], path: Path) -> None:
-    """The events as JSON lines."""
+    """Writes the events as JSON lines."""
     path.write_text("".join([json.dumps(event) + "\n" for event in events]))
 
 
 def prepare(spark: Any, events: Path, terms: Terms) -> None:
-    """Make the views of a file of events."""
+    """Makes the views of a file of events."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for kind, fields in FIELDS.items():
-        told = spark.read.schema(f"kind string, {fields}").json(str(events))
-        told.where(f"kind = '{kind}'").drop("kind").createOrReplaceTempView(kind)
+        events_of_all_kinds = spark.read.schema(f"kind string, {fields}").json(str(events))
+        events_of_all_kinds.where(f"kind = '{kind}'").drop("kind").createOrReplaceTempView(kind)
     side = [(key, side_value(key)) for key in range(terms.side_rows)]
     spark.createDataFrame(side, "key bigint, value string").createOrReplaceTempView("side")
 
@@ -107,7 +107,7 @@ def rows(spark: Any, query: int, events: Path, terms: Terms | None = None) -> li
 
 
 def session(work: Path) -> Any:
-    """A Spark of one process with one thread; what it needs of a Java goes below `work`."""
+    """A Spark session of one process with one thread; the Java installation that it needs is put below `work`."""
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(java_home(find_java(), work))
@@ -119,13 +119,13 @@ def session(work: Path) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the rows of the queries, each as [query, row]."""
-    queries = [int(told) for told in arguments[1:] if told.isdecimal()]
-    settings = dict(told.split("=", 1) for told in arguments[1:] if "=" in told)
+    """Prints the rows of the queries, each as [query, row]."""
+    queries = [int(argument) for argument in arguments[1:] if argument.isdecimal()]
+    settings = dict(argument.split("=", 1) for argument in arguments[1:] if "=" in argument)
     if not arguments or len(queries) + len(settings) < len(arguments) - 1:
         print("usage: python -m examples.nexmark.batch EVENTS.jsonl [QUERY | TERM=VALUE]...", file=sys.stderr)
         return 2
-    terms = Terms.told(settings)
+    terms = Terms.of_settings(settings)
     with tempfile.TemporaryDirectory() as work:
         spark = session(Path(work))
         prepare(spark, Path(arguments[0]), terms)

@@ -1,6 +1,6 @@
 """The Nexmark events: event n follows from n alone, as in Beam's generator, so a partition can be read from anywhere.
 
-Of 50 events one is a new person, three are new auctions, 46 are bids.  An event is a dict; `kind` says which.
+Of 50 events one is a new person, three are new auctions, 46 are bids.  An event is a dict with its `kind`.
 
     person   id, name, email, credit_card, city, state, time_ms, extra
     auction  id, item, description, initial_bid, reserve, time_ms, expires_ms, seller, category, extra
@@ -21,12 +21,12 @@ from operators.sources import GeneratedSource
 Event = dict[str, Any]
 
 PERSONS, AUCTIONS, EPOCH = 1, 3, 50
-"""So many of each `EPOCH` events; the others are bids."""
+"""The numbers of persons and auctions among each `EPOCH` events; the others are bids."""
 FIRST_ID: Final = 1000
-"""Of persons and of auctions."""
+"""The first id of persons and of auctions."""
 FIRST_CATEGORY: Final = 10
 BASE_MS: Final = 1_436_918_400_000
-"""2015-07-15, where Beam's events begin."""
+"""2015-07-15, the event time of the first event in Beam."""
 
 _CATEGORIES, _LEAD, _HOT, _SHUFFLE = 5, 10, 100, 953
 _STATES = "AZ,CA,ID,OR,WA,WY".split(",")
@@ -39,14 +39,14 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """How events look; the defaults are Beam's.
+    """The generator of events and its parameters; the defaults are Beam's.
 
     Attributes:
-        events_per_s: in event time; how fast they are read is the source's business.
-        out_of_order: events of so many neighbours are shuffled among themselves; 1 for none, no multiple of 953.
+        events_per_s: in event time; the source has its own rate.
+        out_of_order: the size of groups of neighbouring events that are shuffled; 1 for none, no multiple of 953.
         base_ms: event time of event 0.
         scattered: seed each event's generator with its number, mixed.  Without it the seed is the number itself, as in
-            Beam: similar seeds begin with similar draws, so that hot auctions come in stretches of thousands.
+            Beam: similar seeds begin with similar draws, so that hot auctions come in runs of thousands.
     """
 
     events_per_s: int = 10_000
@@ -64,7 +64,7 @@ class Events:
 
     @property
     def out_of_order_s(self) -> float:
-        """How far an event can lie behind one that was read before it."""
+        """The largest lag of an event behind one that was read before it."""
         return self.out_of_order / self.events_per_s + 0.001
 
     def event(self, n: int) -> Event:
@@ -159,14 +159,14 @@ class Events:
         }
 
     def _any_person(self, number: int, chance: JavaRandom) -> int:
-        """One of those that are active, or one that is yet to come."""
+        """The number of a person that is active or still to come."""
         people = last_person(number) + 1
         active = min(people, self.active_people)
         return people - active + chance.below(active + _LEAD)
 
 
 def last_person(number: int) -> int:
-    """How many persons came before event `number`, that one itself left out if it is one."""
+    """The number of the last person at event `number`: that event itself, if it is a person, or the last one before."""
     return number // EPOCH * PERSONS + min(number % EPOCH, PERSONS - 1)
 
 
@@ -179,7 +179,7 @@ def last_auction(number: int) -> int:
 
 
 def _mixed(number: int) -> int:
-    """64 bits, each of which depends on the whole number (the end of splitmix64)."""
+    """64 bits, each of which depends on the whole number (the finalizer of splitmix64)."""
     mixed = (number + 1) * 0x9E3779B97F4A7C15 & _MASK
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     return mixed ^ mixed >> 27
@@ -198,7 +198,7 @@ def _words(chance: JavaRandom, longest: int) -> str:
 
 
 def _extra(chance: JavaRandom, size: int, average: int) -> str:
-    """So many characters that events of this kind have `average` bytes."""
+    """Padding that gives the events of this kind `average` bytes."""
     if size > average:
         return ""
     wanted = average - size
@@ -213,11 +213,11 @@ def _extra(chance: JavaRandom, size: int, average: int) -> str:
 
 
 def _triples(sign: int) -> list[str]:
-    """Of each number below 26^3 its three digits, the last one first, as letters from "a" on, or down from it."""
+    """The three digits of each number below 26^3, the last one first, as letters from "a" upwards or downwards."""
     letters = [chr(97 + sign * digit) for digit in range(26)]
     return [first + second + third for third in letters for second in letters for first in letters]
 
 
 _TRIPLES = _triples(1)
 _TRIPLES_BELOW = _triples(-1)
-"""Java's remainder has the sign of what is divided: half of the characters lie below "a"."""
+"""Java's remainder has the sign of the dividend: half of the characters are below "a"."""

@@ -1,4 +1,4 @@
-"""`java.util.Random`, number for number: Nexmark seeds one with each event's number, so ours must be that generator."""
+"""`java.util.Random`, number for number, because Nexmark seeds one with the number of each event."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class JavaRandom:
             return (bound * self.bits(31)) >> 31
         while True:
             drawn = self.bits(31)
-            found = drawn % bound
-            if drawn - found + (bound - 1) < 1 << 31:
-                return found
+            number = drawn % bound
+            if drawn - number + (bound - 1) < 1 << 31:
+                return number
 
     def fraction(self) -> float:
         """`nextDouble()`: from 0 to below 1."""

@@ -16,16 +16,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
 
 from examples.nexmark import queries
-from examples.nexmark.check import events_told
+from examples.nexmark.check import events_of
 from examples.nexmark.spark_input import clean, spark_source
 from examples.nexmark.terms import Terms
 from operators import Pipeline
 from operators.sinks import SqliteSink
 
 settings = Pipeline("settings").settings
-events = events_told(settings)
+events = events_of(settings)
 sink = SqliteSink(settings.get("out", "nexmark.db"))
-terms, parallelism = Terms.told(settings), int(settings.get("parallelism", "2"))
+terms, parallelism = Terms.of_settings(settings), int(settings.get("parallelism", "2"))
 query = int(settings.get("query", "1"))
 
 if settings.get("ingest", "generated") == "spark":
@@ -33,5 +33,5 @@ if settings.get("ingest", "generated") == "spark":
     pipeline = queries.pipeline(query, source, sink, terms, parallelism, events.out_of_order_s, clean)
 else:
     rate = float(settings["rate"]) if "rate" in settings else None
-    made = events.source(int(settings.get("events", "10000")), int(settings.get("partitions", "2")), rate)
-    pipeline = queries.pipeline(query, made, sink, terms, parallelism, events.out_of_order_s)
+    generated = events.source(int(settings.get("events", "10000")), int(settings.get("partitions", "2")), rate)
+    pipeline = queries.pipeline(query, generated, sink, terms, parallelism, events.out_of_order_s)

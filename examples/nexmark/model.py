@@ -1,6 +1,6 @@
-"""The answers in plain Python: one process, all events in a list, no runtime.  Slow, short, and meant to be read.
+"""The answers in plain Python: one process, all events in a list, no runtime.  Slow, short and easy to read.
 
-`rows(query, events)` gives the rows in any order; compare multisets (`canonical`).
+`rows(query, events)` returns the rows in any order; compare multisets (`canonical`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def rows(query: int, events: Sequence[Event], terms: Terms | None = None) -> lis
     return list(_MODELS[query](events, terms or Terms()))
 
 
-def canonical(told: Iterable[Row]) -> Counter[str]:
+def canonical(rows: Iterable[Row]) -> Counter[str]:
     """The multiset of rows, each as JSON with its keys sorted."""
-    return Counter(json.dumps(row, sort_keys=True) for row in told)
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def bids_of(events: Sequence[Event]) -> Counter[int]:
-    """How many bids each bidder makes: what the windows of query 12 must add up to."""
+    """The number of bids of each bidder, which is the sum over the windows of query 12."""
     return Counter(bid["bidder"] for bid in _only(events, "bid"))
 
 
@@ -57,8 +57,8 @@ def _q3(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
         if person is None or auction["category"] != CATEGORY:
             continue
         if abs(auction["time_ms"] - person["time_ms"]) <= terms.waiting_s * 1000:
-            told = {name: person[name] for name in ("name", "city", "state")}
-            yield {**told, "auction": auction["id"]}
+            fields = {name: person[name] for name in ("name", "city", "state")}
+            yield {**fields, "auction": auction["id"]}
 
 
 def _q4(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
@@ -98,8 +98,8 @@ def _q7(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
         highest = max(bid["price"] for bid in bids)
         for bid in bids:
             if bid["price"] == highest:
-                told = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
-                yield {**told, "start_ms": start_ms}
+                fields = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
+                yield {**fields, "start_ms": start_ms}
 
 
 def _q8(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
@@ -146,8 +146,8 @@ def _q11(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
         session: list[int] = []
         for time_ms in [*sorted(at), None]:
             if session and (time_ms is None or time_ms - session[-1] >= gap_ms):
-                told = {"bidder": bidder, "bids": len(session), "start_ms": session[0]}
-                yield {**told, "end_ms": session[-1] + gap_ms}
+                row = {"bidder": bidder, "bids": len(session), "start_ms": session[0]}
+                yield {**row, "end_ms": session[-1] + gap_ms}
                 session = []
             if time_ms is not None:
                 session.append(time_ms)
@@ -155,8 +155,8 @@ def _q11(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
 
 def _q13(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
     for bid in _only(events, "bid"):
-        told = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
-        yield {**told, "value": side_value(bid["auction"] % terms.side_rows)}
+        fields = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
+        yield {**fields, "value": side_value(bid["auction"] % terms.side_rows)}
 
 
 def _q14(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
@@ -165,7 +165,7 @@ def _q14(events: Sequence[Event], terms: Terms) -> Iterator[Row]:
 
 
 def _starts(time_ms: int, terms: Terms) -> list[int]:
-    """Of the sliding windows that hold that time."""
+    """The starts in ms of the sliding windows that contain that time."""
     size_ms, every_ms = terms.window_s * 1000, terms.every_s * 1000
     last = time_ms // every_ms * every_ms
     return list(range(last, time_ms - size_ms, -every_ms))

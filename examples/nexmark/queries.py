@@ -1,7 +1,7 @@
 """The queries as pipelines: `pipeline(query, source, sink)`.
 
-Events that are not of a query's kind are filtered out in the source's task.  Queries of event time stand on the
-watermarks that `pipeline` puts behind the source.
+Events that are not of a query's kind are filtered out in the source's task.  Queries of event time use the watermarks
+that `pipeline` adds after the source.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from examples.nexmark.auctions import LastSales, Row, Sellers, Winning
 from examples.nexmark.events import Event
 from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros, side_value
 from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Table, Tumbling, Window
-from operators.pipeline import Stream
-from operators.sinks.base import Sink
-from operators.sources import GeneratedSource
-from operators.sources.base import Source
+from operators.builder.pipeline import Stream
+from operators.sinks.contract import Sink
+from operators.sources import GeneratedSource, Source
 
 Query = Callable[[Stream[Event], Terms, int], Stream[Row]]
 """(events, terms, parallelism of the stateful operators) → rows."""
@@ -35,8 +34,8 @@ def pipeline(
     """One query between a source of events and a sink of rows.
 
     Args:
-        out_of_order_s: how far behind an event may be of one that was read before it.
-        clean: makes an event of what the source gives, where that is none yet.
+        out_of_order_s: the largest lag of an event behind one that was read before it.
+        clean: makes an event of a record of the source, where that is none yet.
 
     Raises:
         PipelineError: there is no such query.
@@ -53,7 +52,7 @@ def pipeline(
 
 
 def seconds(event: Event) -> float:
-    """When an event happened."""
+    """The event time of an event in seconds."""
     return float(event["time_ms"]) / 1000
 
 
@@ -106,14 +105,14 @@ def _q9(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _winners(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
-    """Query 9, each row at the moment when its auction expires; of the same moment, in the order of the auctions."""
+    """Query 9 with the expiry of the auction as event time; rows of one moment are in the order of the auctions."""
     return _q9(events, terms, parallelism).timed(lambda won: won["expires_ms"] / 1000 + won["auction"] % 1000 * 1e-6)
 
 
 def _q4(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_category = _winners(events, terms, parallelism).key_by(lambda won: won["category"])
     means = by_category.window("means", Sliding(terms.window_s, terms.every_s), Mean(_price), parallelism)
-    return means.map("q4", lambda told: {"category": told[0], "mean": told[1], "start_ms": _ms(told[2])})
+    return means.map("q4", lambda result: {"category": result[0], "mean": result[1], "start_ms": _ms(result[2])})
 
 
 def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
@@ -123,9 +122,9 @@ def _q5(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
 
 
 def _most(start: float, counts: Sequence[Any], window: Window) -> list[Row]:
-    """Of the counts of one sliding window, each (auction, bids, start, end), the highest."""
-    most = max([told[1] for told in counts])
-    return [{"auction": told[0], "bids": most, "start_ms": _ms(start)} for told in counts if told[1] == most]
+    """The highest of the counts of one sliding window, each (auction, bids, start, end)."""
+    most = max([result[1] for result in counts])
+    return [{"auction": result[0], "bids": most, "start_ms": _ms(start)} for result in counts if result[1] == most]
 
 
 def _q6(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
@@ -143,12 +142,12 @@ def _keep_highest(kept: list[Row], bid: Event) -> list[Row]:
     price = kept[0]["price"] if kept else -1
     if bid["price"] < price:
         return kept
-    told = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
-    return [*kept, told] if bid["price"] == price else [told]
+    fields = {name: bid[name] for name in ("auction", "bidder", "price", "time_ms")}
+    return [*kept, fields] if bid["price"] == price else [fields]
 
 
 def _highest_of_all(start: float, parts: Sequence[Any], window: Window) -> list[Row]:
-    """Of the highest bids of each part, each (part, bids, start, end), those that are highest of all."""
+    """The highest of all among the highest bids of each part, each (part, bids, start, end)."""
     bids = [bid for part in parts for bid in part[1]]
     highest = max([bid["price"] for bid in bids])
     return [{**bid, "start_ms": _ms(start)} for bid in bids if bid["price"] == highest]
@@ -160,8 +159,8 @@ def _q8(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     auctions = events.filter("auctions", _of("auction")).key_by(lambda auction: auction["seller"])
 
     def pair(person: Event, auction: Event) -> Row:
-        told = {"id": person["id"], "name": person["name"], "reserve": auction["reserve"]}
-        return {**told, "start_ms": person["time_ms"] // size_ms * size_ms}
+        fields = {"id": person["id"], "name": person["name"], "reserve": auction["reserve"]}
+        return {**fields, "start_ms": person["time_ms"] // size_ms * size_ms}
 
     return persons.window_join("q8", auctions, Tumbling(terms.window_s), fn=pair, parallelism=parallelism)
 
@@ -171,24 +170,24 @@ def _q11(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     sessions = by_bidder.window("sessions", Session(terms.gap_s), Count(), parallelism)
     return sessions.map(
         "q11",
-        lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2]), "end_ms": _ms(told[3])},
+        lambda result: {"bidder": result[0], "bids": result[1], "start_ms": _ms(result[2]), "end_ms": _ms(result[3])},
     )
 
 
 def _q12(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
     by_bidder = events.filter("bids", _of("bid")).key_by(_bidder)
     counts = by_bidder.window("counts", Tumbling(terms.clock_s, clock="processing"), Count(), parallelism)
-    return counts.map("q12", lambda told: {"bidder": told[0], "bids": told[1], "start_ms": _ms(told[2])})
+    return counts.map("q12", lambda result: {"bidder": result[0], "bids": result[1], "start_ms": _ms(result[2])})
 
 
 def _side(events: Stream[Any], terms: Terms) -> Table[int, Row]:
-    """The side table, which ends before anything is joined with it."""
+    """The side table, whose source ends before anything is joined with it."""
 
     def row(partition: int, i: int) -> Row:
         return {"key": i, "value": side_value(i)}
 
     read = events.pipeline.source("side", GeneratedSource(row, terms.side_rows))
-    return read.key_by(lambda told: told["key"]).table("side-table")
+    return read.key_by(lambda entry: entry["key"]).table("side-table")
 
 
 def _q13(events: Stream[Event], terms: Terms, parallelism: int) -> Stream[Row]:
@@ -217,9 +216,9 @@ def _bidder(bid: Event) -> int:
     return int(bid["bidder"])
 
 
-def _start(told: Any) -> float:
-    """Of a window's result, (key, value, start, end)."""
-    return float(told[2])
+def _start(result: Any) -> float:
+    """The start of a window, from its result (key, value, start, end)."""
+    return float(result[2])
 
 
 def _ms(seconds: float) -> int:
@@ -227,7 +226,7 @@ def _ms(seconds: float) -> int:
 
 
 _PARTS = 8
-"""Among the bids of each of so many keys query 7 looks for the highest first, then among these."""
+"""The number of keys for which query 7 first finds the highest bid, before it compares these."""
 _BY_EVENT_TIME = frozenset(QUERIES) - {0, 1, 2, 12}
 BUILT: dict[int, Query] = {
     0: _q0,

@@ -1,4 +1,4 @@
-"""The same events through Spark: written as files of JSON lines, read by Spark Structured Streaming as they lie there.
+"""The same events through Spark: written as files of JSON lines, and read by Spark Structured Streaming.
 
 python -m examples.nexmark.spark_input DIRECTORY EVENTS FILES [SETTING=VALUE]...
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.nexmark.batch import FIELDS, write_events
-from examples.nexmark.check import events_told
+from examples.nexmark.check import events_of
 from examples.nexmark.events import Event
 from operators.sources import SparkSource
 
@@ -20,7 +20,7 @@ _LONG_AGO_S = 1_000_000_000
 
 
 def spark_source(directory: str) -> SparkSource:
-    """Every file of the directory, one per micro-batch, in one partition, so that events keep their order."""
+    """A source that reads the files of a directory, one per micro-batch, in one partition to keep their order."""
 
     def read(spark: Any) -> Any:
         columns = dict(column.split() for fields in FIELDS.values() for column in fields.split(", "))
@@ -32,12 +32,12 @@ def spark_source(directory: str) -> SparkSource:
 
 
 def clean(row: dict[str, Any]) -> Event:
-    """An event out of a row that has the columns of all kinds: those of other kinds are null."""
+    """Makes an event from a row that has the columns of all kinds, without those of other kinds, which are null."""
     return {name: value for name, value in row.items() if value is not None}
 
 
 def write_files(events: Sequence[Event], directory: Path, files: int) -> None:
-    """So many files, which Spark takes in the order of their times of change."""
+    """Writes the events to that number of files, which Spark reads in the order of their modification times."""
     directory.mkdir(parents=True, exist_ok=True)
     step = -(-len(events) // files)
     for number in range(files):
@@ -47,13 +47,13 @@ def write_files(events: Sequence[Event], directory: Path, files: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the files."""
-    if len(arguments) < 3 or not all("=" in told for told in arguments[3:]):
+    """Writes the files."""
+    if len(arguments) < 3 or not all("=" in argument for argument in arguments[3:]):
         print(
             "usage: python -m examples.nexmark.spark_input DIRECTORY EVENTS FILES [SETTING=VALUE]...", file=sys.stderr
         )
         return 2
-    events = events_told(dict(told.split("=", 1) for told in arguments[3:]))
+    events = events_of(dict(argument.split("=", 1) for argument in arguments[3:]))
     write_files(events.listed(int(arguments[1])), Path(arguments[0]), int(arguments[2]))
     return 0
 

@@ -1,4 +1,4 @@
-"""What all three ways to answer the queries must agree on: which queries there are, their constants, the side table."""
+"""Definitions that the three computations of the answers share: the queries, their constants, the side table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUERIES: dict[int, str] = {
     13: "bids with what a side table says of their auction",
     14: "sessions with what a side table says of their bidder",
 }
-"""By number.  There is no query 10: it writes files to a cloud store."""
+"""The queries by number.  Query 10 is absent, because it writes files to a cloud store."""
 
 STATES = ("OR", "ID", "CA")
 CATEGORY = 10
@@ -35,12 +35,12 @@ class Terms:
     """Constants of the queries; the defaults are Beam's.
 
     Attributes:
-        window_s: size of windows.
-        every_s: how often a sliding window begins.
-        gap_s: a session ends after so long without a bid.
-        clock_s: size of the windows of query 12.
-        waiting_s: how far apart in time a person and an auction, or a bid and its auction, may be.
-        side_rows: rows of the side table.
+        window_s: the size of windows.
+        every_s: the interval at which sliding windows begin.
+        gap_s: the time without a bid that ends a session.
+        clock_s: the size of the windows of query 12.
+        waiting_s: the largest difference of time between a person and an auction, or between a bid and its auction.
+        side_rows: the number of rows of the side table.
     """
 
     window_s: int = 10
@@ -53,27 +53,27 @@ class Terms:
     side_rows: int = 500
 
     @classmethod
-    def told(cls, settings: Mapping[str, str]) -> Terms:
-        """Those that `--set` names, the others as they are.
+    def of_settings(cls, settings: Mapping[str, str]) -> Terms:
+        """Makes the terms that `--set` names; the others have their defaults.
 
         Raises:
-            PipelineError: a value that is no number.
+            PipelineError: a value is no number.
         """
-        given: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         for each in fields(cls):
             if each.name in settings:
                 number = float if each.type == "float" else int
                 try:
-                    given[each.name] = number(settings[each.name])
+                    numbers[each.name] = number(settings[each.name])
                 except ValueError:
                     raise PipelineError(
                         f"setting {each.name} is {settings[each.name]!r}; give a number ({each.type})"
                     ) from None
-        return cls(**given)
+        return cls(**numbers)
 
 
 def side_value(key: int) -> str:
-    """What the side table says of `key`, 0 to side_rows - 1."""
+    """The value of the side table for `key`, 0 to side_rows - 1."""
     return f"side {key}"
 
 

@@ -1,1 +1,1 @@
-"""Hidden nondeterminism: the clock and chance of the process, routed to the causal services inside an operator."""
+"""Capture of hidden nondeterminism: the process's clock and chance, routed to the causal services in an operator."""

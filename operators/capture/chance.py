@@ -1,6 +1,6 @@
-"""Chance as programs spell it, inside an operator: drawn from the operator's own streams, so the same in a replay.
+"""Replacements for the chance of the standard library: inside an operator its own streams, the same in a replay.
 
-Not for secrets: who holds the determinants can compute all that is drawn here.
+It is not for secrets: a holder of the determinants can compute all that is drawn here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from operators.capture.active import RUNNING, Active, Stream, Streams, inside, operating
 from operators.capture.replacing import Replacement
-from operators.capture.scope import RUNNING, Active, Stream, Streams, inside, operating
 
-MEND = "use ctx.random"
-MEND_UUID = "use ctx.uuid()"
+REMEDY = "use ctx.random"
+REMEDY_UUID = "use ctx.uuid()"
 INTERVALS_TO_1970 = 0x01B21DD213814000
-"""Of 100 ns, from the beginning of the Gregorian calendar, from which UUIDs of versions 1 and 6 count."""
+"""The intervals of 100 ns since the beginning of the Gregorian calendar, for UUIDs of versions 1 and 6."""
 
 
 def of_random() -> list[Replacement]:
@@ -35,14 +35,14 @@ def of_random() -> list[Replacement]:
 
 
 def _drawing(name: str) -> Callable[..., Any]:
-    """`random.<name>`: of the operator's stream inside of one, of the process's generator otherwise."""
+    """The function for `random.<name>`: inside an operator it draws from its stream, otherwise from the process's."""
     real, spelling = getattr(random, name), f"random.{name}()"
 
-    def draw(*given: Any, **named: Any) -> Any:
-        active = RUNNING.active and inside(spelling, MEND)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        active = RUNNING.active and inside(spelling, REMEDY)
         if active is None:
-            return real(*given, **named)
-        return getattr(_streams(active).random, name)(*given, **named)
+            return real(*args, **kwargs)
+        return getattr(_streams(active).random, name)(*args, **kwargs)
 
     draw.__name__ = name
     return draw
@@ -54,18 +54,18 @@ def _streams(active: Active) -> Streams:
 
 _FROM_OUTSIDE = "a Random() made outside of the operator"
 _OWN = "_seeded_by_operator"
-"""In the `__dict__` of a generator that an operator has seeded: its state follows from the records."""
+"""The mark, in its `__dict__`, of a generator that an operator has seeded: its state follows from the records."""
 
 
 def _drawn(generator: Random) -> Random | None:
-    """What an operator draws from in the place of `generator`; None where it draws from itself.
+    """The generator that an operator draws from in the place of `generator`; None where it is that one itself.
 
     A generator that no operator has seeded is part of the process: its state is in no checkpoint, so after a recovery
-    it would begin again, whether it was seeded by the kernel or with a number.
+    it would restart, whether it was seeded by the kernel or with a number.
     """
     if RUNNING.active is None or not operating() or _OWN in generator.__dict__:
         return None
-    active = inside(_FROM_OUTSIDE, MEND)
+    active = inside(_FROM_OUTSIDE, REMEDY)
     return None if active is None else _streams(active).random
 
 
@@ -77,31 +77,31 @@ _real_seed = Random.seed
 
 
 def _random_of(self: Random) -> float:
-    """As `Random.random`."""
+    """The replacement of `Random.random`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_random(self) if stream is None else stream.random()
 
 
 def _getrandbits(self: Random, k: int, /) -> int:
-    """As `Random.getrandbits`."""
+    """The replacement of `Random.getrandbits`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_getrandbits(self, k) if stream is None else stream.getrandbits(k)
 
 
 def _getstate(self: Random) -> Any:
-    """As `Random.getstate`."""
+    """The replacement of `Random.getstate`."""
     stream = _drawn(self)
     return _real_getstate(self if stream is None else stream)
 
 
 def _setstate(self: Random, state: Any) -> None:
-    """As `Random.setstate`."""
+    """The replacement of `Random.setstate`."""
     _mark(self)
     _real_setstate(self, state)
 
 
 def _mark(generator: Random) -> None:
-    """What is set now is known to the operator that sets it, and to nobody else."""
+    """Mark a generator as set by the operator that runs, or as one of the process."""
     if operating():
         generator.__dict__[_OWN] = True
     else:
@@ -109,17 +109,21 @@ def _mark(generator: Random) -> None:
 
 
 def _seed(self: Random, a: Any = None, version: int = 2) -> None:
-    """As `Random.seed`; without a value inside an operator the seed is drawn from that operator's stream."""
+    """The replacement of `Random.seed`; inside an operator a seed without a value is drawn from its stream."""
     if not isinstance(self, Stream):
         active = RUNNING.active
-        if a is None and active is not None and (active := inside("random.Random() without a seed", MEND)) is not None:
+        if (
+            a is None
+            and active is not None
+            and (active := inside("random.Random() without a seed", REMEDY)) is not None
+        ):
             a = _streams(active).bits.getrandbits(256)
         _mark(self)
     _real_seed(self, a, version)
 
 
 def _gauss_next(self: Random) -> Any:
-    """The second of a pair that `gauss` has drawn."""
+    """The replacement of `gauss_next`: the second of a pair that `gauss` has drawn."""
     stream = _drawn(self)
     return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
 
@@ -133,7 +137,7 @@ def _set_gauss_next(self: Random, value: Any) -> None:
 
 
 def _patch_generators() -> None:
-    """Every generator of class `Random` or of a class made from it asks first whose state it is."""
+    """Make every generator of class `Random`, or of a class made from it, check first whose state it is."""
     patched: Any = Random
     patched.random, patched.getrandbits, patched.seed = _random_of, _getrandbits, _seed
     patched.getstate, patched.setstate = _getstate, _setstate
@@ -145,7 +149,7 @@ def of_entropy() -> list[Replacement]:
     replacements = [
         Replacement(os, "urandom", os.urandom, _bytes(os.urandom, "urandom")),
         Replacement(os, "getrandom", os.getrandom, _bytes(os.getrandom, "getrandom")),
-        *(_named(secrets, name, MEND) for name in secrets.__all__ if name not in ("SystemRandom", "compare_digest")),
+        *(_named(secrets, name, REMEDY) for name in secrets.__all__ if name not in ("SystemRandom", "compare_digest")),
     ]
     for name, make in (("uuid1", uuid1), ("uuid4", uuid4), ("uuid6", uuid6), ("uuid7", uuid7)):
         if hasattr(uuid, name):  # 6 and 7 came with Python 3.14
@@ -154,37 +158,37 @@ def of_entropy() -> list[Replacement]:
 
 
 def _bytes(real: Callable[..., bytes], name: str) -> Callable[..., bytes]:
-    def draw(size: int, *given: Any, **named: Any) -> bytes:
-        active = RUNNING.active and inside(f"os.{name}()", MEND)
-        return real(size, *given, **named) if active is None else _streams(active).bits.randbytes(size)
+    def draw(size: int, *args: Any, **kwargs: Any) -> bytes:
+        active = RUNNING.active and inside(f"os.{name}()", REMEDY)
+        return real(size, *args, **kwargs) if active is None else _streams(active).bits.randbytes(size)
 
     return draw
 
 
-def _named(module: Any, name: str, mend: str) -> Replacement:
-    """Only so that a refusal names it: what it draws comes from `os.urandom`."""
+def _named(module: Any, name: str, remedy: str) -> Replacement:
+    """The replacement of a function that draws from `os.urandom`, so that a refusal names it."""
     real = getattr(module, name)
     spelling = f"{module.__name__}.{name}()"
 
-    def draw(*given: Any, **named: Any) -> Any:
-        inside(spelling, mend)
-        return real(*given, **named)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        inside(spelling, remedy)
+        return real(*args, **kwargs)
 
     draw.__name__ = name
     return Replacement(module, name, real, draw)
 
 
 def _uuid(real: Callable[..., uuid.UUID], name: str, make: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
-    def draw(*given: Any, **named: Any) -> uuid.UUID:
-        active = RUNNING.active and inside(f"uuid.{name}()", MEND_UUID)
-        return real(*given, **named) if active is None else make(active, *given, **named)
+    def draw(*args: Any, **kwargs: Any) -> uuid.UUID:
+        active = RUNNING.active and inside(f"uuid.{name}()", REMEDY_UUID)
+        return real(*args, **kwargs) if active is None else make(active, *args, **kwargs)
 
     draw.__name__ = name
     return draw
 
 
 def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """From the causal clock, and chance for what the process would remember: its address and its last time."""
+    """A UUID from the causal clock, and chance for what the process would remember: its address and its last time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     low, middle, high = since & 0xFFFFFFFF, since >> 32 & 0xFFFF, since >> 48 & 0x0FFF
@@ -192,12 +196,12 @@ def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid4(active: Active) -> uuid.UUID:
-    """Of chance alone."""
+    """A UUID of chance alone."""
     return uuid.UUID(int=_streams(active).bits.getrandbits(128), version=4)
 
 
 def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """As `uuid1`, in an order that sorts by time."""
+    """A UUID as of `uuid1`, in an order that sorts by time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     whole = (since >> 12) << 80 | 6 << 76 | (since & 0x0FFF) << 64 | 0b10 << 62 | (clock_seq & 0x3FFF) << 48 | node
@@ -205,7 +209,7 @@ def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid7(active: Active) -> uuid.UUID:
-    """Milliseconds since 1970, then chance."""
+    """A UUID of milliseconds since 1970, then chance."""
     chance = _streams(active).bits.getrandbits(74)
     since_ms = active.now_ns() // 1_000_000 & (1 << 48) - 1
     return uuid.UUID(int=since_ms << 80 | 7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)

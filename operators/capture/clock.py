@@ -1,4 +1,4 @@
-"""The wall clock as programs spell it, inside an operator: `ctx.now_ns()`, and so the same in a replay.
+"""Replacements for the wall clock of the standard library: inside an operator `ctx.now_ns()`, the same in a replay.
 
 Durations (`time.monotonic`, `time.perf_counter`) are left alone: locks and queues are built on them.
 """
@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from operators.capture.active import RUNNING, inside
 from operators.capture.replacing import Replacement
-from operators.capture.scope import RUNNING, inside
-from operators.seconds import seconds_of
+from operators.records.seconds import seconds_of
 
-MEND = "use ctx.now()"
+REMEDY = "use ctx.now()"
 
 
 def of_time() -> list[Replacement]:
-    """The functions of module `time`; whoever gives them a time asks nobody."""
+    """The functions of module `time`; a call that passes a time does not read the clock."""
     return [
         Replacement(time, "time", time.time, _seconds(time.time)),
         Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
@@ -40,7 +40,7 @@ def of_time() -> list[Replacement]:
 
 def _seconds(real: Callable[[], float]) -> Callable[[], float]:
     def now() -> float:
-        active = RUNNING.active and inside("time.time()", MEND)
+        active = RUNNING.active and inside("time.time()", REMEDY)
         return real() if active is None else seconds_of(active.now_ns())
 
     return now
@@ -48,20 +48,20 @@ def _seconds(real: Callable[[], float]) -> Callable[[], float]:
 
 def _nanoseconds(real: Callable[[], int]) -> Callable[[], int]:
     def now_ns() -> int:
-        active = RUNNING.active and inside("time.time_ns()", MEND)
+        active = RUNNING.active and inside("time.time_ns()", REMEDY)
         return real() if active is None else active.now_ns()
 
     return now_ns
 
 
-def _of_clock(real: Callable[[int], Any], name: str, told: Callable[[int], float]) -> Callable[[int], Any]:
+def _of_clock(real: Callable[[int], Any], name: str, convert: Callable[[int], float]) -> Callable[[int], Any]:
     def gettime(clock: int) -> Any:
         if clock != time.CLOCK_REALTIME:
             return real(clock)
-        active = RUNNING.active and inside(f"time.{name}()", MEND)
+        active = RUNNING.active and inside(f"time.{name}()", REMEDY)
         if active is None:
             return real(clock)
-        return told(active.now_ns())
+        return convert(active.now_ns())
 
     return gettime
 
@@ -69,7 +69,7 @@ def _of_clock(real: Callable[[int], Any], name: str, told: Callable[[int], float
 def _broken_down(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     def at(seconds: float | None = None, /) -> Any:
         if seconds is None:
-            active = RUNNING.active and inside(f"time.{name}()", MEND)
+            active = RUNNING.active and inside(f"time.{name}()", REMEDY)
             if active is not None:
                 seconds = active.now_ns() // 1_000_000_000
         return real(seconds)
@@ -80,18 +80,18 @@ def _broken_down(real: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _formatted(real: Callable[..., str], name: str, place: int) -> Callable[..., str]:
     local = time.localtime
 
-    def text(*given: Any) -> str:
-        if len(given) == place:
-            active = RUNNING.active and inside(f"time.{name}()", MEND)
+    def text(*args: Any) -> str:
+        if len(args) == place:
+            active = RUNNING.active and inside(f"time.{name}()", REMEDY)
             if active is not None:
-                return real(*given, local(active.now_ns() // 1_000_000_000))
-        return real(*given)
+                return real(*args, local(active.now_ns() // 1_000_000_000))
+        return real(*args)
 
     return text
 
 
 def of_datetime() -> list[Replacement]:
-    """Patches `now`, `utcnow` and `today` in the types themselves, which every import of them shares.
+    """Patch `now`, `utcnow` and `today` in the types themselves, which every import of them shares.
 
     Returns: nothing where that worked; otherwise classes to put in the place of the types.
     """
@@ -103,8 +103,8 @@ def of_datetime() -> list[Replacement]:
 
 
 def _put(kind: type, named: dict[str, Any]) -> bool:
-    """Put methods into a built-in type; whether they are found there afterwards."""
-    names: dict[str, Any] | None = next((held for held in gc.get_referents(vars(kind)) if type(held) is dict), None)
+    """Put methods into a built-in type; returns whether they are found there afterwards."""
+    names: dict[str, Any] | None = next((each for each in gc.get_referents(vars(kind)) if type(each) is dict), None)
     if names is None:
         return False
     names.update(named)
@@ -117,24 +117,24 @@ def in_place_of(kind: type, named: dict[str, Any]) -> type:
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, kind) if cls is made else type.__instancecheck__(cls, instance)
+            return isinstance(instance, kind) if cls is stand_in else type.__instancecheck__(cls, instance)
 
         def __subclasscheck__(cls, other: type) -> bool:
-            return issubclass(other, kind) if cls is made else type.__subclasscheck__(cls, other)
+            return issubclass(other, kind) if cls is stand_in else type.__subclasscheck__(cls, other)
 
-    def make(cls: type, *given: Any, **told: Any) -> Any:
-        return kind.__new__(kind if cls is made else cls, *given, **told)
+    def make(cls: type, *args: Any, **kwargs: Any) -> Any:
+        return kind.__new__(kind if cls is stand_in else cls, *args, **kwargs)
 
-    made = _Meta(kind.__name__, (kind,), {"__new__": make, "__slots__": (), **named})
-    return made
+    stand_in = _Meta(kind.__name__, (kind,), {"__new__": make, "__slots__": (), **named})
+    return stand_in
 
 
 def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """The current time, in a time zone if one is given; inside an operator as `ctx.now()` tells it."""
-        active = RUNNING.active and inside("datetime.now()", MEND)
+        """The current time, in a time zone if one is given; inside an operator that of `ctx.now()`."""
+        active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)
         return cls.fromtimestamp(seconds_of(active.now_ns()), tz)
@@ -146,8 +146,8 @@ def _utcnow() -> Any:
     real = datetimes.datetime.__dict__["utcnow"]
 
     def utcnow(cls: Any) -> Any:
-        """The current time in UTC, without time zone; inside an operator as `ctx.now()` tells it."""
-        active = RUNNING.active and inside("datetime.utcnow()", MEND)
+        """The current time in UTC, without time zone; inside an operator that of `ctx.now()`."""
+        active = RUNNING.active and inside("datetime.utcnow()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()
         return cls.fromtimestamp(seconds_of(active.now_ns()), datetimes.UTC).replace(tzinfo=None)
@@ -159,8 +159,8 @@ def _today(kind: type) -> Any:
     real = datetimes.date.__dict__["today"]
 
     def today(cls: Any) -> Any:
-        """The current day or time; inside an operator as `ctx.now()` tells it."""
-        active = RUNNING.active and inside(f"{kind.__name__}.today()", MEND)
+        """The current day or time; inside an operator that of `ctx.now()`."""
+        active = RUNNING.active and inside(f"{kind.__name__}.today()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()
         return cls.fromtimestamp(seconds_of(active.now_ns()))

@@ -1,4 +1,4 @@
-"""Runs of the garbage collector are outside of operators: when one happens depends on the process, not on the records.
+"""Keeps runs of the garbage collector outside of operators: their moment depends on the process, not on the records.
 
 Finalisers (`__del__`, callbacks of weak references, functions in `gc.callbacks`) that a collection runs get the
 process's own clock and chance.  Those that run because the last reference went away are part of the code that let it
@@ -11,14 +11,14 @@ import gc
 from threading import get_ident
 from typing import Any
 
-from operators.capture.scope import NOBODY, RUNNING, Active
+from operators.capture.active import NO_OPERATOR, RUNNING, Active
 
 _suspended: list[tuple[Active, str]] = []
 """The chain and its operator in which a collection was triggered; at most one."""
 
 
 def spare_collections() -> None:
-    """From now on, no operator is active while the collector runs."""
+    """Let no operator be active while the collector runs, from now on."""
     gc.callbacks.insert(0, _begin)
     gc.callbacks.append(_end)
 
@@ -27,9 +27,9 @@ def _begin(phase: str, info: dict[str, Any]) -> None:
     if phase != "start":
         return
     active = RUNNING.active
-    if active is not None and active.operator != NOBODY and active.thread == get_ident():
+    if active is not None and active.operator != NO_OPERATOR and active.thread == get_ident():
         _suspended.append((active, active.operator))
-        active.operator = NOBODY
+        active.operator = NO_OPERATOR
     _keep_places()
 
 
@@ -40,7 +40,7 @@ def _end(phase: str, info: dict[str, Any]) -> None:
 
 
 def _keep_places() -> None:
-    """Callbacks of others run between ours, at the start and at the stop, from the next collection on."""
+    """Let other callbacks run between ours, at the start and at the stop, from the next collection on."""
     callbacks: list[Any] = gc.callbacks
     if callbacks[0] is not _begin or callbacks[-1] is not _end:
         callbacks[:] = [_begin, *(each for each in callbacks if each not in (_begin, _end)), _end]

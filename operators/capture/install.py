@@ -1,15 +1,15 @@
-"""Patches this process, once, before the pipeline's file is loaded: `hidden_nondeterminism` of the job.
+"""Patches this process, once, before the pipeline's file is loaded, as the job's `hidden_nondeterminism` says.
 
 Outside of operators, and on other threads, everything stays as it was.
 """
 
 from __future__ import annotations
 
+from operators.capture.active import RUNNING
 from operators.capture.chance import of_entropy, of_random
 from operators.capture.clock import of_datetime, of_time
 from operators.capture.collector import spare_collections
 from operators.capture.replacing import replace, spare_imports
-from operators.capture.scope import RUNNING
 
 
 def install(how: str) -> None:

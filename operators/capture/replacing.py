@@ -1,6 +1,6 @@
 """Puts one function in another's place: where it is defined, and in every module that has taken it by name.
 
-Whoever asks must mean the process: our own packages, and `logging`, whose stamps are for people, keep the originals.
+Callers that mean the process keep the originals: our own packages, and `logging`, whose stamps are for people.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from operators.capture.scope import RUNNING
+from operators.capture.active import RUNNING
 
 OWN = ("causal", "operators", "standby", "deploy")
 STAMPING = ("logging", "logging.handlers")
-"""Modules of the standard library that tell people the time, and silently tell nobody in a replay (`ctx.log`)."""
+"""Modules of the standard library that stamp lines with the time, and print nothing in a replay (`ctx.log`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """`module.name` is `original` and becomes `function`."""
+    """A replacement: `module.name` is `original` and becomes `function`."""
 
     module: ModuleType
     name: str
@@ -31,7 +31,7 @@ class Replacement:
 
 
 def replace(replacements: list[Replacement]) -> None:
-    """Put each in its place, in its own module and wherever the original is a global of a module."""
+    """Put each function in its place, in its own module and wherever the original is a global of a module."""
     clock = ModuleType("time", time.__doc__)
     vars(clock).update(vars(time))
     for name in STAMPING:
@@ -47,12 +47,12 @@ def replace(replacements: list[Replacement]) -> None:
 
 
 def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -> None:
-    found = [(name, functions[id(value)]) for name, value in names.items() if id(value) in functions]
-    names.update(found)
+    replaced = [(name, functions[id(value)]) for name, value in names.items() if id(value) in functions]
+    names.update(replaced)
 
 
 def spare_imports() -> None:
-    """The body of a module that is first imported inside an operator is not that operator's code.
+    """Give the body of a module that is first imported inside an operator the process's own clock and chance.
 
     It runs once per process, so whatever it asked would be missing, or too much, in a replay.
     """

@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 
 MODULES_MAX = 2_000
 BYTES_MAX = 32 << 20
-"""Of all sources of a run together."""
+"""The bound on all sources of a run together."""
 MANIFEST_BYTES_MAX = 4 << 20
 DIGEST_BYTES = 16
 
@@ -41,9 +41,9 @@ class Module:
     """One source file."""
 
     name: str
-    """As it is imported; "" for the pipeline file."""
+    """The name that imports it; "" for the pipeline file."""
     path: str
-    """Where it was read, absolute: tracebacks name it, and `__file__` is it."""
+    """The absolute path that it was read from: tracebacks name it, and `__file__` is it."""
     package: bool
     source: bytes
 
@@ -97,19 +97,19 @@ class Archive:
     def packed(self) -> bytes:
         """The bytes of the file."""
         members = [("pipeline.py" if not m.name else _member(m), m) for m in self.modules]
-        told = {
+        manifest = {
             "modules": [[member, m.name, m.path, m.package] for member, m in members],
             "outside": dict(self.outside),
             "plan": dict(self.plan),
             "python": self.python,
             "runtime": self.runtime,
         }
-        held = BytesIO()
-        with zipfile.ZipFile(held, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), json.dumps(told, indent=1, sort_keys=True))
+        body = BytesIO()
+        with zipfile.ZipFile(body, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), json.dumps(manifest, indent=1, sort_keys=True))
             for member, module in members:
                 archive.writestr(zipfile.ZipInfo(member, _EPOCH), module.source)
-        return held.getvalue()
+        return body.getvalue()
 
     def save(self, job: Path, durable: bool) -> str:
         """Write it into the directory of a job, unless it is there; returns its digest.
@@ -159,7 +159,7 @@ class Archive:
 
 
 def path_of(job: Path, digest: str) -> Path:
-    """Where a job keeps the archive of that digest."""
+    """Returns the path at which a job keeps the archive of that digest."""
     return job / DIRECTORY / f"{digest}.zip"
 
 
@@ -168,7 +168,7 @@ def digest_of(body: bytes) -> str:
 
 
 def runtime_version() -> str:
-    """Of this package; of a checkout that is not installed there is none."""
+    """Returns the version of this package; a checkout that is not installed has none."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
@@ -190,7 +190,7 @@ def changed(kept: Archive, now: Archive) -> list[str]:
 
 
 def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
-    """What is not archived and is another version now, one phrase each."""
+    """Yields a phrase for each part of another version now that is not archived."""
     if kept.python != now.python:
         yield f"Python was {kept.python} and is {now.python}"
     if kept.runtime != now.runtime:
@@ -221,11 +221,11 @@ def _unpacked(body: bytes) -> Archive:
             raise ValueError("it holds more than an archive may")
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
             raise ValueError("its members are compressed")
-        told = json.loads(archive.read(MANIFEST))
+        manifest = json.loads(archive.read(MANIFEST))
         modules = tuple(
             Module(str(name), str(path), bool(package), archive.read(infos[member]))
-            for member, name, path, package in told["modules"]
+            for member, name, path, package in manifest["modules"]
         )
     if not modules or modules[0].name:
         raise ValueError("it holds no pipeline file")
-    return Archive(modules, told["outside"], told["plan"], told["python"], told["runtime"])
+    return Archive(modules, manifest["outside"], manifest["plan"], manifest["python"], manifest["runtime"])

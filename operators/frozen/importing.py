@@ -1,4 +1,4 @@
-"""How a process imports the modules of a user: from the disk while a run begins, from the archive ever after.
+"""Imports the modules of a user: from the disk while a run begins, from the archive ever after.
 
 A finder in front of Python's own answers for modules of the user and for nothing else.  The standard library and our
 own packages are never hidden by a file of the same name beside the pipeline, and `sys.path` stays as it is.
@@ -22,13 +22,13 @@ from causal.errors import PipelineError
 from operators.frozen.archive import Archive, Module
 
 HOME = Path(__file__).resolve().parents[2]
-"""Where our own packages are."""
+"""The directory of our own packages."""
 
 OURS = frozenset(("causal", "operators", "pyspark_causal"))
 """Packages of ours that pipelines import: these names mean ours, whatever lies beside the pipeline."""
 
 OUR_OWN = frozenset(("benchmarks", "deploy", "docs", "examples", "standby", "tests"))
-"""What else may be imported from `HOME`: a user may have modules of these names."""
+"""Further packages in `HOME`; a user may have modules of these names."""
 
 _PYTHON = (BuiltinImporter, FrozenImporter, PathFinder)
 _SOURCE_BYTES_MAX = 32 << 20
@@ -98,7 +98,7 @@ class LiveFinder(MetaPathFinder):
         self.read: dict[str, Module] = {}
         """Sources of the user's that were found, by name of module."""
         self.outside: dict[str, str] = {}
-        """Where other modules that are not Python's own were found, by name of the topmost package."""
+        """Origins of the other modules that are not Python's own, by name of the topmost package."""
         self._finding: set[str] = set()
 
     def find_spec(
@@ -106,9 +106,9 @@ class LiveFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if not of_user(fullname) or fullname in self._finding:
             return None
-        return self.found(fullname, path)
+        return self.spec_in(fullname, path)
 
-    def found(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    def spec_in(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """The spec of a module; one of the user's runs what was read here, once."""
         self._finding.add(fullname)
         try:
@@ -228,11 +228,11 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
     Args:
         lasting: this process needs ours no more.
     """
-    held = {module.name.partition(".")[0] for module in archive.modules} if archive is not None else set()
+    archived = {module.name.partition(".")[0] for module in archive.modules} if archive is not None else set()
     wanted = {
         name
         for name in OUR_OWN
-        if name in held
+        if name in archived
         or archive is None
         and ((root / f"{name}.py").exists() or (root / name / "__init__.py").exists())
     }

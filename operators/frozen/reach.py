@@ -1,4 +1,4 @@
-"""Which modules a pipeline can reach by import statements, wherever they stand: also inside functions, run later."""
+"""Finds the modules that a pipeline can reach by import statements, also inside functions that run later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
         module = todo.pop()
         for name in _named(module):
             _find(name, finder)
-        todo += [found for name, found in finder.read.items() if name not in seen]
+        todo += [module_read for name, module_read in finder.read.items() if name not in seen]
         seen |= finder.read.keys()
         if len(seen) > MODULES_MAX:
             break
@@ -62,7 +62,7 @@ def _find(name: str, finder: LiveFinder) -> None:
         if not of_user(at):
             return
         try:
-            spec = finder.found(at, path)
+            spec = finder.spec_in(at, path)
         except (ImportError, AttributeError, ValueError):  # what cannot be found now fails where it is imported
             return
         if spec is None or spec.submodule_search_locations is None:
@@ -89,9 +89,9 @@ def _named(module: Module) -> Iterator[str]:
                     yield f"{base}.{alias.name}" if base else alias.name
                 yield base
         elif isinstance(node, ast.Call) and node.args and _called(node.func) in _IMPORTING:
-            told = node.args[0]
-            if isinstance(told, ast.Constant) and isinstance(told.value, str) and told.value.strip("."):
-                yield told.value.lstrip(".")
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str) and argument.value.strip("."):
+                yield argument.value.lstrip(".")
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str | None:
@@ -103,8 +103,8 @@ def _base(module: Module, node: ast.ImportFrom) -> str | None:
     if up > len(parts):
         return None
     package = parts[: len(parts) - up]
-    told = [*package, *(node.module.split(".") if node.module else [])]
-    return ".".join(told) or None
+    parts_imported = [*package, *(node.module.split(".") if node.module else [])]
+    return ".".join(parts_imported) or None
 
 
 def _called(function: ast.expr) -> str:
@@ -114,7 +114,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _version(name: str, origin: Path) -> str:
-    """Of an installed package; of any other file its digest."""
+    """Returns the version of an installed package; of any other file its digest."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

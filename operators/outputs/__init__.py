@@ -1,4 +1,4 @@
-"""What sinks wrote, read back: which rows there are, by task and position, and that none of them will go away.
+"""Readers of what sinks wrote: the rows that there are, by task and position, none of which will disappear.
 
     output = open_output("counts.db")        # or the directory of a JsonLinesSink or a ParquetSink
     output.look()
@@ -14,15 +14,15 @@ from pathlib import Path
 
 from causal.errors import PipelineError
 from causal.vectors import require_arrow
-from operators.outputs.base import Output, Piece
 from operators.outputs.lines import LinesOutput
-from operators.outputs.sqlite import SqliteOutput
+from operators.outputs.output import Output, Piece
+from operators.outputs.sqlite_output import SqliteOutput
 
 __all__ = ["Output", "Piece", "open_output"]
 
 _SQLITE = b"SQLite format 3\0"
 _OF_PARQUET = "_causal"
-"""`operators.sinks.manifest.OURS`, which cannot be asked where there is no pyarrow."""
+"""The value of `operators.sinks.parquet.manifest.OURS`, which cannot be imported where there is no pyarrow."""
 
 
 def open_output(path: str | os.PathLike[str]) -> Output:
@@ -38,7 +38,7 @@ def open_output(path: str | os.PathLike[str]) -> Output:
     if place.is_dir():
         if (place / _OF_PARQUET).is_dir():
             require_arrow("reading Parquet files")
-            from operators.sinks.parquet_reading import ParquetOutput
+            from operators.sinks.parquet.parquet_reading import ParquetOutput
 
             return ParquetOutput(place)
         if any(place.glob(".*.journal")):

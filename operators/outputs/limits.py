@@ -1,4 +1,4 @@
-"""How far a micro-batch goes, and whether an offset is one of this output: pure."""
+"""Computes where a micro-batch ends, and checks that an offset is one of this output: pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | 
     Some rows are in it whenever there are any.
     """
     left = {task: end - start.get(task, 0) for task, end in sorted(ends.items()) if end > start.get(task, 0)}
-    told = {task: start.get(task, 0) for task in sorted(frozenset(start).union(ends))}
+    positions = {task: start.get(task, 0) for task in sorted(frozenset(start).union(ends))}
     room = sum(left.values()) if rows_max is None else rows_max
     by_need = sorted(left, key=lambda task: (left[task], task))
     for place, task in enumerate(by_need):
         share = min(left[task], -(-room // (len(by_need) - place)))
-        told[task] += share
+        positions[task] += share
         room -= share
-    return told
+    return positions
 
 
 def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: str) -> dict[str, int]:

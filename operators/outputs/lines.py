@@ -1,4 +1,4 @@
-"""What a `JsonLinesSink` wrote.
+"""A reader of what a `JsonLinesSink` wrote.
 
 The journal of a task says how far its rows can be read, and the position of a row is the number of its line: no row of
 JSON lines is ever refused.  Where lines begin is remembered, once per megabyte.
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError
-from operators.outputs.base import Piece
-from operators.sinks.jsonlines import account_in
-from operators.sinks.ledger import covered
+from operators.outputs.output import Piece
+from operators.sinks.files.jsonlines import account_in
+from operators.sinks.files.ledger import covered
 
 LINES_AT_ONCE = 5000
 _SCANNED_BYTES = 1 << 20
@@ -50,13 +50,13 @@ class LinesOutput:
             if known is None or known.run != account.run:
                 known = _Lines(path, account.run)
             files[account.task], runs[account.task] = known, account.run
-            # Below a kill a bundle may be in the journal only, until the next process puts its lines in place.
+            # After a kill a bundle may be in the journal only, until the next process puts its lines in place.
             there = known.count(account.next, covered(account))
             tasks[account.task] = (min(there, covered(account)), there)
         if not tasks:
             raise PipelineError(f"{self._directory} has no rows of a JsonLinesSink; give the directory of one")
         self._run = max(runs.values())
-        self._tasks = {task: told for task, told in tasks.items() if runs[task] == self._run}
+        self._tasks = {task: ends for task, ends in tasks.items() if runs[task] == self._run}
         self._files = files
 
     def ends(self, uncovered: bool) -> dict[str, int]:
@@ -64,7 +64,7 @@ class LinesOutput:
         return {task: next_ if uncovered else safe for task, (safe, next_) in self._tasks.items()}
 
     def hint(self, task: str, position: int) -> Any:
-        """(line, byte) of a line at or before that position."""
+        """Returns (line, byte) of a line at or before that position."""
         return self._files[task].before(position)
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
@@ -82,7 +82,7 @@ class LinesOutput:
 
 
 class _Lines:
-    """Where lines begin in a file that grows."""
+    """An index of where lines begin in a file that grows."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._path = path
@@ -91,7 +91,7 @@ class _Lines:
         self._bytes = [0]
 
     def count(self, wanted: int, lasting: int) -> int:
-        """How many whole lines there are, up to `wanted`; what is behind line `lasting` may change."""
+        """The number of whole lines that there are, up to `wanted`; what is behind line `lasting` may change."""
         line, byte = self._lines[-1], self._bytes[-1]
         try:
             with open(self._path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What a sink wrote, as a source of Spark: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
+"""Spark's source of what a sink wrote: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
 
 An offset is {"run": …, task: next position}.  A position never has another row, and rows that may still be taken back
 are not read (below full sharing depth, until a checkpoint covers them): so what Spark's own checkpoint says has been
@@ -35,7 +35,7 @@ RECORDS = ("columns", "json")
 _JSON_SCHEMA = "task string, position bigint, record string"
 _KNOWN = ("path", "maxrowsperbatch", "records", "uncovered")
 PARTITION_ROWS_MAX = 1_000_000
-"""A task of Spark reads no more rows than these."""
+"""The most rows that a task of Spark reads."""
 
 
 @dataclass(frozen=True)
@@ -49,41 +49,42 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Reading:
-        """
+        """The checked options.
+
         Raises:
             PipelineError: an option is missing, unknown or wrong.
         """
-        told = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(name for name in told if name not in _KNOWN)
+        values = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(name for name in values if name not in _KNOWN)
         if unknown:
             raise PipelineError(f'format "causal" has no option {unknown[0]}; known are {", ".join(_KNOWN)}')
-        if not told.get("path"):
+        if not values.get("path"):
             raise PipelineError('format "causal" needs the option path: the file or directory that a sink writes')
-        rows = told.get("maxrowsperbatch")
+        rows = values.get("maxrowsperbatch")
         if rows is not None and (not rows.isdecimal() or not int(rows)):
             raise PipelineError(f"maxRowsPerBatch is {rows!r}; give a number of rows from 1")
-        records, uncovered = told.get("records", "columns"), told.get("uncovered", "false").lower()
+        records, uncovered = values.get("records", "columns"), values.get("uncovered", "false").lower()
         if records not in RECORDS:
             raise PipelineError(f"records is {records!r}; give one of {', '.join(RECORDS)}")
         if uncovered not in ("true", "false"):
             raise PipelineError(f"uncovered is {uncovered!r}; give true or false")
-        return cls(told["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
+        return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
 
     def output(self) -> Output:
-        """What is there now."""
+        """The reader, which has looked at what is there now."""
         output = open_output(self.path)
         output.look()
         return output
 
     def schema(self) -> Any:
-        """The schema of the rows that are there, for whoever has given none."""
+        """The schema of the rows that are there, for a query without one."""
         if self.as_json:
             return _JSON_SCHEMA
         return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))
 
 
 class Range(InputPartition):  # type: ignore[misc]
-    """Rows of one task, from one position up to another."""
+    """The rows of one task, from one position up to another."""
 
     def __init__(self, run: str, task: str, start: int, stop: int, hint: Any) -> None:
         super().__init__((task, start))
@@ -95,7 +96,7 @@ class Range(InputPartition):  # type: ignore[misc]
 
 
 def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
-    """In order of task and position; each of a bounded number of rows."""
+    """The ranges in order of task and position, each of a bounded number of rows."""
     return [
         Range(output.run, task, first, min(first + PARTITION_ROWS_MAX, end[task]), output.hint(task, first))
         for task in sorted(end)
@@ -109,21 +110,21 @@ def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa
         return  # Spark wants at least one partition, also of nothing
     output = reading.output()
     if output.run != partition.run:
-        raise PipelineError(f"{reading.path} was emptied for a new run of its job; start the query anew")
+        raise PipelineError(f"{reading.path} was emptied for a new run of its job; restart the query")
     make = json_of_piece if reading.as_json else columns_of_piece
     for piece in output.rows(partition.task, partition.start, partition.stop, partition.hint):
         yield make(partition.task, piece, schema)
 
 
 class OutputReader(DataSourceReader):  # type: ignore[misc]
-    """`spark.read.format("causal")`: all rows that are there when the query is planned."""
+    """The reader of `spark.read.format("causal")`: all rows that are there when the query is planned."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of rows by task."""
+        """The ranges of rows by task."""
         output = self._reading.output()
         return _ranges(output, {}, output.ends(self._reading.uncovered))
 
@@ -133,7 +134,7 @@ class OutputReader(DataSourceReader):  # type: ignore[misc]
 
 
 class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """`spark.readStream.format("causal")`: every row once, as it comes."""
+    """The reader of `spark.readStream.format("causal")`: every row once, as it comes."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)
@@ -142,31 +143,31 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._final: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first row of every task."""
+        """The offset before the first row of every task."""
         return {"run": self._looked().run}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the option says."""
+        """The limit that the option sets."""
         return ReadAllAvailable() if self._reading.rows_max is None else ReadMaxRows(self._reading.rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far a micro-batch from `start` on goes."""
+        """The offset at which a micro-batch from `start` on ends."""
         output = self._looked()
         ends = self._ends(output) if self._final is None else self._final
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return {"run": output.run, **advanced(self._positions(output, start), ends, rows_max)}
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far the rows go that are there."""
+        """The offset behind the rows that are there."""
         output = self._looked()
         return {"run": output.run, **self._ends(output)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes later than now is not for this query."""
+        """Fix the end of the query: rows that come later are not for it."""
         self._final = self._ends(self._looked())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Ranges of rows by task; `end` may be from an earlier life of the query."""
+        """The ranges of rows by task; `end` may be from an earlier life of the query."""
         output = self._looked()
         return _ranges(output, self._positions(output, start), self._positions(output, end))
 

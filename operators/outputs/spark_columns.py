@@ -1,4 +1,4 @@
-"""Pieces of an output as the Arrow record batches that Spark wants: exactly its schema."""
+"""Turns pieces of an output into the Arrow record batches that Spark wants: exactly its schema."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from causal.errors import PipelineError
-from operators.outputs.base import Output, Piece
-from operators.sinks.base import NOT_FINITE, encode_json
-from operators.sinks.exact import check_cast, check_values
-from operators.sinks.fitting import Misfit, inferred
+from operators.outputs.output import Output, Piece
+from operators.sinks.contract.sink import NOT_FINITE, encode_json
+from operators.sinks.parquet.exact_types import check_cast, check_values
+from operators.sinks.parquet.fitting import Misfit, inferred
 
 SAMPLED_ROWS = 1000
 _WIDER = {
@@ -25,10 +25,10 @@ _WIDER = {
     pa.large_binary(): pa.binary(),
     pa.null(): pa.string(),
 }
-"""Types that Spark does not have."""
+"""The types that Spark has, for those that it does not have."""
 
 _FLOATS = {text: float(text) for text in NOT_FINITE.values()}
-"""Numbers that JSON does not have, by the text that stands for them."""
+"""The numbers that JSON does not have, by the text that stands for them."""
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
@@ -45,7 +45,7 @@ def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
             for _, texts in output.rows(task, 0, min(ends[task], SAMPLED_ROWS)):
                 records += map(json.loads, texts)
         if not records:
-            raise PipelineError(f"{path} has no rows yet that could tell a schema; give one: .schema('key string, …')")
+            raise PipelineError(f"{path} has no rows yet to take a schema from; give one: .schema('key string, …')")
         try:
             schema = inferred(records, None)
         except Misfit as problem:
@@ -62,7 +62,7 @@ def _of_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def json_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns task, position and the record as JSON."""
+    """A record batch of the columns task, position and the record as JSON."""
     positions, rows = piece
     if isinstance(rows, pa.RecordBatch):
         texts = [encode_json(record) for record in rows.to_pylist()]
@@ -81,7 +81,7 @@ def _named(columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
 
 
 def columns_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """The records as the columns of the schema: by name, or by place where they are lists."""
+    """A record batch of the records' values in the columns of the schema: by name, or by place where they are lists."""
     positions, rows = piece
     own = [field for field in schema if field.name not in ("_task", "_position")]
     count = len(rows) if isinstance(rows, list) else rows.num_rows
@@ -108,7 +108,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
 
 
 def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Array:
-    """JSON has no bytes, times, decimals, NaN and infinities: the sink wrote them as text, which is turned back."""
+    """A column, with bytes, times, decimals, NaN and infinities from the text that the sink wrote for them."""
     kind = field.type
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return _text(values)
@@ -144,7 +144,7 @@ def _cast(column: pa.Array, field: pa.Field, task: str, first: int) -> pa.Array:
 
 
 def _unfit(field: pa.Field, problem: str, task: str, first: int) -> PipelineError:
-    told = " ".join(problem.split())[:300]
+    reason = " ".join(problem.split())[:300]
     return PipelineError(
-        f"rows of {task} from {first} on do not fit column {field.name} ({field.type}): {told}; give another schema"
+        f"rows of {task} from {first} on do not fit column {field.name} ({field.type}): {reason}; give another schema"
     )

@@ -1,4 +1,4 @@
-"""Where results go: sinks that write every row exactly once, visible at once.
+"""Sinks, which write every row exactly once, visible at once.
 
 `ParquetSink` is imported only when it is named, so that nothing else needs pyarrow.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from operators.sinks.base import Sink
-from operators.sinks.callback import CallbackSink
-from operators.sinks.console import ConsoleSink
-from operators.sinks.jsonlines import JsonLinesSink
-from operators.sinks.postgres import PostgresSink
-from operators.sinks.redis_streams import RedisSink
-from operators.sinks.sqlite import SqliteSink
-from operators.sinks.tally import TallySink
-from operators.sinks.webhook import WebhookSink
+from operators.sinks.contract.sink import Sink
+from operators.sinks.delivery.callback import CallbackSink
+from operators.sinks.delivery.console import ConsoleSink
+from operators.sinks.delivery.tally import TallySink
+from operators.sinks.delivery.webhook import WebhookSink
+from operators.sinks.files.jsonlines import JsonLinesSink
+from operators.sinks.postgres.postgres_sink import PostgresSink
+from operators.sinks.redis.redis_streams import RedisSink
+from operators.sinks.sqlite.sqlite_sink import SqliteSink
 
 if TYPE_CHECKING:
-    from operators.sinks.parquet import ParquetSink
+    from operators.sinks.parquet.parquet_sink import ParquetSink
 
 __all__ = [
     "CallbackSink",
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
         from causal.vectors import require_arrow
 
         require_arrow("ParquetSink")
-        from operators.sinks.parquet import ParquetSink
+        from operators.sinks.parquet.parquet_sink import ParquetSink
 
         return ParquetSink
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,23 +10,23 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.vectors import Vectors, require_arrow
 from operators.graph import caller
-from operators.sources.base import PartitionReader, R_co, Read, Source, SourceContext
+from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
 from operators.tracebacks import described, location
 
 Slice = Callable[[int, int, int], Any]
-"""(partition, start, stop) -> the elements start to stop - 1."""
+"""A function of (partition, start, stop) that returns the elements start to stop - 1."""
 
 SMOOTH_RPS = 50_000
-"""Up to here a partition gives each element when it is due; above, in steps: a task that looks for the next few
-elements as soon as it has sent the last ones has batches of them, and spends all of a core on what each batch costs."""
+"""The rate up to which a partition gives each element when it is due; above, in steps: a task that asks for the next
+few elements as soon as it has sent the last ones has batches of them, and spends all of a core on the batches."""
 STEP_NS, STEP_NS_MAX = 1_000_000, 10_000_000
 """A step of a partition just above `SMOOTH_RPS`, in proportion of one that is faster, and the longest."""
 
 
 class SequenceSource(Source[R_co]):
-    """Elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, which must be pure.
+    """A source whose elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, a pure function.
 
-    For what is there in slices already: files, arrays, benchmarks.
+    It is meant for data that is there in slices already: files, arrays, benchmarks.
 
     Args:
         count: elements per partition; None: endless.
@@ -65,26 +65,26 @@ class SequenceSource(Source[R_co]):
     def _checked(self, name: str, ask: Callable[[int, int, int], Any]) -> Slice:
         def read(partition: int, start: int, stop: int) -> Any:
             try:
-                made = ask(partition, start, stop)
-                if len(made) != stop - start:
-                    raise ValueError(f"{len(made)} elements were given for {stop - start}")
+                values = ask(partition, start, stop)
+                if len(values) != stop - start:
+                    raise ValueError(f"{len(values)} elements were given for {stop - start}")
             except CausalError:
                 raise
             except Exception as problem:
                 raise OperatorFailed(
                     _failed(name, partition, f"elements {start} to {stop - 1}", "read(partition, start, stop)", problem)
                 ) from problem
-            return self._elements(made)
+            return self._elements(values)
 
         return read
 
-    def _elements(self, made: Any) -> Any:
-        """What was read as the runtime takes it."""
-        return made if type(made) is list else list(made)
+    def _elements(self, values: Any) -> Any:
+        """The elements as the runtime takes them."""
+        return values if type(values) is list else list(values)
 
 
 class ArrowSource(SequenceSource[Any]):
-    """The same with vectors: `read(partition, start, stop)` gives a pyarrow RecordBatch, a Table or a dict of columns.
+    """A source of vectors: `read(partition, start, stop)` returns a pyarrow RecordBatch, a Table or a dict of columns.
 
     Args:
         count: rows per partition; None: endless.
@@ -111,12 +111,12 @@ class ArrowSource(SequenceSource[Any]):
 
         return self._checked(name, read_vectors)
 
-    def _elements(self, made: Any) -> Any:
-        return made
+    def _elements(self, values: Any) -> Any:
+        return values
 
 
 class GeneratedSource(SequenceSource[R_co]):
-    """Element i of partition p is `make(p, i)`, a pure function.
+    """A source whose element i of partition p is `make(p, i)`, a pure function.
 
     Args:
         count: elements per partition; None: endless.
@@ -133,17 +133,17 @@ class GeneratedSource(SequenceSource[R_co]):
         make = self._make
 
         def read(partition: int, start: int, stop: int) -> list[Any]:
-            made: list[Any] = []
+            values: list[Any] = []
             try:
-                made.extend(map(make, repeat(partition), range(start, stop)))
-                if len(made) < stop - start:
+                values.extend(map(make, repeat(partition), range(start, stop)))
+                if len(values) < stop - start:
                     raise RuntimeError("StopIteration was raised")  # map() took it for the end
             except CausalError:
                 raise
             except Exception as problem:
-                element = f"element {start + len(made)}"
+                element = f"element {start + len(values)}"
                 raise OperatorFailed(_failed(name, partition, element, "make(partition, i)", problem)) from problem
-            return made
+            return values
 
         return read
 
@@ -155,7 +155,7 @@ def _failed(name: str, partition: int, elements: str, function: str, problem: Ex
 
 
 class _Reader:
-    """One partition.  With a rate, element i is due `i * interval_ns` after the job began to read.
+    """A reader of one partition.  With a rate, element i is due `i * interval_ns` after the job began to read.
 
     A fast one gives what is due at the end of a step of time: an element enters when it is due, and waits for it.
     """
@@ -178,7 +178,7 @@ class _Reader:
         origin_ns = now_ns
         if self._interval_ns:
             origin_ns = self._due_ns(position)
-            if self._given_ns(position) > now_ns:
+            if self._step_end_ns(position) > now_ns:
                 return None
             elapsed_ns = now_ns - self._began_ns
             due = int((elapsed_ns - elapsed_ns % self._step_ns) / self._interval_ns) + 1
@@ -189,18 +189,18 @@ class _Reader:
     def ready_in_s(self, position: int) -> float:
         if not self._interval_ns or (self._count is not None and position >= self._count):
             return 0.0
-        return max(0.0, (self._given_ns(position) - time.monotonic_ns()) / 1e9)
+        return max(0.0, (self._step_end_ns(position) - time.monotonic_ns()) / 1e9)
 
     def _due_ns(self, position: int) -> int:
         return self._began_ns + int(position * self._interval_ns)
 
-    def _given_ns(self, position: int) -> int:
-        """When the step ends in which it is due."""
+    def _step_end_ns(self, position: int) -> int:
+        """The end of the step in which the element is due."""
         after_ns = self._due_ns(position) - self._began_ns
         return self._began_ns + -(-after_ns // self._step_ns) * self._step_ns
 
     def completed(self, position: int) -> None:
-        """Nothing is held, so nothing is let go."""
+        """Do nothing: a generated source holds nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -40,14 +40,14 @@ RESTORE = "restore it, or use a new --state-dir"
 _MANIFEST = re.compile(r"(\d{10})\.json")
 _SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
 SEGMENT_BYTES_MIN = 1 << 16
-"""What a segment counts as, at least, where unread ones are bounded: many small files are a burden too."""
+"""The least bytes that a segment counts as, where unread ones are bounded: many small files are a burden too."""
 LOCK_WAIT_S = 30.0
-"""The lock is held for a few file operations; whoever cannot get it for so long reports it."""
+"""The longest wait for the lock, which is held for a few file operations; after that it is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of one Spark partition of one batch, in one file; `part` counts the files of that partition."""
+    """A file with rows of one Spark partition of one batch; `part` counts the files of that partition."""
 
     file: str
     partition: int
@@ -58,7 +58,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What was published and not done with when a batch was about to follow.
+    """The published bytes that readers are not done with, when a batch is about to follow.
 
     `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 where it did not wait.
     """
@@ -71,7 +71,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One published batch.
+    """A published batch.
 
     `before[c]` is the number of rows that channel c got from all earlier batches; `segments` are in the order of
     (partition, part), which is the order of the rows; `offsets` is the digest of Spark's own record of what the
@@ -91,7 +91,7 @@ class Manifest:
         return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
 
     def after(self) -> tuple[int, ...]:
-        """Rows of each channel up to and with this batch."""
+        """The number of rows of each channel up to and with this batch."""
         return tuple(
             rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
         )
@@ -103,7 +103,7 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
-    """No two task attempts of any run have the same name."""
+    """The name of a segment, which no two task attempts of any run share."""
     return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
 
 
@@ -116,7 +116,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:
-    """A new file, on disk when this returns."""
+    """Write a new file, which is on disk when this returns."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -140,7 +140,7 @@ def _unseal(path: Path) -> dict[str, Any]:
 
 
 class IngestLog:
-    """One directory; any number of processes may have it open.
+    """The log in one directory; any number of processes may have it open.
 
     Args:
         directory: `<job directory>/ingest/<source name>`.
@@ -155,12 +155,12 @@ class IngestLog:
         self._low_water = directory / "low-water"
 
     def create(self) -> None:
-        """Make the directory and its header unless they are there; whoever comes first does.
+        """Make the directory and its header unless they are there; the first process does.
 
         Raises:
             PipelineError: the log was written for another number of channels.
             CorruptData: the header does not match its digest.
-            Unavailable: somebody else holds the log.
+            Unavailable: another process holds the log.
         """
         for directory in (self.directory, self.segments, self._manifests, self._low_water):
             directory.mkdir(parents=True, exist_ok=True)
@@ -201,8 +201,8 @@ class IngestLog:
             return int(_unseal(self.directory / "fence.json")["token"])
         except FileNotFoundError:
             if self.batches():
-                told = f"{self.directory / 'fence.json'} is missing although there are batches"
-                raise CorruptData(f"{told}; {RESTORE}") from None
+                missing = f"{self.directory / 'fence.json'} is missing although there are batches"
+                raise CorruptData(f"{missing}; {RESTORE}") from None
             return 0
         except (KeyError, TypeError, ValueError) as problem:
             raise CorruptData(f"{self.directory / 'fence.json'}: {problem}; {RESTORE}") from None
@@ -241,7 +241,7 @@ class IngestLog:
             Fenced: a younger driver has taken over.
             PipelineError: another query, a batch out of turn, other offsets than before, or the log has ended.
             CorruptData: the log's own files do not match their digests.
-            Unavailable: somebody else holds the log.
+            Unavailable: another process holds the log.
         """
         with self._locked():
             self.check_token(token)
@@ -263,12 +263,12 @@ class IngestLog:
             return True
 
     def unread_bytes(self, before: int) -> int:
-        """What the published batches below `before` take of which some channel is not done with its part."""
+        """The bytes of segments, in published batches below `before`, that their channel is not done with."""
         done = [self._low(channel)["done"] for channel in range(self.channels)]
         total = 0
         for path in self.segments.iterdir():
-            told = _SEGMENT.match(path.name)
-            if told is not None and done[int(told[2]) % self.channels] <= int(told[1]) < before:
+            match = _SEGMENT.match(path.name)
+            if match is not None and done[int(match[2]) % self.channels] <= int(match[1]) < before:
                 try:
                     total += max(path.stat().st_size, SEGMENT_BYTES_MIN)
                 except FileNotFoundError:  # let go a moment ago
@@ -276,17 +276,17 @@ class IngestLog:
         return total
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """What segments count as that are written and not published."""
+        """The bytes that segments count as which are written and not published."""
         return sum(max((self.segments / segment.file).stat().st_size, SEGMENT_BYTES_MIN) for segment in segments)
 
-    def tell_backlog(self, backlog: Backlog) -> None:
-        """Leave word for whoever shows it; not synced, and lost without harm."""
+    def note_backlog(self, backlog: Backlog) -> None:
+        """Store the backlog for reports; not synced, and lost without harm."""
         temporary = self.directory / f".backlog.json.{os.getpid()}"
         temporary.write_bytes(_seal(asdict(backlog)))
         temporary.rename(self.directory / "backlog.json")
 
     def backlog(self) -> Backlog | None:
-        """What the last publisher left word of; None where there was none, or its word was torn."""
+        """The backlog that the last publisher stored; None where there is none, or the file is torn."""
         try:
             return Backlog(**_unseal(self.directory / "backlog.json"))
         except (FileNotFoundError, CorruptData, TypeError):
@@ -317,17 +317,17 @@ class IngestLog:
     # -- failures of the query --------------------------------------------------------------------------------
 
     def failed_again(self, batch: int) -> int:
-        """The user's code has raised in this batch; how often now, without another batch published meanwhile."""
+        """Count a failure of the user's code in this batch; returns how many there were since a batch was published."""
         try:
-            told = _unseal(self.directory / "failures.json")
-            count = int(told["count"]) + 1 if told["batch"] == batch else 1
+            failures = _unseal(self.directory / "failures.json")
+            count = int(failures["count"]) + 1 if failures["batch"] == batch else 1
         except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
             count = 1
         self._replace("failures.json", {"batch": batch, "count": count})
         return count
 
     def forget_failures(self) -> None:
-        """Begin to count again: the code may have been corrected."""
+        """Reset the count: the code may have been corrected."""
         (self.directory / "failures.json").unlink(missing_ok=True)
 
     def _published(self, batches: Sequence[int]) -> set[str]:
@@ -336,7 +336,7 @@ class IngestLog:
         return {segment.file for manifest in manifests if manifest for segment in manifest.segments}
 
     def end(self, token: int) -> None:
-        """The query has ended by itself: what is published is all there will be."""
+        """Note that the query has ended by itself: what is published is all there will be."""
         with self._locked():
             self.check_token(token)
             if self.ended() is None:
@@ -378,7 +378,7 @@ class IngestLog:
         return previous.after()
 
     def _link(self, name: str, data: bytes) -> None:
-        """A file that must not exist yet: linking fails where renaming would overwrite."""
+        """Make a file that must not exist yet: linking fails where renaming would overwrite."""
         temporary = self._manifests / f".{name}.{os.getpid()}"
         _write(temporary, data)
         try:
@@ -398,7 +398,7 @@ class IngestLog:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def batches(self) -> list[int]:
-        """Numbers of the batches that are here, ascending; truncation removes the lowest first."""
+        """The numbers of the batches that are here, ascending; truncation removes the lowest first."""
         try:
             return sorted(int(match[1]) for match in map(_MANIFEST.fullmatch, os.listdir(self._manifests)) if match)
         except FileNotFoundError:
@@ -436,7 +436,7 @@ class IngestLog:
         return data
 
     def ended(self) -> int | None:
-        """Number of batches of a query that has ended by itself, None while it may go on."""
+        """The number of batches of a query that has ended by itself, None while it may continue."""
         try:
             return int(_unseal(self.directory / "ended.json")["batches"])
         except FileNotFoundError:
@@ -451,9 +451,9 @@ class IngestLog:
     # -- truncation --------------------------------------------------------------------------------------------
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """`channel` needs no batch below `batch`: remove what no channel needs.
+        """Note that `channel` needs no batch below `batch`, and remove what no channel needs.
 
-        The last published batch is never released by a reader, so the counts go on from it.
+        The last published batch is never released by a reader, so the counts continue from it.
 
         Args:
             done: the batches below it count as unread no more; `batch` by default.
@@ -473,16 +473,16 @@ class IngestLog:
 
     def _low(self, channel: int) -> dict[str, int]:
         try:
-            told = _unseal(self._low_water / f"{channel}.json")
-            batch = int(told["batch"])
-            return {"batch": batch, "done": int(told.get("done", batch))}
+            low_water = _unseal(self._low_water / f"{channel}.json")
+            batch = int(low_water["batch"])
+            return {"batch": batch, "done": int(low_water.get("done", batch))}
         except (FileNotFoundError, CorruptData, KeyError, TypeError, ValueError):
             # Torn by a power failure: nothing is known to be released.
             return {"batch": 0, "done": 0}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock goes with its holder, however that dies."""
+        """Hold the lock, which is released when its holder dies."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = keep_from_children(os.open(self.directory / "lock", flags, 0o600))
         try:

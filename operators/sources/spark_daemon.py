@@ -14,7 +14,7 @@ from operators.frozen.archive import Archive
 from operators.frozen.importing import ArchiveFinder, install
 
 JOB, CODE = "CAUSAL_CODE_OF", "CAUSAL_CODE"
-"""Environment variables: the job's directory, and the digest of its archive."""
+"""The environment variables for the job's directory and the digest of its archive."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What user code raised inside Spark, found in the text that Spark makes of it: the error, and where it was raised."""
+"""Finds the error that user code raised inside Spark, and where, in the text that Spark makes of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UserCodeFailed(Exception):
 
 
 def user_error(text: str) -> str | None:
-    """`ValueError: … at file.py:12 in parse`, of the last traceback in the text; None where no user code raised."""
+    """The error of the last traceback, as `ValueError: … at file.py:12 in parse`; None where no user code raised."""
     lines = text[text.rfind(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     where = ""
     for line in lines[1:]:

@@ -21,7 +21,7 @@ from causal.errors import Unavailable
 
 START_WAIT_S = 120.0
 REAP_WAIT_S = 3.0
-"""How long Spark's Python workers may take to notice that the JVM is gone; then they are killed."""
+"""The time for Spark's Python workers to notice that the JVM is gone; then they are killed."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -41,7 +41,7 @@ logger.sink.level = error
 
 
 class SparkJvm:
-    """Starts at most one JVM and ends it.
+    """The JVM of one driver, started at most once and ended.
 
     Args:
         work: directory for everything that Spark writes while it runs; emptied first.
@@ -98,10 +98,10 @@ class SparkJvm:
             if time.monotonic() > deadline:
                 raise Unavailable(f"Spark's JVM did not start within {START_WAIT_S:g} s")
             time.sleep(0.02)
-        told = address.read_bytes()
-        port, length = struct.unpack(">ii", told[:8])
+        gateway = address.read_bytes()
+        port, length = struct.unpack(">ii", gateway[:8])
         os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = told[8 : 8 + length].decode()
+        os.environ["PYSPARK_GATEWAY_SECRET"] = gateway[8 : 8 + length].decode()
 
     @property
     def running(self) -> bool:
@@ -132,7 +132,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """What a child does before it becomes another program: tie its life to that of its parent."""
+    """Returns a function for a child, before it becomes another program, that ties its life to that of its parent."""
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:

@@ -17,17 +17,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from causal.errors import InvariantViolation, PipelineError, invariant
+from operators.sources.ingest_bound import await_room, orphaned
 from operators.sources.ingest_log import RESTORE, IngestLog, Segment, digest_of, segment_name
-from operators.sources.ingest_room import await_room, orphaned
 
 FORMAT_NAME = "causal"
 SEGMENT_BYTES = 16 << 20
-"""A segment is closed when it holds so many bytes; a reader has one in memory."""
+"""The bytes at which a segment is closed; a reader has one in memory."""
 
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What one task attempt wrote."""
+    """The segments that one task attempt wrote."""
 
     query: str
     batch: int
@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
 
 class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Writes and publishes the batches of one query."""
+    """A writer that publishes the batches of one query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._directory = options["log"]
@@ -71,8 +71,8 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             if not isinstance(message, Written):
                 raise InvariantViolation(f"batch {batchId} is committed although a task of it has sent {message!r}")
             belongs = message.batch == batchId and message.query == query
-            invariant(belongs, "a message is of the batch that is committed", batch=batchId, query=query, told=message)
-            invariant(message.partition not in partitions, "one attempt of each task is committed", told=message)
+            invariant(belongs, "a message is of the batch that is committed", batch=batchId, query=query, sent=message)
+            invariant(message.partition not in partitions, "one attempt of each task is committed", sent=message)
             partitions.add(message.partition)
             segments += message.segments
         log = self._log()
@@ -87,19 +87,19 @@ class IngestWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return IngestLog(Path(self._directory), self._channels)
 
     def _offsets(self, batch: int) -> str:
-        """Digest of the file in which Spark fixed what the batch consists of, before it ran it."""
+        """The digest of the file in which Spark fixed what the batch consists of, before it ran it."""
         return digest_of((Path(self._checkpoint) / "offsets" / str(batch)).read_bytes())
 
 
 class CausalDataSource(DataSource):  # type: ignore[misc]
-    """`df.writeStream.format("causal")` with the options log, channels, token, bytesMax and checkpointLocation."""
+    """The data source of `df.writeStream.format("causal")`: log, channels, token, bytesMax, checkpointLocation."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT_NAME
 
     def streamWriter(self, schema: Any, overwrite: bool) -> IngestWriter:
-        """Parameter names are Spark's: it passes them by keyword when it commits."""
+        """Returns a writer; parameter names are Spark's, which passes them by keyword when it commits."""
         if overwrite:
             raise PipelineError("output mode complete rewrites earlier rows; a source takes appended or updated rows")
         return IngestWriter(self.options)
@@ -124,7 +124,7 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The batches that make one segment each; none without rows."""
+    """Yields the batches that make one segment each; none without rows."""
     pieces: list[pa.RecordBatch] = []
     size = 0
     for batch in iterator:

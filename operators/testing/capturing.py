@@ -1,4 +1,4 @@
-"""Clock and chance that operators ask for behind our back, in a test: routed or refused, as in a worker.
+"""Routes or refuses, in a test as in a worker, the clock and chance that operators use without `ctx`.
 
 What a worker patches in its process is patched in that of the tests, once, by the first run that asks for it.  Outside
 of operators nothing changes.
@@ -7,14 +7,14 @@ of operators nothing changes.
 from __future__ import annotations
 
 from causal.errors import PipelineError
+from operators.capture.active import RUNNING
 from operators.capture.install import install
-from operators.capture.scope import RUNNING
 
 _INSTALLED: list[str] = []
 
 
 def capture(how: str) -> None:
-    """Have operators meet what `hidden_nondeterminism` says.
+    """Route or refuse the clock and chance of operators, as `hidden_nondeterminism` says.
 
     Raises:
         PipelineError: "allow", in a process in which a run before has captured: that cannot be undone.

@@ -1,4 +1,4 @@
-"""What a task asks of the world, done in memory: the same effects that sockets, disk and stores serve in a job."""
+"""Performs the effects of tasks in memory, which sockets, disk and stores perform in a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
-    Ask,
     Effect,
     OpenSink,
     Phase,
@@ -15,6 +14,7 @@ from causal.effects import (
     RemoveSegments,
     Reply,
     Send,
+    SendRequests,
     SnapshotReady,
     SourceCompleted,
     SpillSegment,
@@ -23,9 +23,9 @@ from causal.effects import (
     WriteBundle,
     WriteSnapshot,
 )
-from causal.errors import Lost
-from causal.events import Answered, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
-from operators.asking import askers_of
+from causal.errors import DeterminantsLost
+from causal.events import ResponseReceived, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten
+from operators.kinds.process.outside_calls import askers_of
 from operators.testing.process import Process
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def perform(world: World, process: Process, effect: Effect) -> None:
-    """Do what `process` asks for."""
+    """Perform an effect of `process`."""
     _PERFORMERS[type(effect)](world, process, effect)
 
 
@@ -59,8 +59,8 @@ def _truncate_sink(world: World, process: Process, effect: TruncateSink) -> None
 
 
 def _withdraw(world: World, process: Process, effect: WithdrawRows) -> None:
-    held = world.stores[effect.channel].withdraw(effect.mark)
-    world.handle(process, SinkOpened(effect.channel, held))
+    state = world.stores[effect.channel].withdraw(effect.mark)
+    world.handle(process, SinkOpened(effect.channel, state))
 
 
 def _read_source(world: World, process: Process, effect: ReadSource) -> None:
@@ -95,8 +95,8 @@ def _remove_segments(world: World, process: Process, effect: RemoveSegments) -> 
         process.segments.pop(segment, None)
 
 
-def _ask(world: World, process: Process, effect: Ask) -> None:
-    """The functions are called at once, answers come in any order; time-outs are of real time, so there are none."""
+def _ask(world: World, process: Process, effect: SendRequests) -> None:
+    """Call the functions at once; responses come in any order, and there are no time-outs, which are of real time."""
     askers = askers_of(process.chain)
     for request in effect.requests:
         asker = askers[request.operator]
@@ -105,18 +105,20 @@ def _ask(world: World, process: Process, effect: Ask) -> None:
             if well:
                 break
             well, body = asker.perform(request.body)
-        answered = Answered(request.operator, request.number, body)
+        answered = ResponseReceived(request.operator, request.number, body)
         place = world.chance.randint(0, len(world.later))
         world.later.insert(place, lambda answered=answered: world.handle(process, answered))  # type: ignore[misc]
 
 
 def _phase(world: World, process: Process, effect: Phase) -> None:
     if effect.name == "lost":
-        raise Lost(f"{process.protocol.name}: determinants are lost, which the kit cannot mend; use full sharing depth")
+        raise DeterminantsLost(
+            f"{process.protocol.name}: determinants are lost, and the kit has no rollback; use full sharing depth"
+        )
 
 
 def _nothing(world: World, process: Process, effect: Effect) -> None:
-    """A partition keeps everything."""
+    """Do nothing: a partition keeps everything."""
 
 
 _PERFORMERS: dict[type, Callable[[World, Process, Any], None]] = {
@@ -133,6 +135,6 @@ _PERFORMERS: dict[type, Callable[[World, Process, Any], None]] = {
     SpillSegment: _spill,
     ReadSegment: _read_segment,
     RemoveSegments: _remove_segments,
-    Ask: _ask,
+    SendRequests: _ask,
     Phase: _phase,
 }

@@ -1,4 +1,4 @@
-"""What a source gives in a test: a list per partition, in which `At` says when, in virtual time."""
+"""The records of a source in a test: a list per partition, in which `At` says when, in virtual time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from causal.batch import Records
 from causal.errors import PipelineError
 from causal.rows import Rows, listed
 from causal.vectors import Vectors
-from operators.plan import Plan
-from operators.seconds import ns_of_seconds
-from operators.sources.base import Source, SourceContext
+from operators.engine.plan import Plan
+from operators.records.seconds import ns_of_seconds
 from operators.sources.generated import SequenceSource
+from operators.sources.source import Source, SourceContext
 
 _LONG_AGO_NS = -(1 << 62)
-"""Of a source with a rate, every element is due by now."""
+"""The start of a source with a rate in a test: every element is due by now."""
 
 
 class _Nothing:
-    """Stands for no record."""
+    """A placeholder for no record."""
 
 
 _NOTHING: Final = _Nothing()
@@ -55,7 +55,7 @@ class Partition:
         self.endless = endless
         self.ends_ns = 0
         self.taken = 0
-        """Elements that were ever read, by whichever incarnation."""
+        """The number of elements that were ever read, by any incarnation."""
         self._records: list[Any] | Vectors = []
         self._due_ns: list[int] = []
         if isinstance(records, Vectors):
@@ -68,7 +68,7 @@ class Partition:
         return len(self._records)
 
     def add(self, records: Iterable[Any]) -> None:
-        """More elements, at the end."""
+        """Add elements at the end."""
         for each in records:
             if isinstance(each, At):
                 self.ends_ns = max(self.ends_ns, ns_of_seconds(each.seconds))
@@ -79,7 +79,7 @@ class Partition:
             self._due_ns.append(self.ends_ns)
 
     def read(self, position: int, count: int, now_ns: int) -> tuple[Any, bool] | None:
-        """Up to `count` elements from `position`, and whether the partition ends behind them; None if none is there."""
+        """Returns up to `count` elements from `position`, and whether the partition ends; None if none is there."""
         stop = position
         while stop < len(self._due_ns) and stop < position + count and self._due_ns[stop] <= now_ns:
             stop += 1
@@ -90,17 +90,17 @@ class Partition:
         return self._records[position:stop], ended
 
     def due_ns(self, position: int) -> int | None:
-        """When there is something to read at `position`, be it the end; None if there may never be."""
+        """The time from which there is something to read at `position`, be it the end; None if there may never be."""
         if position < len(self._due_ns):
             return self._due_ns[position]
         return None if self.endless else self.ends_ns
 
 
 def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str, Any]) -> dict[str, list[Partition]]:
-    """The partitions of every source: what `inputs` says, or else what a bounded generated source makes.
+    """The partitions of every source, from `inputs`, or else from a bounded generated source.
 
     Raises:
-        PipelineError: a name that is no source, a source that nobody speaks for, or another number of lists than
+        PipelineError: a name that is no source, a source without records, or another number of lists than
             the source has partitions.
     """
     for name in inputs:
@@ -110,12 +110,12 @@ def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str
     return {name: _partitions(name, source, inputs.get(name)) for name, source in sources.items()}
 
 
-def _partitions(name: str, source: Source, told: Any) -> list[Partition]:
-    if told is None:
+def _partitions(name: str, source: Source, inputs: Any) -> list[Partition]:
+    if inputs is None:
         return _generated(name, source)
-    if isinstance(told, Mapping) or not isinstance(told, Sequence) or isinstance(told, (str, bytes)):
-        raise PipelineError(f"inputs of source {name!r} are a {type(told).__name__}; give a list of records")
-    lists: list[Any] = list(told)
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes)):
+        raise PipelineError(f"inputs of source {name!r} are a {type(inputs).__name__}; give a list of records")
+    lists: list[Any] = list(inputs)
     if not lists or not all(type(each) is list for each in lists):
         lists = [lists] + [[] for _ in range(source.partitions - 1)]
     if len(lists) != source.partitions:
@@ -137,10 +137,10 @@ def _as_vectors(name: str, rows: list[Any]) -> Vectors:
 def _generated(name: str, source: Source) -> list[Partition]:
     if not isinstance(source, SequenceSource) or source.count is None:
         raise PipelineError(f"source {name!r} is not bounded by itself; give inputs={{{name!r}: [records]}}")
-    made = []
+    partitions = []
     for number in range(source.partitions):
         reader = source.open(number, SourceContext(name, Path(), _LONG_AGO_NS))
         read = reader.read(0, source.count) if source.count else None
         reader.close()
-        made.append(Partition([] if read is None else read.records))
-    return made
+        partitions.append(Partition([] if read is None else read.records))
+    return partitions

@@ -1,4 +1,4 @@
-"""One incarnation of one task in a test, and a chain that counts the records which it is given."""
+"""The incarnation of a task in a test, and a chain that counts the records that it receives."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
 
 class CountedChain:
-    """A chain, and how many records it was given since the job began, replays counted once.
+    """A chain, and how many records it has received since the job began, replays counted once.
 
     Attributes:
-        given: records so far.
-        frozen: what `given` was at the last barrier.
+        received: records so far.
+        frozen: `received` at the last barrier.
     """
 
-    def __init__(self, chain: Chain, given: int) -> None:
-        self.given = self.frozen = given
+    def __init__(self, chain: Chain, received: int) -> None:
+        self.received = self.frozen = received
         self._chain = chain
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """As the chain does."""
-        self.given += sum([chunk.count for chunk in chunks if chunk.kind in _OF_RECORDS])
+        """Deliver to the chain, and count the records."""
+        self.received += sum([chunk.count for chunk in chunks if chunk.kind in _OF_RECORDS])
         return self._chain.deliver(input, chunks, first, services)
 
     def snapshot(self, full: bool) -> SnapshotJob:
-        """As the chain does."""
-        self.frozen = self.given
+        """Take a snapshot of the chain, and note the count."""
+        self.frozen = self.received
         return self._chain.snapshot(full)
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +45,7 @@ class Process:
     """A task that runs.
 
     Attributes:
-        dialled: which incarnation of each neighbour it was told of.
+        dialled: the incarnation of each neighbour that it knows.
         looked_ns: when it last found nothing to do.
     """
 
@@ -59,5 +59,5 @@ class Process:
 
     @property
     def due_ns(self) -> int | None:
-        """When a turn is due although nothing arrives."""
+        """The time at which a turn is due although nothing arrives."""
         return self.protocol.next_deadline_ns(max(self.looked_ns, 0))

@@ -1,4 +1,4 @@
-"""`run`: a pipeline in this process, from lists to lists, with crashes; `every_crash`: all the places for one."""
+"""Runs a pipeline in this process, from lists to lists, with crashes (`run`), and lists crashes (`every_crash`)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from operators.builder.loading import load
+from operators.builder.pipeline import Pipeline
+from operators.engine.plan import Plan, plan
 from operators.graph import DEAD_LETTERS, Edge
-from operators.loading import load
-from operators.pipeline import Pipeline
-from operators.plan import Plan, plan
-from operators.seconds import seconds_of
+from operators.records.seconds import seconds_of
 from operators.testing.capturing import capture
 from operators.testing.inputs import partitions_of
 from operators.testing.outside import RecordsSink, documents_in, records_in
 from operators.testing.world import World
 
-_FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "check", "transport", "standbys")
+_FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "verify_replay", "transport", "standbys")
 
 CLOCK_S_MAX = 9e9
-"""In 2255, where the 64 bits of a time in ns end."""
+"""A time in 2255, where the 64 bits of a time in ns end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a run has shown.
+class TrialResult:
+    """The results of a run.
 
     Attributes:
         rows: by sink, the records as they reached it; of several tasks, one task's behind the other's.  The records
@@ -70,7 +70,7 @@ def run(
     settings: Mapping[str, str] | None = None,
     batch: int = 1,
     **config: Any,
-) -> Told:
+) -> TrialResult:
     """Run a pipeline to its end, on virtual time, in this process.
 
     Args:
@@ -80,11 +80,11 @@ def run(
         crash: task → behind how many of the records that it is given it dies, or several such numbers; then it is
             restored from its last checkpoint and replays.
         seed: of everything that could vary: whose turn it is, random numbers, when checkpoints are taken.
-        clock_s: where the wall clock starts; it moves only when nobody has anything to do.
+        clock_s: where the wall clock starts; it moves only when no task has anything to do.
         checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
         settings: what `--set` gives, where `pipeline` is a path.
         batch: the most records of one event; with 1 a crash is exactly behind the record that is meant.
-        config: other fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
+        config: further fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
 
     Raises:
         PipelineError: the pipeline, an input or a crash that cannot be or never came.
@@ -98,20 +98,20 @@ def run(
     world.run()
     for task, counts in world.crash.items():
         if counts:
-            given = told_of(world).elements[task]
-            raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {given} records")
-    return told_of(world)
+            received = result_of(world).elements[task]
+            raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {received} records")
+    return result_of(world)
 
 
 def every_crash(
     pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[dict[str, int]]:
-    """Every single crash that there can be: behind each record that each task is given in a run without one.
+    """Returns every possible single crash: behind each record that each task receives in a run without one.
 
     @pytest.mark.parametrize("crash", every_crash(pipeline, inputs), ids=str)
     """
-    told = run(pipeline, inputs, **options)
-    return [{task: number} for task, given in told.elements.items() for number in range(1, given + 1)]
+    result = run(pipeline, inputs, **options)
+    return [{task: number} for task, count in result.elements.items() for number in range(1, count + 1)]
 
 
 def world_of(
@@ -135,13 +135,13 @@ def world_of(
             raise PipelineError(f"the kit runs every pipeline with its own {name}; leave it out")
     _check(pipeline, {"inputs": inputs, "crash": crash, "settings": settings}, clock_s, checkpoint_every)
     built = pipeline if isinstance(pipeline, Pipeline) else load(Path(pipeline), settings)
-    told = JobConfig.from_mapping(
+    job_config = JobConfig.from_mapping(
         {**config, "run": "trial", "name": built.name, "pipeline": "trial", "batch_elements_max": batch}, "run()"
     )
-    capture(told.hidden_nondeterminism)
-    planned = plan(_with_kept_rows(built), told)
+    capture(job_config.hidden_nondeterminism)
+    planned = plan(_with_kept_rows(built), job_config)
     return World(
-        planned, told, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
+        planned, job_config, partitions_of(planned, built.sources, inputs), _crashes(planned, crash), seed, clock_s,
         checkpoint_every,
     )  # fmt: skip
 
@@ -149,9 +149,9 @@ def world_of(
 def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, checkpoint_every: object) -> None:
     if not isinstance(pipeline, (Pipeline, str, Path)):
         raise PipelineError(f"the pipeline is a {type(pipeline).__name__}; give a Pipeline, or the path of its file")
-    for name, told in by_name.items():
-        if not isinstance(told, Mapping):
-            raise PipelineError(f"{name} is {told!r:.60}; give a dict")
+    for name, option in by_name.items():
+        if not isinstance(option, Mapping):
+            raise PipelineError(f"{name} is {option!r:.60}; give a dict")
     if isinstance(clock_s, bool) or not isinstance(clock_s, (int, float)) or not 0 <= clock_s < CLOCK_S_MAX:
         raise PipelineError(f"clock_s is {clock_s!r:.60}; give seconds since 1970, before 2255")
     if checkpoint_every is not None and (type(checkpoint_every) is not int or checkpoint_every < 0):
@@ -159,7 +159,7 @@ def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, che
 
 
 def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
-    """The same pipeline with sinks that keep records; the one that was given is not changed."""
+    """A copy of the pipeline with sinks that keep records; the original is not changed."""
     nodes = {
         node.ordinal: replace(node, subject=RecordsSink(node.subject) if node.kind == "sink" else node.subject)
         for node in pipeline.nodes
@@ -176,20 +176,20 @@ def _moved(edge: Edge, nodes: Mapping[int, Any]) -> Edge:
 
 
 def _crashes(planned: Plan, crash: Mapping[str, int | Sequence[int]]) -> dict[str, list[int]]:
-    found = {}
-    for task, told in crash.items():
+    crashes = {}
+    for task, at in crash.items():
         if planned.topology.named(task) is None:
             known = ", ".join(each.name for each in planned.topology.tasks)
             raise PipelineError(f"crash names the task {task!r}; pipeline {planned.name!r} has {known}")
-        counts = sorted([told] if isinstance(told, int) else told)
+        counts = sorted([at] if isinstance(at, int) else at)
         if not counts or any(type(count) is not int or count < 1 for count in counts):
-            raise PipelineError(f"crash of {task!r} is at {told!r}; give a number of records from 1, or several")
-        found[task] = counts
-    return found
+            raise PipelineError(f"crash of {task!r} is at {at!r}; give a number of records from 1, or several")
+        crashes[task] = counts
+    return crashes
 
 
-def told_of(world: World) -> Told:
-    """What a world has shown so far."""
+def result_of(world: World) -> TrialResult:
+    """The results of a world so far."""
     rows: dict[str, list[Any]] = {}
     for channel in sorted(world.stores):
         if world.topology.channels[channel].carries_requests:
@@ -204,11 +204,11 @@ def told_of(world: World) -> Told:
         determinant_bytes.update(process.protocol.counters()["determinant_bytes"])
         for operator, reasons in process.chain.counts().items():
             counts.setdefault(operator, Counter()).update(reasons)
-    return Told(
+    return TrialResult(
         rows,
         {operator: dict(reasons) for operator, reasons in counts.items()},
         world.recoveries,
         dict(determinant_bytes),
-        {process.protocol.name: process.chain.given for _, process in sorted(world.processes.items())},
+        {process.protocol.name: process.chain.received for _, process in sorted(world.processes.items())},
         seconds_of(world.now_ns),
     )

@@ -1,4 +1,4 @@
-"""`OperatorTrial`: one operator by itself, step by step, with time, watermarks and crashes by hand."""
+"""Runs one operator by itself, step by step, with time, watermarks and crashes by hand (`OperatorTrial`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from causal.errors import PipelineError, invariant
-from operators.operator import Operator
-from operators.pipeline import Pipeline, Stream
-from operators.seconds import ns_of_seconds, seconds_of
-from operators.sinks.jsonlines import JsonLinesSink
+from operators.builder.pipeline import Pipeline, Stream
+from operators.records.seconds import ns_of_seconds, seconds_of
+from operators.sinks.files.jsonlines import JsonLinesSink
 from operators.sources.generated import GeneratedSource
-from operators.testing.running import Told, told_of, world_of
+from operators.stage.operator import Operator
+from operators.testing.running import TrialResult, result_of, world_of
 
 _BOUND_S = 1e9
-"""How far the watermarks of a trial lie behind the times of records, which thus never move them."""
+"""The distance of a trial's watermarks behind the times of records, which thus never move them."""
 
 NAME = "operator"
-"""What the operator is called in errors and counts; its task is `operator/0`."""
+"""The operator's name in errors and counts; its task is `operator/0`."""
 
 
 class OperatorTrial:
@@ -51,14 +51,16 @@ class OperatorTrial:
         **config: Any,
     ) -> None:
         pipeline = Pipeline("trial")
-        given: Stream[Any] = pipeline.source("given", GeneratedSource(_never, count=0))
+        stream: Stream[Any] = pipeline.source("given", GeneratedSource(_never, count=0))
         if time is not None:
-            given = given.watermarks("time", _time_or_mark(time), out_of_order_s=_BOUND_S).filter("records", _is_record)
-        keyed = given if key is None else given.key_by(key)
+            stream = stream.watermarks("time", _time_or_mark(time), out_of_order_s=_BOUND_S).filter(
+                "records", _is_record
+            )
+        keyed = stream if key is None else stream.key_by(key)
         keyed.process(NAME, operator, parallelism=1).sink("out", JsonLinesSink("."))
         self._world = world_of(pipeline, {"given": []}, {}, seed, clock_s, 0, {}, 1, config)
-        (self._given,) = self._world.partitions.values()
-        self._given.endless = True
+        (self._input,) = self._world.partitions.values()
+        self._input.endless = True
         task = self._world.topology.named(f"{NAME}/0")
         invariant(task is not None, "the operator has a task")
         self._task = int(task.index)  # type: ignore[union-attr]
@@ -69,13 +71,13 @@ class OperatorTrial:
 
     @property
     def out(self) -> list[Any]:
-        """Every row so far."""
-        return self.told["out"]
+        """The rows so far."""
+        return self.result["out"]
 
     @property
-    def told(self) -> Told:
-        """Counts, determinants and rows so far."""
-        return told_of(self._world)
+    def result(self) -> TrialResult:
+        """The counts, determinants and rows so far."""
+        return result_of(self._world)
 
     @property
     def clock_s(self) -> float:
@@ -83,22 +85,22 @@ class OperatorTrial:
         return seconds_of(self._world.now_ns)
 
     def give(self, *records: Any) -> list[Any]:
-        """The operator is given these records, one event each; returns the rows that are new."""
-        self._given.add(records)
+        """Give the operator these records, one event each; returns the rows that are new."""
+        self._input.add(records)
         return self._settled()
 
     def watermark(self, seconds: float) -> list[Any]:
-        """No record with an earlier time will come; timers of event time fire; returns the rows that are new.
+        """Give a watermark, at which timers of event time fire; returns the rows that are new.
 
         Raises:
-            PipelineError: the trial was not told where the time of a record is.
+            PipelineError: the trial has no function for the time of a record.
         """
         if not self._timed:
             raise PipelineError("the trial knows no event time; give OperatorTrial(…, time=fn)")
         return self.give({_MARK: seconds + _BOUND_S})
 
     def advance(self, seconds: float) -> list[Any]:
-        """Time passes, and timers fire in it; returns the rows that are new."""
+        """Let time pass, in which timers fire; returns the rows that are new."""
         until_ns = self._world.now_ns + ns_of_seconds(seconds)
         self._world.settle()
         while self._world.now_ns < until_ns:
@@ -112,7 +114,7 @@ class OperatorTrial:
         self._world.settle()
 
     def crash(self) -> None:
-        """The task dies, is restored from the last checkpoint and replays.
+        """Kill the task, which is restored from the last checkpoint and replays.
 
         Raises:
             ReplayDivergence: the replay gave other rows than those that were visible.
@@ -121,8 +123,8 @@ class OperatorTrial:
         self._settled()
 
     def finish(self) -> list[Any]:
-        """The input ends; returns the rows that are new."""
-        self._given.endless = False
+        """End the input; returns the rows that are new."""
+        self._input.endless = False
         self._world.run()
         return self._settled()
 
@@ -148,5 +150,5 @@ def _time_or_mark(time: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _never(partition: int, i: int) -> Any:
-    """An element of the source that stands for what the trial is given."""
+    """An element of the source, which the trial replaces by its records."""
     return None

@@ -2,8 +2,8 @@
 
 Everything that could vary follows from the seed: whose turn it is, which frame arrives first, when a checkpoint is
 taken, how soon a dead task is replaced.  No frame is lost and there is no supervisor: a task that dies hands over what
-it had sent, its upstream is told, a fresh incarnation takes the last complete checkpoint and replays.  The clock
-stands still while anybody has something to do; then it moves to the next moment for which somebody waits.
+it had sent, its upstream is notified, a fresh incarnation takes the last complete checkpoint and replays.  The clock
+stands still while any task has something to do; then it moves to the next moment for which one waits.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from causal.checkpointing import Cut, SnapshotFile
 from causal.config import JobConfig
 from causal.errors import InvariantViolation
 from causal.events import (
-    CheckpointAsked,
     CheckpointCompleted,
+    CheckpointRequested,
     Event,
     FrameReceived,
-    PeerAt,
     PeerDown,
+    PeerUp,
     SourceRead,
     Started,
     Turn,
@@ -30,23 +30,23 @@ from causal.events import (
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
 from causal.task import TaskProtocol
-from operators.plan import Plan
-from operators.seconds import ns_of_seconds
+from operators.engine.plan import Plan
+from operators.records.seconds import ns_of_seconds
 from operators.testing.effects import perform
 from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
 from operators.testing.process import CountedChain, Process
 
 Ends = tuple[int, int, int, int]
-"""(task, incarnation) that sends, (task, incarnation) that receives."""
+"""The two ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
 
 
 class World:
-    """All that there is in one test.
+    """The tasks of one test, their links, stores and clock.
 
     Args:
         partitions: by source.
-        crash: task → at how many records that it was given it dies, ascending.
+        crash: task → the counts of received records at which it dies, ascending.
         checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
 
     Attributes:
@@ -72,18 +72,18 @@ class World:
         self.crash = {name: list(counts) for name, counts in crash.items()}
         self.recoveries = 0
         self.logged: Counter[str] = Counter()
-        """Bytes of determinants that incarnations wrote which are dead."""
+        """The bytes of determinants that dead incarnations wrote, by kind."""
         self.processes: dict[int, Process] = {}
         self.stores: dict[int, MemoryStore] = {}
         self.partitions: dict[int, Partition] = {}
         self.pending: dict[int, tuple[int, int]] = {}
-        """Reads that wait, by channel: position, count."""
+        """The reads that wait, by channel: position, count."""
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
-        """Who has acknowledged the checkpoint under way, with the files that restore it."""
+        """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
         self.snapshots: dict[tuple[int, int], tuple[list[bytes], int]] = {}
-        """(task, epoch) → parts, and the records that the task had been given."""
+        """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
         self.later: list[Callable[[], None]] = []
-        """What the disk has still to do."""
+        """The operations that the disk has still to do."""
         self._links: dict[Ends, deque[list[bytes]]] = {}
         self._incarnations = dict.fromkeys(range(len(self.topology.tasks)), 0)
         self._complete = self._asked = 0
@@ -104,11 +104,11 @@ class World:
     # -- Live ----------------------------------------------------------------------------------------
 
     def wall_ns(self) -> int:
-        """What a live task reads from the clock."""
+        """The clock that a live task reads."""
         return self.now_ns
 
     def entropy(self) -> bytes:
-        """16 bytes out of the seed."""
+        """Returns 16 bytes out of the seed."""
         return self.chance.randbytes(16)
 
     # -- the course of things ------------------------------------------------------------------------
@@ -123,11 +123,11 @@ class World:
             self.handle(process, Started())
 
     def run(self) -> None:
-        """Until every task has finished.
+        """Run until every task has finished.
 
         Raises:
             InvariantViolation: nothing can happen any more and not all have.
-            CausalError: a task cannot go on, as in a job.
+            CausalError: a task cannot continue, as in a job.
         """
         while not self.finished:
             if not self.step() and not self.pass_time():
@@ -135,7 +135,7 @@ class World:
                 raise InvariantViolation(f"the pipeline stands still; not finished are {', '.join(waiting)}")
 
     def settle(self) -> None:
-        """Until nobody has anything to do at this moment."""
+        """Run until no task has anything to do at this moment."""
         while self.step():
             continue
 
@@ -152,7 +152,7 @@ class World:
         )
 
     def step(self) -> bool:
-        """Let one of the things happen that can happen now; false if there is none."""
+        """Perform one of the steps that are possible now; false if there is none."""
         possible = self._possible()
         if not possible:
             return False
@@ -164,23 +164,23 @@ class World:
         return True
 
     def _possible(self) -> list[Callable[[], None]]:
-        found: list[Callable[[], None]] = []
+        steps: list[Callable[[], None]] = []
         for ends, frames in self._links.items():
             if frames:
-                found.append(lambda ends=ends: self._deliver(ends))  # type: ignore[misc]
+                steps.append(lambda ends=ends: self._deliver(ends))  # type: ignore[misc]
         for process in self.processes.values():
             if not process.protocol.idle or self._due(process):
-                found.append(lambda process=process: self._turn(process))  # type: ignore[misc]
+                steps.append(lambda process=process: self._turn(process))  # type: ignore[misc]
         for channel, (position, _) in self.pending.items():
             due_ns = self.partitions[channel].due_ns(position)
             if due_ns is not None and due_ns <= self.now_ns:
-                found.append(lambda channel=channel: self._read(channel))  # type: ignore[misc]
+                steps.append(lambda channel=channel: self._read(channel))  # type: ignore[misc]
         if self.later:
-            found.append(lambda: self.later.pop(0)())
+            steps.append(lambda: self.later.pop(0)())
         for index in self._incarnations:
             if index not in self.processes:
-                found.append(lambda index=index: self._promote(index))  # type: ignore[misc]
-        return found
+                steps.append(lambda index=index: self._promote(index))  # type: ignore[misc]
+        return steps
 
     def _due(self, process: Process) -> bool:
         due_ns = process.protocol.next_deadline_ns(self.now_ns)
@@ -192,7 +192,7 @@ class World:
             process.looked_ns = self.now_ns
 
     def pass_time(self, until_ns: int | None = None) -> bool:
-        """Move the clock to the next moment for which somebody waits, `until_ns` at most; false if there is none."""
+        """Move the clock to the next moment for which a task waits, `until_ns` at most; false if there is none."""
         moments = [p.protocol.next_deadline_ns(self.now_ns) for p in self.processes.values()]
         moments += [self.partitions[channel].due_ns(position) for channel, (position, _) in self.pending.items()]
         moments.append(until_ns)
@@ -205,16 +205,16 @@ class World:
     # -- tasks ---------------------------------------------------------------------------------------
 
     def _create(self, index: int) -> Process:
-        """The next incarnation of a task, from the last complete checkpoint."""
+        """Create the next incarnation of a task, from the last complete checkpoint."""
         incarnation = self._incarnations[index] = self._incarnations[index] + 1
-        cut, given = Cut(), 0
+        cut, received = Cut(), 0
         chain = self.plan.chain(index)
         files = list(self._files.get(index, ()))
         for name, _, _ in files:
-            parts, given = self.snapshots[index, int(name)]
+            parts, received = self.snapshots[index, int(name)]
             cut = Cut.unpack(parts[0])
             chain.restore(parts[1:])
-        counted = CountedChain(chain, given)
+        counted = CountedChain(chain, received)
         protocol = TaskProtocol(
             self.topology, TaskIndex(index), incarnation, self.config, cast(Chain, counted), self, cut, files, _unheard
         )
@@ -227,23 +227,23 @@ class World:
         self._introduce(process)
         self.handle(process, Started())
         if self._asked > self._complete and self.topology.is_source(TaskIndex(index)):
-            self.handle(process, CheckpointAsked(self._asked))
+            self.handle(process, CheckpointRequested(self._asked))
 
     def _introduce(self, process: Process) -> None:
         for other in self.topology.upstream(TaskIndex(process.index)):
-            self._tell_of(self.processes.get(other), process)
-            self._tell_of(process, self.processes.get(other))
+            self._introduce_to(self.processes.get(other), process)
+            self._introduce_to(process, self.processes.get(other))
         for other in self.topology.downstream(TaskIndex(process.index)):
-            self._tell_of(process, self.processes.get(other))
-            self._tell_of(self.processes.get(other), process)
+            self._introduce_to(process, self.processes.get(other))
+            self._introduce_to(self.processes.get(other), process)
 
-    def _tell_of(self, who: Process | None, peer: Process | None) -> None:
+    def _introduce_to(self, who: Process | None, peer: Process | None) -> None:
         if who is not None and peer is not None and who.dialled.get(peer.index) != peer.incarnation:
             who.dialled[peer.index] = peer.incarnation
-            self.handle(who, PeerAt(peer.index, peer.incarnation))
+            self.handle(who, PeerUp(peer.index, peer.incarnation))
 
     def die(self, index: int) -> None:
-        """A task is gone; what it had sent still arrives, what was on its way to it does not."""
+        """Kill a task; what it had sent still arrives, what was on its way to it does not."""
         process = self.processes.pop(index)
         self.logged.update(process.protocol.counters()["determinant_bytes"])
         if index in self._dying:
@@ -263,35 +263,35 @@ class World:
     # -- one step of one task ------------------------------------------------------------------------
 
     def handle(self, process: Process, event: Event) -> None:
-        """Let a task learn one thing; perform what it asks for, in order, then what it is answered."""
+        """Let a task handle an event and perform its effects, in order, then the events that follow from them."""
         self._inbox.append((process, event))
         if self._handling:
             return
         self._handling = True
         try:
             while self._inbox:
-                who, told = self._inbox.popleft()
-                if self.processes.get(who.index) is who and who.index not in self._dying:
-                    for effect in who.protocol.handle(told, self.now_ns):
-                        perform(self, who, effect)
-                    who.looked_ns = -1
-                    self._reap(who)
+                target, next_event = self._inbox.popleft()
+                if self.processes.get(target.index) is target and target.index not in self._dying:
+                    for effect in target.protocol.handle(next_event, self.now_ns):
+                        perform(self, target, effect)
+                    target.looked_ns = -1
+                    self._reap(target)
         finally:
             self._handling = False
         while self._dying:
             self.die(self._dying[0])
 
     def _reap(self, process: Process) -> None:
-        """Kill it if its time has come."""
+        """Kill the task if it has received the records at which it is to crash."""
         counts = self.crash.get(process.protocol.name)
-        if counts and process.chain.given >= counts[0]:
+        if counts and process.chain.received >= counts[0]:
             counts.pop(0)
             self._dying.append(process.index)
 
     # -- links ---------------------------------------------------------------------------------------
 
     def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Put a frame on its way; nobody gets what is sent to the dead."""
+        """Send a frame; one to a dead incarnation is dropped."""
         there = self.processes.get(target)
         if there is not None and there.incarnation == incarnation:
             self._links.setdefault((process.index, process.incarnation, target, incarnation), deque()).append(parts)
@@ -309,11 +309,11 @@ class World:
 
     def read(self, process: Process, channel: int, position: int, count: int) -> None:
         """Answer a read of a partition, or keep it until there is something."""
-        told = self.partitions[channel].read(position, self.chance.randint(1, count), self.now_ns)
-        if told is None:
+        answer = self.partitions[channel].read(position, self.chance.randint(1, count), self.now_ns)
+        if answer is None:
             self.pending[channel] = (position, count)
         else:
-            self.handle(process, SourceRead(channel, position, told[0], 0, told[1]))
+            self.handle(process, SourceRead(channel, position, answer[0], 0, answer[1]))
 
     def _read(self, channel: int) -> None:
         position, count = self.pending.pop(channel)
@@ -333,10 +333,10 @@ class World:
         self._asked = self._complete + 1
         for process in list(self.processes.values()):
             if self.topology.is_source(TaskIndex(process.index)):
-                self.handle(process, CheckpointAsked(self._asked))
+                self.handle(process, CheckpointRequested(self._asked))
 
     def acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
-        """The state of a task at barrier `epoch` is kept; with the last of them the checkpoint is complete."""
+        """Note that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
         if epoch != self._asked or epoch == self._complete:
             return
         self.acked[index] = tuple(files)
@@ -348,4 +348,4 @@ class World:
 
 
 def _unheard(line: str) -> None:
-    """Links lose nothing here: what a task tells of frames that do not fit is about those of the dead."""
+    """Ignore a task's report of frames that do not fit: links lose nothing here, so they are those of dead tasks."""

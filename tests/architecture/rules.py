@@ -17,6 +17,8 @@ WORLD = frozenset(
 ALLOWED = frozenset(
     [
         ("causal.values", "datetime"),  # as a type that is carried, never as a clock
+        ("operators.kinds.tables.sameness", "datetime"),
+        ("operators.sinks.contract.account", "datetime"),
         ("causal.services", "random"),  # Random(seed) only; the seed is a determinant
     ]
 )
@@ -24,7 +26,7 @@ TOUCHING = frozenset(("open", "print", "input", "exec", "eval"))
 VARYING = frozenset(("hash", "id"))
 _ORDERED_BY = frozenset(("list", "tuple", "enumerate", "iter", "next", "zip", "map", "filter", "reversed"))
 
-_CONVERTING = frozenset(("operators.seconds", "operators.sources.generated"))
+_CONVERTING = frozenset(("operators.records.seconds", "operators.sources.generated"))
 _PER_SECOND = frozenset((1e6, 1e9))
 
 Break = tuple[int, str]
@@ -63,17 +65,17 @@ def _is_set(node: ast.AST | None, known: frozenset[str]) -> bool:
 
 def _sets_of(tree: ast.AST) -> frozenset[str]:
     """Names and attributes that are annotated as sets, or only ever assigned sets."""
-    found: dict[str, bool] = {}
+    kinds: dict[str, bool] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.AnnAssign, ast.arg)) and node.annotation is not None:
             target = node.target if isinstance(node, ast.AnnAssign) else ast.Name(node.arg)
             kind = ast.unparse(node.annotation).split("[")[0]
-            found[ast.unparse(target)] = kind in ("set", "frozenset", "Set", "AbstractSet")
+            kinds[ast.unparse(target)] = kind in ("set", "frozenset", "Set", "AbstractSet")
         elif isinstance(node, ast.Assign):
             for place in node.targets:
                 name = ast.unparse(place)
-                found[name] = found.get(name, True) and _is_set(node.value, frozenset())
-    return frozenset(name for name, holds in found.items() if holds)
+                kinds[name] = kinds.get(name, True) and _is_set(node.value, frozenset())
+    return frozenset(name for name, holds in kinds.items() if holds)
 
 
 def _scopes(module: Module) -> Iterator[tuple[ast.AST, frozenset[str]]]:
@@ -138,7 +140,7 @@ def no_mutable_defaults(module: Module) -> Iterator[Break]:
 
 
 def errors_are_not_swallowed(module: Module) -> Iterator[Break]:
-    """Whoever catches everything raises again, or hands the error on as a value."""
+    """A handler that catches everything raises again, or passes the error on as a value."""
     for node in ast.walk(module.tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -212,7 +214,7 @@ def _milliseconds(node: ast.AST) -> bool:
 
 
 def one_conversion_of_time(module: Module) -> Iterator[Break]:
-    """Operators go between seconds and nanoseconds by `operators.seconds`, which rounds once.
+    """Operators go between seconds and nanoseconds by `operators.records.seconds`, which rounds once.
 
     Rates and intervals of generated sources are no times that anybody compares.
     """

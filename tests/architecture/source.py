@@ -10,11 +10,47 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
-PURE_STANDBY = frozenset(
-    ("attention", "checkpoints", "checks", "companions", "detector", "effects", "events", "failures", "figures")
-    + ("injection", "inquiries", "promotion", "recoveries", "requests", "roster", "savepoints", "supervision", "view")
+PURE = (
+    "causal",
+    "standby.supervision",
+    "operators.graph",
+    "operators.engine.chain",
+    "operators.engine.chain_state",
+    "operators.engine.fusion",
+    "operators.engine.tree",
+    "operators.kinds",
+    "operators.outputs.limits",
+    "operators.records.arithmetic",
+    "operators.records.cutting",
+    "operators.records.nesting",
+    "operators.records.seconds",
+    "operators.runtime.backlog",
+    "operators.runtime.membership",
+    "operators.runtime.rescaling",
+    "operators.sinks.contract.account",
+    "operators.sinks.contract.account_bytes",
+    "operators.sinks.contract.account_parts",
+    "operators.sinks.contract.bundle_codec",
+    "operators.stage.agenda",
+    "operators.stage.branch",
+    "operators.stage.failures",
+    "operators.stage.routing",
+    "operators.stage.stages",
+    "operators.stage.watermark_merge",
+    "operators.state.declared",
+    "operators.state.keyed_tables",
+    "operators.state.slots",
+    "operators.state.timers",
+    "operators.state.undo",
 )
-"""Modules of `standby` that decide and do not act, whichever of them exist."""
+"""Modules and packages that decide and do not act: no I/O, no clock, no chance."""
+SHELL = ("causal.shell",)
+"""Packages within those that act all the same."""
+
+
+def within(name: str, places: tuple[str, ...]) -> bool:
+    """Whether a module is one of these, or in one of these packages."""
+    return any((name + ".").startswith(place + ".") for place in places)
 
 
 @dataclass(frozen=True)
@@ -33,12 +69,12 @@ class Module:
     @property
     def in_core(self) -> bool:
         """Whether it is in `causal` and outside of its shell."""
-        return self.name.split(".")[0] == "causal" and not (self.name + ".").startswith("causal.shell.")
+        return within(self.name, ("causal",)) and not within(self.name, SHELL)
 
     @property
     def pure(self) -> bool:
         """Whether it may not touch the world."""
-        return self.in_core or (self.name.startswith("standby.") and self.name.split(".")[1] in PURE_STANDBY)
+        return within(self.name, PURE) and not within(self.name, SHELL)
 
     def imports(self) -> Iterator[tuple[int, str]]:
         """(line, dotted name) of everything imported anywhere in the file."""
@@ -59,11 +95,11 @@ def parsed(name: str, text: str) -> Module:
 @cache
 def modules() -> tuple[Module, ...]:
     """All shipped modules, by name."""
-    found = []
+    modules = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             text = path.read_text()
-            found.append(Module(name, path, text, ast.parse(text, str(path))))
-    return tuple(found)
+            modules.append(Module(name, path, text, ast.parse(text, str(path))))
+    return tuple(modules)

@@ -73,7 +73,7 @@ def test_a_rule_lets_pass_what_keeps_it(rule: rules.Rule, text: str) -> None:
 @pytest.mark.parametrize("text", ["x = at_ns / 1e9", "x = round(at_s * 1e6) * 1000", "x = 1_000_000_000 * at_s"])
 def test_operators_convert_times_in_one_place(text: str) -> None:
     assert list(rules.one_conversion_of_time(parsed("operators.example", text)))
-    assert not list(rules.one_conversion_of_time(parsed("operators.seconds", text)))
+    assert not list(rules.one_conversion_of_time(parsed("operators.records.seconds", text)))
     assert not list(rules.one_conversion_of_time(parsed("operators.example", "x = seconds_of(at_ns)")))
 
 

@@ -20,9 +20,9 @@ _BLOCK = re.compile(r"^```python\n(# runs.*?)^```", re.DOTALL | re.MULTILINE)
 def snippets() -> list[tuple[str, str]]:
     """(page and place, source) of each."""
     return [
-        (f"{page.stem}-{number}", found[1])
+        (f"{page.stem}-{number}", block[1])
         for page in PAGES
-        for number, found in enumerate(_BLOCK.finditer(page.read_text()), 1)
+        for number, block in enumerate(_BLOCK.finditer(page.read_text()), 1)
     ]
 
 
@@ -35,7 +35,7 @@ def test_a_snippet_runs(name: str, source: str, tmp_path: Path) -> None:
     argv = [sys.executable, *module, str(path)]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    checked = any(word in source for word in ("assert ", "deploy", "conformance.CHECKS"))
+    checked = any(part in source for part in ("assert ", "deploy", "conformance.CHECKS"))
     assert checked, "a snippet says what comes out"
 
 
@@ -44,8 +44,8 @@ def test_every_guide_with_code_runs_some_and_is_listed() -> None:
     for page in GUIDES:
         if page.stem != "README":
             assert f"({page.name})" in listed, f"docs/guide/README.md does not list {page.name}"
-            told = page.read_text()
-            assert "```python" not in told or _BLOCK.search(told), f"{page.name} shows Python, and nothing runs"
+            text = page.read_text()
+            assert "```python" not in text or _BLOCK.search(text), f"{page.name} shows Python, and nothing runs"
 
 
 def test_every_page_that_a_guide_links_exists() -> None:

@@ -1,4 +1,4 @@
-"""What docs/operators.md says of every operator: its log is what a run logs, and no public name is left out."""
+"""Compares docs/operators.md with the operators: their logs with those of a run, and the list with all public names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Same(Operator):
 
 
 class Told(BroadcastOperator):
-    """Gives each record on, once it has been told something."""
+    """Emits each record, once it has received a broadcast element."""
 
     def process(self, record: Any, ctx: Any) -> Any:
         return [record, dict(ctx.broadcast)]
@@ -106,7 +106,7 @@ BUILDS: dict[str, Build] = {
     'delivery="speculative")`': lambda s: timed(s).process("op", Same(), delivery="speculative").revisions("rows"),
     "`.call(": lambda s: s.call("op", lambda record, key: record["at"]),
 }
-"""By what the first cell of the row has in it."""
+"""The pipeline for each row of the table, by a part of the row's first cell."""
 
 
 def rows() -> list[list[str]]:
@@ -122,21 +122,21 @@ def test_an_operator_logs_what_the_table_says(call: str) -> None:
     source: Stream[Any] = pipeline.source("in", GeneratedSource(lambda p, i: {}, count=0))
     BUILDS[call](source).sink("out", JsonLinesSink("."))
     records = [At(at, {"k": at % 2, "at": at}) for at in range(8)]
-    told = run(pipeline, {"in": records}, checkpoint_every=0, seed=1)
-    logged = {kind for kind, size in told.determinant_bytes.items() if size and kind != "order"}
+    result = run(pipeline, {"in": records}, checkpoint_every=0, seed=1)
+    logged = {kind for kind, size in result.determinant_bytes.items() if size and kind != "order"}
     documented = set(re.findall(r"`(\w+)`", row[2]))
     if call in ("`.process(name, operator", "`.broadcast("):
         assert row[2] == "what it asks of `ctx`" and not logged
     else:
         assert logged == documented, row
-    assert told["out"]
+    assert result["out"]
 
 
 def test_a_single_element_costs_one_byte_of_order() -> None:
     pipeline = Pipeline("bytes")
     pipeline.source("in", GeneratedSource(lambda p, i: i, count=20)).sink("out", JsonLinesSink("."))
-    told = run(pipeline, checkpoint_every=0)
-    assert 0.9 < told.determinant_bytes["order"] / sum(told.elements.values()) < 1.5
+    result = run(pipeline, checkpoint_every=0)
+    assert 0.9 < result.determinant_bytes["order"] / sum(result.elements.values()) < 1.5
 
 
 NAMES = sorted({*operators.__all__, *operators.sources.__all__, *operators.sinks.__all__, *operators.testing.__all__})
@@ -155,4 +155,4 @@ def test_every_public_method_is_documented(kind: type) -> None:
 
 
 INNER = ("begin", "end", "check", "nodes", "sources", "made_by", "where", "pipeline", "now_ns")
-"""What a chain asks of its context, or a plan of its pipeline."""
+"""Public names that are absent from the page: a chain uses them on its context, or a plan on its pipeline."""

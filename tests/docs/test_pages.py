@@ -1,4 +1,4 @@
-"""What the pages state is what the code has."""
+"""Compares the facts on the pages with the code."""
 
 from __future__ import annotations
 
@@ -32,34 +32,36 @@ def test_the_header_is_as_documented() -> None:
     assert place == wire.HEADER_BYTES
     packed = wire.Header(wire.DATA, 1, 2, 3, session=4, sequence=5, count=6, position=7, plain_bytes=8).pack()
     at = {name: packed[offset : offset + size] for offset, size, name in fields_told}
-    told = {
+    documented = {
         name: int.from_bytes(at[name], "little") for name in ("job", "channel", "incarnation", "session", "sequence")
     }
-    assert told == {"job": 1, "channel": 2, "incarnation": 3, "session": 4, "sequence": 5}
+    assert documented == {"job": 1, "channel": 2, "incarnation": 3, "session": 4, "sequence": 5}
     assert (at["count"][0], at["position"][0], at["plain_bytes"][0]) == (6, 7, 8)
 
 
 def test_the_kinds_are_as_documented() -> None:
-    told = {name: (int(number), int(parts)) for name, number, parts, _, _ in rows("wire.md", 5) if number.isdigit()}
-    assert dict(told.values()) == wire.KINDS
-    assert all(getattr(wire, name) == number for name, (number, _) in told.items())
+    documented = {
+        name: (int(number), int(parts)) for name, number, parts, _, _ in rows("wire.md", 5) if number.isdigit()
+    }
+    assert dict(documented.values()) == wire.KINDS
+    assert all(getattr(wire, name) == number for name, (number, _) in documented.items())
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
     section = re.search(r"<!-- settings -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
     assert section is not None
-    told = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]*)`? \|", section[1], re.MULTILINE))
     ours = ("run", "name", "pipeline", "code", "format", "settings")
     defaults = {f.name: f.default for f in fields(JobConfig) if f.name not in ours}
-    assert told.keys() == defaults.keys()
+    assert documented.keys() == defaults.keys()
     for name, default in defaults.items():
-        assert told[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name
+        assert documented[name].strip() == ("full" if name == "sharing_depth" else str(default) or "–"), name
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
     section = re.search(r"<!-- metrics -->(.*?)<!-- end -->", (DOCS / "operations.md").read_text(), re.DOTALL)
     assert section is not None
-    told = {
+    documented = {
         name: (kind, labels)
         for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*?) ?\|", section[1], re.M)
     }
@@ -68,13 +70,13 @@ def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
         task["figures"] |= dict.fromkeys([*COUNTERS, *GAUGES], 1)
         task["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
     full["at_ns"] = 1
-    found = {}
+    exported = {}
     for family in ViewCollector(lambda: full).collect():
         assert family.samples, f"{family.name} has no sample in the view of this test"
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = [label for label in family.samples[0].labels if label not in ("job", "le")]
-        found[name] = (family.type, ", ".join(labels))
-    assert told == found
+        exported[name] = (family.type, ", ".join(labels))
+    assert documented == exported
 
 
 def test_the_page_of_metrics_is_what_prometheus_reads() -> None:

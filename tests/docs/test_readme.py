@@ -1,4 +1,4 @@
-"""What the README shows is true: its pipeline runs and survives, its diagram is the table."""
+"""Checks the README: its pipeline runs and survives a kill, its diagram is that of the table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_the_diagram_is_drawn_from_the_table() -> None:
 
 
 def first_pipeline() -> str:
-    found = re.search(r"<!-- first pipeline -->\n```python\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(r"<!-- first pipeline -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def test_the_first_pipeline_runs_as_it_is_shown(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_the_first_pipeline_survives_a_kill(start: Start, tmp_path: Path) -> Non
     shown, source = first_pipeline(), "GeneratedSource("
     assert shown.count(source) == 1
     gate = tmp_path / "gate"
-    held = "from tests.faults.pipelines.held_source import held_generated\n"
-    (tmp_path / "counts.py").write_text(held + shown.replace(source, f"held_generated({str(gate)!r}, "))
+    import_line = "from tests.faults.pipelines.held_source import held_generated\n"
+    (tmp_path / "counts.py").write_text(import_line + shown.replace(source, f"held_generated({str(gate)!r}, "))
     job = start(tmp_path / "counts.py", "--kill", "count/0@1.5")
     job.until_killed()
     gate.touch()

@@ -13,7 +13,7 @@ from time import process_time
 
 from tests.exhaustive.explore import Exploration
 from tests.exhaustive.sabotages import SABOTAGES, in_force
-from tests.exhaustive.story import summary, told
+from tests.exhaustive.story import breach_lines, summary
 from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import JOBS
 
@@ -26,26 +26,26 @@ def main() -> int:
     parser.add_argument("--states-max", type=int, default=STATES_MAX, help="stop a world there (default %(default)s)")
     parser.add_argument("--audit", action="store_true", help="check that states taken for one behave alike (slower)")
     parser.add_argument("--sabotage", choices=sorted(SABOTAGES), help="break this rule, and see it found")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     gc.disable()  # nothing here is cyclic, and looking through millions of tuples again and again costs half the time
-    if asked.sabotage:
-        with in_force(SABOTAGES[asked.sabotage]):
-            return explore([SABOTAGES[asked.sabotage].job], asked.states_max, asked.audit)
-    jobs = [JOBS[asked.world]] if asked.world else list(JOBS.values())
-    return explore(jobs, asked.states_max, asked.audit)
+    if options.sabotage:
+        with in_force(SABOTAGES[options.sabotage]):
+            return explore([SABOTAGES[options.sabotage].job], options.states_max, options.audit)
+    jobs = [JOBS[options.world]] if options.world else list(JOBS.values())
+    return explore(jobs, options.states_max, options.audit)
 
 
 def explore(jobs: Sequence[Job], states_max: int, audit: bool) -> int:
-    """Print what is found in each; the exit status."""
+    """Prints the outcome of each exploration, and returns the exit status."""
     states, broken = 0, 0
     for job in jobs:
         began_s = process_time()
-        found = Exploration(job, states_max, audit).run()
-        states += found.states
-        print(f"{summary(found)}; {process_time() - began_s:.1f} s", flush=True)
-        if found.breach is not None:
+        outcome = Exploration(job, states_max, audit).run()
+        states += outcome.states
+        print(f"{summary(outcome)}; {process_time() - began_s:.1f} s", flush=True)
+        if outcome.breach is not None:
             broken += 1
-            print("\n".join(told(found, found.breach)), flush=True)
+            print("\n".join(breach_lines(outcome, outcome.breach)), flush=True)
     print(f"{states} distinct states in {len(jobs)} worlds, {broken} of which broken")
     return 1 if broken else 0
 

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
-    """Nothing here is cyclic, and looking through all states of a world again and again costs half the time."""
+    """Runs without the garbage collector: nothing is cyclic, and looking through all states costs half the time."""
     gc.disable()
     yield
     gc.enable()

@@ -1,4 +1,4 @@
-"""Every state that one task can be in, each met once; and what each event makes of it, each worked out once.
+"""Every state that one task can be in, each met once, and the step that each event takes from it, each computed once.
 
 A task is a function of its state, the event and the time (`causal.task`), so what it answers is remembered:
 the whole world has many states, its tasks have few.
@@ -16,14 +16,14 @@ from causal.config import JobConfig
 from causal.dissemination import Knowledge
 from causal.errors import CausalError
 from causal.events import (
-    CheckpointAsked,
     CheckpointCompleted,
+    CheckpointRequested,
     Event,
     FrameReceived,
-    Inquired,
-    Kept,
-    PeerAt,
+    InquiryResolved,
+    OrphanQuery,
     PeerDown,
+    PeerUp,
     SinkOpened,
     SnapshotWritten,
     SourceRead,
@@ -44,15 +44,15 @@ from tests.exhaustive.witness import Answers, Fact, Witness, token_in
 TICK_NS = 1_100_000_000
 """Longer than any time after which the core asks again."""
 
-Told = tuple[Any, ...]
-"""An event as a plain value: its name, and what it says."""
-Asked = tuple[Any, ...]
+EventValue = tuple[Any, ...]
+"""An event as a plain value: its name, and its fields."""
+EffectValue = tuple[Any, ...]
 """An effect as a plain value; ("error", family, text) for an error."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What an observer may know of one state of one task.
+    """The facts that an observer may know of one state of one task.
 
     Attributes:
         facts: what its operator's state depends on.
@@ -80,7 +80,7 @@ class Facts:
 
 
 def held_in(logs: Mapping[int, DeterminantLog]) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """(task, epoch) → where the bytes begin that are held, and these."""
+    """Returns (task, epoch) → where the bytes begin that are held, and the bytes."""
     return {
         (owner, epoch): (log.begins.get(epoch, 0), log.bytes_of(epoch))
         for owner, log in logs.items()
@@ -89,7 +89,7 @@ def held_in(logs: Mapping[int, DeterminantLog]) -> dict[tuple[int, int], tuple[i
 
 
 def facts_of(task: TaskProtocol, index: int, answers_to: int) -> Facts:
-    """Look at a task from outside."""
+    """Returns what is seen of a task from outside."""
     logs = task.holdings.logs
     channels = task.channels
     peers = {c.source: c.peer_incarnation for c in channels.network}
@@ -127,7 +127,7 @@ class Cores:
         self.timers = timers
         self.marks = marks
         self.facts: list[Facts] = []
-        self.steps: dict[tuple[int, Told, int], tuple[int, tuple[Asked, ...]]] = {}
+        self.steps: dict[tuple[int, EventValue, int], tuple[int, tuple[EffectValue, ...]]] = {}
         self.values: list[Any] = []
         """Frames and parts of snapshots, by number."""
         self.audited = 0
@@ -180,31 +180,31 @@ class Cores:
         task.replayed_per_turn = 1  # so that others can come between any two events
         return self._keep(task, index, 0)
 
-    def step(self, number: int, told: Told, tick: int) -> tuple[int, tuple[Asked, ...]]:
-        """(state after the event, what is asked of the world)."""
-        key = (number, told, tick)
-        found = self.steps.get(key)
-        if found is None:
-            found = self.steps[key] = self._step(self._frozen[number], number, told, tick)
+    def step(self, number: int, event: EventValue, tick: int) -> tuple[int, tuple[EffectValue, ...]]:
+        """Returns (state after the event, what is asked of the world)."""
+        key = (number, event, tick)
+        outcome = self.steps.get(key)
+        if outcome is None:
+            outcome = self.steps[key] = self._step(self._frozen[number], number, event, tick)
             other = self._others.get(number)
             if other is not None:
-                again = self._step(other, number, told, tick)
+                again = self._step(other, number, event, tick)
                 self.audited += 1
-                assert again == found, f"two forms of one state differ after {told}: {found} and {again}"
-        return found
+                assert again == outcome, f"two forms of one state differ after {event}: {outcome} and {again}"
+        return outcome
 
-    def _step(self, frozen: bytes, number: int, told: Told, tick: int) -> tuple[int, tuple[Asked, ...]]:
+    def _step(self, frozen: bytes, number: int, event: EventValue, tick: int) -> tuple[int, tuple[EffectValue, ...]]:
         task: TaskProtocol = thaw(frozen)
         now_ns = tick * TICK_NS
         try:
-            effects = task.handle(self._event(told), now_ns)
+            effects = task.handle(self._event(event), now_ns)
         except (CausalError, AssertionError) as problem:
             return number, (("error", type(problem).__name__, str(problem)),)
         plain = tuple(each for each in map(self._plain, effects) if each)
         return self._keep(task, self.facts[number].task, now_ns), plain
 
     def retained(self, number: int, rollback: Rollback) -> Knowledge:
-        """What an incarnation that goes back in place keeps."""
+        """Returns what an incarnation that is rolled back in place keeps."""
         task: TaskProtocol = thaw(self._frozen[number])
         return task.retained(rollback)
 
@@ -222,7 +222,7 @@ class Cores:
         return number
 
     def number_of(self, value: Any) -> int:
-        """Intern a frame or a snapshot."""
+        """Returns the number of a frame or a snapshot, which is kept once."""
         place = self._places.get(value)
         if place is None:
             place = self._places[value] = len(self.values)
@@ -231,8 +231,8 @@ class Cores:
 
     # -- events and effects as plain values ------------------------------------------------------------
 
-    def _event(self, told: Told) -> Event:
-        kind, *rest = told
+    def _event(self, value: EventValue) -> Event:
+        kind, *rest = value
         if kind == "frame":
             return FrameReceived(rest[0], list(self.values[rest[1]]))
         if kind == "read":
@@ -247,13 +247,13 @@ class Cores:
                 else StableWritten(list(rest[0]))
             )
         if kind == "inquired":
-            return Inquired(rest[0], list(rest[1]))
+            return OrphanQuery(rest[0], list(rest[1]))
         if kind == "kept":
-            return Kept(self.values[rest[0]])
+            return InquiryResolved(self.values[rest[0]])
         event: Event = _PLAIN_EVENTS[kind](*rest)
         return event
 
-    def _plain(self, effect: asked.Effect) -> Asked:
+    def _plain(self, effect: asked.Effect) -> EffectValue:
         if isinstance(effect, asked.Send):
             return ("send", effect.target, self.number_of(tuple(map(bytes, effect.parts))))
         if isinstance(effect, asked.Reply):
@@ -280,7 +280,7 @@ class Cores:
             return ("truncate", effect.channel, effect.epoch)
         if isinstance(effect, asked.WithdrawRows):
             return ("withdraw", effect.channel, effect.mark)
-        if isinstance(effect, asked.Found):
+        if isinstance(effect, asked.OrphanReport):
             return ("found", effect.number, self.number_of(effect.finding))
         if isinstance(effect, (asked.Phase, asked.SourceCompleted, asked.TruncateStable)):
             return ()  # for reports, and for readers and files that forget: these keep all
@@ -288,15 +288,15 @@ class Cores:
 
 
 def silent(line: str) -> None:
-    """Whom a task tells of dropped frames; they are in the path already."""
+    """Ignores a task's notes on dropped frames, which are in the path already."""
 
 
 _PLAIN_EVENTS: Mapping[str, Any] = {
     "turn": Turn,
     "started": Started,
-    "peer": PeerAt,
+    "peer": PeerUp,
     "down": PeerDown,
     "opened": SinkOpened,
-    "ask": CheckpointAsked,
+    "ask": CheckpointRequested,
     "completed": CheckpointCompleted,
 }

@@ -18,14 +18,14 @@ TICKS_MAX = 6
 
 @dataclass
 class Breach:
-    """What does not hold, and the shortest path of actions that leads there."""
+    """A list of what does not hold, and the shortest path of actions that leads there."""
 
     what: list[str]
     path: list[Action]
 
 
 @dataclass
-class Found:
+class Outcome:
     """The outcome of one exploration."""
 
     job: Job
@@ -43,12 +43,12 @@ class Found:
     whole: bool = True
     breach: Breach | None = None
     kinds: Counter[str] = field(default_factory=Counter)
-    """How often each kind of action was taken."""
+    """The number of times that each kind of action was taken."""
 
 
 @dataclass
 class Graph:
-    """States by number: how each was first reached, and who leads where."""
+    """States by number: how each was first reached, and the steps between them."""
 
     parents: array[int] = field(default_factory=lambda: array("l"))
     actions: list[Action] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Graph:
         return taken[::-1]
 
     def stuck(self, ends: list[int]) -> int:
-        """The first state from which no fair action leads to any of `ends`, however it goes on; -1 if there is none."""
+        """The first state from which no fair action leads to any of `ends`, whatever follows; -1 if there is none."""
         before: dict[int, list[int]] = {}
         for source, target in zip(self.sources, self.targets, strict=True):
             before.setdefault(target, []).append(source)
@@ -84,14 +84,14 @@ class Exploration:
 
     Args:
         states_max: stop there, and say so.
-        progress: told the number of states now and then.
+        progress: called with the depth and the number of states now and then.
     """
 
     def __init__(
         self, job: Job, states_max: int, audit: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> None:
         self.world = World(job, audit)
-        self.found = Found(job)
+        self.outcome = Outcome(job)
         self._invariants = Invariants(self.world)
         self._graph = Graph()
         self._numbers: dict[bytes, int] = {}
@@ -99,38 +99,38 @@ class Exploration:
         self._states_max = states_max
         self._progress = progress
 
-    def run(self) -> Found:
+    def run(self) -> Outcome:
         first = self.world.first()
         self._number(first, -1, ())
         frontier = [(0, first)]
-        while frontier and self.found.breach is None and self.found.whole:
-            self.found.depth += 1
+        while frontier and self.outcome.breach is None and self.outcome.whole:
+            self.outcome.depth += 1
             frontier = self._level(frontier)
-        found = self.found
-        found.states = len(self._numbers)
-        if found.breach is None and found.whole:
+        outcome = self.outcome
+        outcome.states = len(self._numbers)
+        if outcome.breach is None and outcome.whole:
             stuck = self._graph.stuck(self._ends)
             if stuck >= 0:
-                found.breach = Breach(["liveness: from here the job can never end"], self._graph.path(stuck))
-        found.ended = len(self._ends)
-        found.core_states, found.core_steps = len(self.world.cores.facts), len(self.world.cores.steps)
-        found.withdrawn = max(shelf.withdrawn for shelf in self.world.stores.shelves)
-        found.audited = self.world.cores.audited
-        return found
+                outcome.breach = Breach(["liveness: from here the job can never end"], self._graph.path(stuck))
+        outcome.ended = len(self._ends)
+        outcome.core_states, outcome.core_steps = len(self.world.cores.facts), len(self.world.cores.steps)
+        outcome.withdrawn = max(shelf.withdrawn for shelf in self.world.stores.shelves)
+        outcome.audited = self.world.cores.audited
+        return outcome
 
     def _level(self, frontier: list[tuple[int, State]]) -> list[tuple[int, State]]:
         following: list[tuple[int, State]] = []
         for number, state in frontier:
             if self.world.done(state):
                 self._ends.append(number)
-                self.found.stopped += state.stopped
+                self.outcome.stopped += state.stopped
                 if self._breach(number, None, list(self._invariants.unfinished(state))):
                     return []
                 continue
             for action, fair in self.world.actions(state):
                 after, wrong = self.world.after(state, action)
-                self.found.transitions += 1
-                self.found.kinds[action[0]] += 1
+                self.outcome.transitions += 1
+                self.outcome.kinds[action[0]] += 1
                 if after.ticks > TICKS_MAX:
                     wrong = ["liveness: nothing can happen any more, and the job has not ended"]
                 known = len(self._numbers)
@@ -144,17 +144,17 @@ class Exploration:
                 if wrong and self._breach(number, action, wrong):
                     return []
             if len(self._numbers) > self._states_max:
-                self.found.whole = False
+                self.outcome.whole = False
                 return []
         if self._progress is not None:
-            self._progress(self.found.depth, len(self._numbers))
+            self._progress(self.outcome.depth, len(self._numbers))
         return following
 
     def _breach(self, number: int, action: Action | None, wrong: list[str]) -> bool:
         if not wrong:
             return False
         path = self._graph.path(number)
-        self.found.breach = Breach(wrong, path if action is None else [*path, action])
+        self.outcome.breach = Breach(wrong, path if action is None else [*path, action])
         return True
 
     def _number(self, state: State, parent: int, action: Action) -> int:

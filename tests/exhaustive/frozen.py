@@ -1,7 +1,7 @@
 """Core objects at rest: to bytes and back, and the canonical form by which equal ones are recognised.
 
 The canonical form is all that can be reached from the object but for `WRITE_ONLY`, by value, in order, with
-sharing as it is: who adds a field to the core need not come here for the merging of states to stay sound.
+sharing as it is: a field that is added to the core needs no change here for the merging of states to stay sound.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HASH = type(xxhash.xxh3_64())
 
 WRITE_ONLY: dict[str, frozenset[str]] = {
     "Recovery": frozenset(("story",)),
-    "Exchange": frozenset(("faults", "delta_bytes")),
-    "InputChannel": frozenset(("received_bytes",)),
-    "OutputChannel": frozenset(("sent_bytes", "sent_frames")),
+    "Exchange": frozenset(("faults",)),
+    "Receiver": frozenset(("received_bytes",)),
+    "Sender": frozenset(("sent_bytes", "sent_frames", "delta_bytes")),
     "SinkChannel": frozenset(("bundle_delta_bytes",)),
-    "Schedule": frozenset(("bytes_by_kind",)),
+    "DeterminantCursor": frozenset(("bytes_by_kind",)),
     "Execution": frozenset(("replayed_elements", "_turn_elements", "_turn_bytes")),
     "TaskProtocol": frozenset(("_rows_visible",)),
 }
-"""What the core writes for the reader of a report alone; `--audit` holds it to that.
+"""Fields that the core writes for the reader of a report alone, which `--audit` verifies.
 
-So is what a turn had, as long as batches are as tiny as here: a task's pace is what its job allows from the beginning.
+So are the counts of a turn, as long as batches are as tiny as here: a task's pace is at its limit from the beginning.
 """
 
 _constants: dict[int, Any] = {}
@@ -68,26 +68,26 @@ class _Pickler(pickle.Pickler):
 
 
 def freeze(value: object) -> bytes:
-    """For `thaw`, in this process."""
+    """Returns the bytes of a value for `thaw`, in this process."""
     out = io.BytesIO()
     _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def thaw(frozen: bytes) -> Any:
-    """A copy that shares nothing that can change with the original."""
+    """Returns a copy that shares nothing that can change with the original."""
     return pickle.loads(frozen)
 
 
 def canonical(value: object) -> bytes:
-    """16 bytes: equal for values that nobody can tell apart, different for others (128 bits of a hash)."""
+    """Returns 16 bytes: equal for values that cannot be distinguished, different for others (128 bits of a hash)."""
     out: list[Any] = []
     _walk(value, out, {})
     return digest_of(out)
 
 
 def digest_of(value: Any) -> bytes:
-    """16 bytes for any value that consists of plain values alone."""
+    """Returns 16 bytes for any value that consists of plain values alone."""
     return blake2b(dumps(value, 2), digest_size=16).digest()  # version 2: by value, not by identity
 
 
@@ -109,7 +109,7 @@ def _fields_of(value: object) -> tuple[str, ...]:
 
 
 def forget_fields() -> None:
-    """`WRITE_ONLY` has changed."""
+    """Drops the cache of fields, as `WRITE_ONLY` has changed."""
     _fields.clear()
 
 
@@ -117,8 +117,8 @@ def _walk(value: Any, out: list[Any], met: dict[int, tuple[int, Any]]) -> None:
     kind = type(value)
     if kind in _ATOMS:
         out.append(value)
-    elif kind is tuple:
-        out.append(("tuple", len(value)))
+    elif isinstance(value, tuple):  # named ones, too, which have no fields of their own
+        out.append((kind.__name__, len(value)))
         for each in value:
             _walk(each, out, met)
     elif kind is bytearray:

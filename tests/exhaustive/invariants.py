@@ -1,6 +1,6 @@
-"""What must hold in every state, stated outside the code under test, from what an observer sees.
+"""The rules that must hold in every state, stated outside the code under test, from what an observer sees.
 
-Most of it is about two holders at a time; what was found about a pair is remembered.
+Most of them are about two holders at a time; what was found about a pair is remembered.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ Logs = Mapping[tuple[int, int], tuple[int, bytes]]
 
 @dataclass(frozen=True)
 class Cover:
-    """What the last complete checkpoint makes safe: facts, and the positions that it restores."""
+    """The facts that the last complete checkpoint makes safe, and the positions that it restores."""
 
     facts: frozenset[Fact]
     inputs: Mapping[int, int]
 
 
 def paths(topology: Topology) -> list[tuple[int, str, int]]:
-    """(partition, way through the tasks, channel to the store) of every way a record takes."""
-    found = []
+    """Returns (partition, way through the tasks, channel to the store) of every way a record takes."""
+    ways = []
     heads = [(c.target, c.partition, f"-{c.target}") for c in topology.channels if c.source == OUTSIDE]
     while heads:
         task, partition, way = heads.pop()
         for channel in topology.outputs(TaskIndex(task)):
             if channel.target == OUTSIDE:
-                found.append((partition, way, channel.id))
+                ways.append((partition, way, channel.id))
             else:
                 heads.append((channel.target, partition, f"{way}-{channel.target}"))
-    return sorted(found)
+    return sorted(ways)
 
 
 def contradiction(one: frozenset[Fact], other: frozenset[Fact]) -> str:
-    """The first event of which the two tell different stories; empty if none."""
+    """Returns the first event on which the two disagree; empty if none."""
     known = {fact[:2]: fact for fact in one}
     for fact in sorted(other):
         if known.get(fact[:2], fact) != fact:
@@ -54,7 +54,7 @@ def contradiction(one: frozenset[Fact], other: frozenset[Fact]) -> str:
 
 
 def divided(one: Logs, other: Logs) -> str:
-    """The first log of which neither copy is a prefix of the other; empty if none."""
+    """Returns the first log of which neither copy is a prefix of the other; empty if none."""
     for where in sorted(one.keys() & other.keys()):
         (begin, mine), (its_begin, its) = one[where], other[where]
         start, end = max(begin, its_begin), min(begin + len(mine), its_begin + len(its))
@@ -64,12 +64,12 @@ def divided(one: Logs, other: Logs) -> str:
 
 
 def stable_in(state: State) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """What the youngest incarnations that have begun their files have written."""
+    """Returns the bytes that the youngest incarnations with files of their own have written."""
     youngest: dict[int, tuple[int, tuple[tuple[int, bytes], ...]]] = {}
-    for (task, incarnation), held in state.stable:
+    for (task, incarnation), logs in state.stable:
         if incarnation <= state.incarnations[task] and incarnation > youngest.get(task, (-1, ()))[0]:
-            youngest[task] = (incarnation, held)
-    return {(task, epoch): (0, log) for task, (_, held) in youngest.items() for epoch, log in held}
+            youngest[task] = (incarnation, logs)
+    return {(task, epoch): (0, log) for task, (_, logs) in youngest.items() for epoch, log in logs}
 
 
 class Invariants:
@@ -95,16 +95,16 @@ class Invariants:
         }
 
     def broken(self, state: State) -> list[str]:
-        """Everything that does not hold; frames in transit do not matter for it."""
+        """Returns everything that does not hold; frames in transit do not matter for it."""
         died = self.job.crashes - state.crashes
         key = (state.processes, state.incarnations, state.stores, state.restore, state.ticks, state.lost, died)
         key = (*key, state.stable)
         if key in self._sound:
             return []
-        found = list(self._broken(state))
-        if not found:
+        breaches = list(self._broken(state))
+        if not breaches:
             self._sound.add(key)
-        return found
+        return breaches
 
     def _broken(self, state: State) -> Iterator[str]:
         if self.job.betrays >= 0:
@@ -126,7 +126,7 @@ class Invariants:
         yield from self._coverage(present)
 
     def unfinished(self, state: State) -> Iterator[str]:
-        """What is not as it must be when the job has ended: every row is there, once."""
+        """Returns the breaches of a job that has ended: every row must be there, once."""
         if state.stopped:
             return
         for channel, number in state.stores:
@@ -135,7 +135,7 @@ class Invariants:
                 yield f"the job has ended with the rows {names}, {self._wanted[channel]} are wanted"
 
     def cover(self, state: State) -> Cover:
-        """What the checkpoint that is complete holds."""
+        """Returns what the complete checkpoint holds."""
         if state.restore not in self._covers:
             facts: set[Fact] = set()
             inputs: dict[int, int] = {}
@@ -155,15 +155,15 @@ class Invariants:
             if number not in self._shelves:
                 shelf = self._shelf(number)
                 names = [name for name, _ in shelf.rows]
-                found = [f"one writer: {shelf.broken}"] if shelf.broken else []
+                breaches = [f"one writer: {shelf.broken}"] if shelf.broken else []
                 if len(names) != len(set(names)) or not set(names) <= set(self._wanted[channel]):
-                    found.append(f"exactly once: the store shows {names}")
-                found += [f"exactly once: rows that are visible together contradict each other: {text}"
+                    breaches.append(f"exactly once: the store shows {names}")
+                breaches += [f"exactly once: rows that are visible together contradict each other: {text}"
                           for text in (contradiction(frozenset(a[1]), frozenset(b[1]))
                                        for a, b in combinations(shelf.rows, 2)) if text][:1]  # fmt: skip
                 if self.job.depth > self.world.topology.depth and shelf.withdrawn:
-                    found.append(f"exactly once: {shelf.withdrawn} rows were withdrawn at full sharing depth")
-                self._shelves[number] = found
+                    breaches.append(f"exactly once: {shelf.withdrawn} rows were withdrawn at full sharing depth")
+                self._shelves[number] = breaches
             yield from self._shelves[number]
 
     # -- two holders at a time -------------------------------------------------------------------------
@@ -177,11 +177,13 @@ class Invariants:
             if key not in self._pairs:
                 a, b = self._seen(kind, one), self._seen(its_kind, other)
                 text = contradiction(a[0], b[0])
-                told = f"contradiction: {self._name(kind, one)} and {self._name(its_kind, other)} depend on {text}"
+                contradicting = (
+                    f"contradiction: {self._name(kind, one)} and {self._name(its_kind, other)} depend on {text}"
+                )
                 parted = divided(a[1], b[1])
-                found = told if text else ""
-                found = found or (f"prefix: {parted} are no prefixes of one another" if parted else "")
-                self._pairs[key] = found
+                breach = contradicting if text else ""
+                breach = breach or (f"prefix: {parted} are no prefixes of one another" if parted else "")
+                self._pairs[key] = breach
             if self._pairs[key]:
                 yield self._pairs[key]
         for kind, number in holders:
@@ -205,7 +207,7 @@ class Invariants:
     # -- determinants ----------------------------------------------------------------------------------
 
     def _orphans(self, state: State, present: Sequence[int], cover: Cover) -> Iterator[str]:
-        """What somebody depends on is held by somebody, while no more have died than the depth covers."""
+        """Every fact that a task or a store depends on is held, while no more have died than the depth covers."""
         if self.job.crashes - state.crashes > self.job.depth:
             return
         seen = [self._seen("task", n) for n in present] + [self._seen("store", n) for _, n in state.stores]
@@ -213,32 +215,33 @@ class Invariants:
         for fact in sorted(frozenset().union(*(facts for facts, _ in seen)) - cover.facts):
             token = token_in(fact)
             if not any(owner == fact[0] and token in log for _, logs in seen for (owner, _), (_, log) in logs.items()):
-                yield f"no orphans: somebody depends on {fact[2]} of task {fact[0]}, and nobody holds it"
+                yield f"no orphans: {fact[2]} of task {fact[0]} is depended on, and no task or store holds it"
         if self.job.depth <= self.world.topology.depth:
             return
         for _, number in state.stores:
             shelf = self._shelf(number)
-            held = [*shelf.logs.items(), *stable_in(state).items()]
+            all_logs = [*shelf.logs.items(), *stable_in(state).items()]
             for fact in sorted(shelf.facts - cover.facts):
-                if not any(owner == fact[0] and token_in(fact) in log for (owner, _), (_, log) in held):
+                if not any(owner == fact[0] and token_in(fact) in log for (owner, _), (_, log) in all_logs):
                     yield f"no orphans: a row depends on {fact[2]} of task {fact[0]}, which its store does not hold"
 
     def _stable(self, state: State, present: Sequence[int]) -> Iterator[str]:
-        """What somebody has let go of is on disk; what is there of a task that performs is a prefix of its log."""
+        """Every byte that was let go of is on disk; the file of a task that performs is a prefix of its log."""
         if not self.job.flush or state.lost or any(self.world.cores.facts[number].lost for number in present):
             return
         stable = stable_in(state)
         seen = [self._seen("task", n)[1] for n in present] + [self._seen("store", n)[1] for _, n in state.stores]
         for logs in seen:
             for where, (begin, _) in logs.items():
-                found = len(stable.get(where, (0, b""))[1])
-                if found < begin:
-                    yield f"stable: {begin} bytes of the log of task {where[0]} are let go of, {found} are on disk"
+                stable_extent = len(stable.get(where, (0, b""))[1])
+                if stable_extent < begin:
+                    there = f"{stable_extent} are on disk"
+                    yield f"stable: {begin} bytes of the log of task {where[0]} are let go of, {there}"
         for number in present:
             facts = self.world.cores.facts[number]
             performs = facts.phase in (Phase.REPLAYING, Phase.RUNNING)
-            for where, (_, held) in stable.items() if performs else ():
-                if where[0] == facts.task and where in facts.logs and not facts.logs[where][1].startswith(held):
+            for where, (_, file) in stable.items() if performs else ():
+                if where[0] == facts.task and where in facts.logs and not facts.logs[where][1].startswith(file):
                     yield f"stable: the file of task {where[0]} is no prefix of its log"
 
     def _own(self, facts: Facts, cover: Cover) -> list[str]:
@@ -263,7 +266,7 @@ class Invariants:
     def _truncation(self, facts: Facts, complete: int, cover: Cover) -> list[str]:
         """Nothing is forgotten that a restart from the complete checkpoint would ask for."""
         name = self.world.topology.tasks[facts.task].name
-        found = [
+        breaches = [
             f"truncation: {name} has forgotten the log of task {owner} below epoch {first}, {complete} is complete"
             for owner, first in facts.first_epochs.items()
             if first > complete
@@ -271,11 +274,11 @@ class Invariants:
         for channel, (start, _) in facts.outputs.items():
             wanted = cover.inputs.get(channel, 0)
             if start > wanted:
-                found.append(f"truncation: {name} keeps channel {channel} from {start}, a restart wants {wanted}")
-        return found
+                breaches.append(f"truncation: {name} keeps channel {channel} from {start}, a restart wants {wanted}")
+        return breaches
 
     def _coverage(self, present: Sequence[int]) -> Iterator[str]:
-        """Every position that a living neighbour may ask for can be sent again, or will be regenerated."""
+        """Every position that a living neighbour may ask for can be sent again, or will be generated again."""
         wanted: dict[int, int] = {}
         for number in present:
             wanted |= self.world.cores.facts[number].inputs

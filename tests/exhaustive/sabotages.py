@@ -13,19 +13,20 @@ from unittest.mock import patch
 
 from causal import task as task_module
 from causal import wire
+from causal.channels import receiver as receiver_module
+from causal.channels.exchange import Exchange
+from causal.channels.receiver import Receiver
+from causal.channels.sender import Sender
+from causal.channels.sink_channel import SinkChannel
+from causal.channels.states import ReceiverState, ReceiverStep
 from causal.dissemination import Holdings, Seen
 from causal.events import Turn
-from causal.exchange import Exchange
 from causal.inflight import InflightLog
-from causal.input_channel import InputChannel
 from causal.log import DeterminantLog, LogDelta
-from causal.output_channel import OutputChannel
-from causal.recovery import ANSWERS_UPSTREAM, State
 from causal.rolling import RollingDigest
-from causal.schedule import Schedule
-from causal.sink_channel import SinkChannel
+from causal.schedule import DeterminantCursor
 from causal.task import TaskProtocol
-from operators.sinks.account import Account
+from operators.sinks.contract.account import Account
 from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import CHAIN, PAIR, TRIANGLE
 
@@ -35,7 +36,7 @@ Change = tuple[Any, str, Any]
 
 @dataclass(frozen=True)
 class Sabotage:
-    """What is done, how it must show, and where.
+    """A broken rule, the job that must find it, and how it must show.
 
     Attributes:
         shows: a word of the breach that is found first.
@@ -50,7 +51,7 @@ class Sabotage:
 
 @contextmanager
 def in_force(sabotage: Sabotage) -> Iterator[None]:
-    """While this lasts, the rule is broken."""
+    """Breaks the rule while the context lasts."""
     patches = [patch.object(owner, name, instead) for owner, name, instead in sabotage.changes()]
     for each in patches:
         each.start()
@@ -62,7 +63,7 @@ def in_force(sabotage: Sabotage) -> Iterator[None]:
 
 
 def _stored_late() -> Sequence[Change]:
-    def take(self: Exchange, channel: InputChannel, header: wire.Header, parts: list[bytes]) -> None:
+    def take(self: Exchange, channel: Receiver, header: wire.Header, parts: list[bytes]) -> None:
         deltas, depends = channel.deltas.read(parts[1], begins=not header.sequence)
         self.holdings.merge(channel.staged)
         channel.staged = list(deltas)
@@ -92,7 +93,8 @@ def _determinants_truncated_early() -> Sequence[Change]:
 
 
 def _answers_while_collecting() -> Sequence[Change]:
-    return [(task_module, "ANSWERS_UPSTREAM", ANSWERS_UPSTREAM | {State.COLLECTING})]
+    opened = {ReceiverStep.ANNOUNCED: ReceiverState.OPEN, ReceiverStep.COLLECTED: ReceiverState.OPEN}
+    return [(receiver_module, "RECEIVER", dict.fromkeys(ReceiverState, opened))]
 
 
 def _begins_after_one_answer() -> Sequence[Change]:
@@ -115,17 +117,16 @@ def _digest_skipped() -> Sequence[Change]:
         self.feed(packed)
         return True
 
-    def compared(self: OutputChannel) -> None:
-        self._expected = None
-        self._cursor = self.log.end_place
+    def compared(self: Sender) -> None:
+        self._regenerated()
 
     def nothing(self: Any, *args: Any) -> None:
         return None
 
     return [
         (RollingDigest, "feed_if", feed),
-        (OutputChannel, "_compare", compared),
-        (OutputChannel, "_check_known", nothing),
+        (Sender, "_compare", compared),
+        (Sender, "_check_known", nothing),
         (SinkChannel, "_compare", nothing),
     ]
 
@@ -140,7 +141,7 @@ def _last_delta_skipped() -> Sequence[Change]:
     return [(Holdings, "lacking", lacking)]
 
 
-def _store_told_of_own_log_alone() -> Sequence[Change]:
+def _store_hears_of_own_log_alone() -> Sequence[Change]:
     rule = Holdings.lacking
 
     def lacking(self: Holdings, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Any]]:
@@ -151,11 +152,11 @@ def _store_told_of_own_log_alone() -> Sequence[Change]:
 
 
 def _gaps_by_position_alone() -> Sequence[Change]:
-    return [(InputChannel, "follows", lambda self, session, sequence: True)]
+    return [(Receiver, "follows", lambda self, session, sequence: True)]
 
 
 def _orders_not_logged() -> Sequence[Change]:
-    return [(Schedule, "record_order", lambda self, input, count: None)]
+    return [(DeterminantCursor, "record_order", lambda self, input, count: None)]
 
 
 def _sleeps_on_work() -> Sequence[Change]:
@@ -170,15 +171,15 @@ def _sleeps_on_work() -> Sequence[Change]:
 
 
 def _cursor_not_set_back() -> Sequence[Change]:
-    rule = OutputChannel.welcome
+    rule = Sender.welcome
 
-    def welcome(self: OutputChannel, told: wire.Welcome, replaying: bool, now_ns: int) -> bool:
-        before = self._cursor
-        news = rule(self, told, replaying, now_ns)
-        self._cursor = max(self._cursor, before)
+    def welcome(self: Sender, message: wire.Welcome, replaying: bool, now_ns: int) -> bool:
+        before = self.cursor
+        news = rule(self, message, replaying, now_ns)
+        self.cursor = max(self.cursor, before)
         return news
 
-    return [(OutputChannel, "welcome", welcome)]
+    return [(Sender, "welcome", welcome)]
 
 
 SABOTAGES = {
@@ -210,7 +211,7 @@ SABOTAGES = {
             Job("triangle", TRIANGLE, records=1), "in flight", _begins_after_one_answer,
         ),
         Sabotage(
-            "digest-skipped", "nobody compares digests, and an operator is nondeterministic behind our back",
+            "digest-skipped", "digests are not compared, and an operator is nondeterministic behind our back",
             Job("betrayed chain", CHAIN, records=2, betrays=1), "contradict", _digest_skipped,
         ),
         Sabotage(
@@ -218,8 +219,8 @@ SABOTAGES = {
             Job("pair", PAIR, records=2), "no orphans", _last_delta_skipped,
         ),
         Sabotage(
-            "store-told-of-own-log", "a bundle carries the sink's determinants and not those of its ancestors",
-            Job("pair", PAIR, records=1), "no orphans", _store_told_of_own_log_alone,
+            "store-hears-of-own-log", "a bundle carries the sink's determinants and not those of its ancestors",
+            Job("pair", PAIR, records=1), "no orphans", _store_hears_of_own_log_alone,
         ),
         Sabotage(
             "gaps-by-position", "a gap in the frames is seen by positions alone",

@@ -19,7 +19,7 @@ class State(NamedTuple):
     """Numbers stand for values that are kept once (`cores.Cores`, `stores.Stores`).
 
     Attributes:
-        processes: who lives, and in which state of its core; a zombie is one whose incarnation is not the present.
+        processes: the living, each with the state of its core; a zombie's incarnation is not the present.
         incarnations: the present one of each task.
         links: frames in transit, per direction of each connection.
         orders: what the supervisor has sent and a process has not read yet.
@@ -58,13 +58,13 @@ class State(NamedTuple):
 
 
 class Draft:
-    """A state that is being changed; what nobody asks for is taken over as it is."""
+    """A state that is being changed; parts that are not asked for are taken over as they are."""
 
     def __init__(self, state: State) -> None:
         self.base = state
         self.changes: dict[str, Any] = {}
         self.broken: list[str] = []
-        """What went wrong on the way; a path ends here."""
+        """The breaches on the way; a path ends here."""
 
     @cached_property
     def processes(self) -> dict[Life, int]:
@@ -108,7 +108,7 @@ class Draft:
 
     @cached_property
     def findings(self) -> dict[int, tuple[int, int, int]]:
-        """By task."""
+        """The findings, by task."""
         return {finding[0]: finding for finding in self.base.findings}
 
     def present(self, task: int) -> Life | None:
@@ -128,7 +128,7 @@ class Draft:
         self.flushing = [each for each in self.flushing if each[:2] != life]
 
     def state(self) -> State:
-        """The state that it has become; parts without order are sorted."""
+        """Returns the state that it has become; parts without order are sorted."""
         changed = vars(self)
         parts: dict[str, Any] = {}
         parts |= {

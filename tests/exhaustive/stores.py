@@ -1,4 +1,4 @@
-"""Sinks' stores: the rules that ship (`operators.sinks.account`), and what users saw in each."""
+"""Sinks' stores: the rules that ship (`operators.sinks.contract.account`), and what users saw in each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 
 from causal.errors import CausalError
-from causal.ports import Bundle, Held, Mark
-from operators.sinks.account import Account
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from operators.sinks.contract.account import Account
 from tests.exhaustive.cores import held_in
 from tests.exhaustive.frozen import canonical, freeze, thaw
 from tests.exhaustive.witness import Fact
@@ -45,7 +45,7 @@ class Shelf:
 
 
 def rows_of(bundle: Bundle) -> tuple[Row, ...]:
-    """The rows of a bundle."""
+    """Returns the rows of a bundle."""
     rows: list[Row] = []
     body = memoryview(bundle.rows)
     for name, facts in _values(body):
@@ -72,18 +72,18 @@ class Stores:
         return self._keep(Shelf(Account(task, "run", 0), (), 0, 0))
 
     def open(self, number: int, incarnation: int) -> tuple[int, Any]:
-        """(state, what is held, or the error)."""
+        """Returns (state, what is held, or the error)."""
 
-        def opened(shelf: Shelf) -> tuple[Shelf, Held]:
+        def opened(shelf: Shelf) -> tuple[Shelf, StoreState]:
             if incarnation < shelf.account.incarnation:
                 shelf.account.fence("run", incarnation)
             shelf.account.incarnation = incarnation
-            return _with(shelf, opened_by=max(shelf.opened_by, incarnation)), shelf.account.held()
+            return _with(shelf, opened_by=max(shelf.opened_by, incarnation)), shelf.account.store_state()
 
         return self._call((number, "open", incarnation), opened)
 
     def write(self, number: int, bundle: Bundle) -> tuple[int, Any]:
-        """(state, None or the error), as for `truncate`."""
+        """Returns (state, None or the error), as for `truncate`."""
 
         def written(shelf: Shelf) -> tuple[Shelf, None]:
             shelf.account.fence("run", bundle.incarnation)
@@ -104,28 +104,30 @@ class Stores:
 
         return self._call((number, "truncate", incarnation, epoch), shortened)
 
-    def withdraw(self, number: int, incarnation: int, mark: Mark) -> tuple[int, Any]:
-        """(state, what is held, or the error)."""
+    def withdraw(self, number: int, incarnation: int, mark: WithdrawPoint) -> tuple[int, Any]:
+        """Returns (state, what is held, or the error)."""
 
-        def taken_back(shelf: Shelf) -> tuple[Shelf, Held]:
+        def taken_back(shelf: Shelf) -> tuple[Shelf, StoreState]:
             shelf.account.fence("run", incarnation)
             shelf.account.withdraw(mark)
             gone = len(shelf.rows) - mark.next
-            return _with(shelf, rows=shelf.rows[: mark.next], withdrawn=shelf.withdrawn + gone), shelf.account.held()
+            return _with(
+                shelf, rows=shelf.rows[: mark.next], withdrawn=shelf.withdrawn + gone
+            ), shelf.account.store_state()
 
         return self._call((number, "withdraw", incarnation, mark), taken_back)
 
     def _call(self, key: Any, change: Callable[[Shelf], tuple[Shelf, Any]]) -> tuple[int, Any]:
-        """An error is told as "family: text", and changes nothing."""
-        found = self._calls.get(key)
-        if found is None:
+        """Performs a call once; an error is returned as "family: text", and changes nothing."""
+        outcome = self._calls.get(key)
+        if outcome is None:
             try:
                 shelf, answer = change(thaw(self._frozen[key[0]]))
-                found = (self._keep(shelf), answer)
+                outcome = (self._keep(shelf), answer)
             except CausalError as problem:
-                found = (key[0], f"{type(problem).__name__}: {problem}")
-            self._calls[key] = found
-        return found
+                outcome = (key[0], f"{type(problem).__name__}: {problem}")
+            self._calls[key] = outcome
+        return outcome
 
     def _keep(self, shelf: Shelf) -> int:
         form = canonical(shelf)

@@ -1,4 +1,4 @@
-"""A path of actions, told line by line so that a person can follow it."""
+"""A path of actions, described line by line so that a person can follow it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from causal import wire
 from causal.deltas import unpack_deltas
 from causal.errors import PeerViolation
-from tests.exhaustive.explore import Breach, Found
+from tests.exhaustive.explore import Breach, Outcome
 from tests.exhaustive.state import State
 from tests.exhaustive.world import Action, World
 
@@ -17,23 +17,23 @@ _KINDS = {wire.DATA: "DATA", wire.HELLO: "HELLO", wire.WELCOME: "WELCOME", wire.
 
 
 class Story:
-    """Tells paths of one world, also of a fresh one: what an action names does not depend on what was met before."""
+    """Describes paths of one world, also of a fresh one: what an action names does not depend on earlier paths."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def lines(self, path: Sequence[Action]) -> Iterator[str]:
-        """One per action: what happened, and what became of the processes that it touched."""
+        """Yields one line per action: what happened, and what became of the processes that it touched."""
         state = self._world.first()
         for number, action in enumerate(path, 1):
             after, _ = self._world.after(state, action)
-            yield f"{number:3}. {self._told(state, action)}{self._moved(state, after)}"
+            yield f"{number:3}. {self._described(state, action)}{self._moved(state, after)}"
             state = after
 
     def _name(self, life: tuple[int, int]) -> str:
         return f"{self._world.topology.tasks[life[0]].name}#{life[1]}"
 
-    def _told(self, state: State, action: Action) -> str:
+    def _described(self, state: State, action: Action) -> str:
         kind = action[0]
         if kind in ("deliver", "lose"):
             end = action[1]
@@ -56,8 +56,8 @@ class Story:
             "ask": f"checkpoint {state.complete + 1} is asked for",
             "wait": "nothing happens for a while",
             "hurry": "the clock runs ahead",
-            "inquire": "the supervisor asks everybody what depends on what is lost",
-            "decide": "the supervisor decides who goes back",
+            "inquire": "the supervisor asks all tasks what depends on what is lost",
+            "decide": "the supervisor decides which tasks are rolled back",
         }
         if kind in names:
             return str(names[kind])
@@ -80,23 +80,23 @@ class Story:
         return text
 
     def _moved(self, before: State, after: State) -> str:
-        old, told = dict(before.processes), []
+        old, changes = dict(before.processes), []
         for life, number in after.processes:
             facts = self._world.cores.facts[number]
             was = self._world.cores.facts[old[life]] if life in old else None
             if was is None:
-                told.append(f"{self._name(life)} begins")
+                changes.append(f"{self._name(life)} begins")
             elif was.phase is not facts.phase:
-                told.append(f"{self._name(life)} is {facts.phase.value}")
+                changes.append(f"{self._name(life)} is {facts.phase.value}")
         rows = {channel: self._world.stores.shelves[number].rows for channel, number in before.stores}
         for channel, number in after.stores:
             fresh = self._world.stores.shelves[number].rows[len(rows[channel]) :]
-            told += [f"row {name} is visible" for name, _ in fresh]
-        return f"  [{'; '.join(told)}]" if told else ""
+            changes += [f"row {name} is visible" for name, _ in fresh]
+        return f"  [{'; '.join(changes)}]" if changes else ""
 
 
 def _logs(data: bytes) -> str:
-    """What a frame says of logs; those that its session has named before are not known here."""
+    """Returns the logs that a frame carries; those that its session has named before are not known here."""
     try:
         deltas, _ = unpack_deltas(data)
     except PeerViolation:
@@ -104,24 +104,24 @@ def _logs(data: bytes) -> str:
     return ", ".join(f"{d.task}/{d.epoch} from {d.offset} to {d.offset + len(d.bytes)}" for d in deltas)
 
 
-def summary(found: Found) -> str:
-    """One line about one exploration."""
-    job = found.job
+def summary(outcome: Outcome) -> str:
+    """Returns one line about one exploration."""
+    job = outcome.job
     faults = [f"{job.crashes} {'crashes' if job.crashes != 1 else 'crash'}{' or zombies' if job.zombies else ''}"]
     faults += [f"{job.losses} lost"] if job.losses else []
     faults += [f"{job.asks} {'checkpoints' if job.asks != 1 else 'checkpoint'}"] if job.asks else []
-    outcome = "every invariant holds in each" if found.breach is None else "BROKEN"
-    if not found.whole:
-        outcome = "stopped at the bound, not all states were seen"
-    rolled_back = f"{found.kinds['decide']} rollbacks, " if found.kinds["decide"] else ""
+    verdict = "every invariant holds in each" if outcome.breach is None else "BROKEN"
+    if not outcome.whole:
+        verdict = "stopped at the bound, not all states were seen"
+    rolled_back = f"{outcome.kinds['decide']} rollbacks, " if outcome.kinds["decide"] else ""
     return (
-        f"{job.name:<20} {', '.join(faults)}: {found.states} states, {found.transitions} transitions, depth "
-        f"{found.depth}, {found.ended} ends, {rolled_back}{found.core_states} states of one task; {outcome}"
+        f"{job.name:<20} {', '.join(faults)}: {outcome.states} states, {outcome.transitions} transitions, depth "
+        f"{outcome.depth}, {outcome.ended} ends, {rolled_back}{outcome.core_states} states of one task; {verdict}"
     )
 
 
-def told(found: Found, breach: Breach) -> list[str]:
-    """What is broken, and the way there."""
+def breach_lines(outcome: Outcome, breach: Breach) -> list[str]:
+    """Returns what is broken, and the way there."""
     lines = [f"  {each}" for each in breach.what]
     lines.append(f"  the shortest path there, {len(breach.path)} actions:")
-    return lines + [f"  {line}" for line in Story(World(found.job)).lines(breach.path)]
+    return lines + [f"  {line}" for line in Story(World(outcome.job)).lines(breach.path)]

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tests.exhaustive import frozen
-from tests.exhaustive.explore import Exploration, Found
-from tests.exhaustive.story import told
+from tests.exhaustive.explore import Exploration, Outcome
+from tests.exhaustive.story import breach_lines
 from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import CHAIN, DIAMOND, JOBS, MERGE, PAIR
 
@@ -29,16 +29,16 @@ SMALL = [
 ]
 
 
-def explored(job: Job, audit: bool = False) -> Found:
-    found = Exploration(job, STATES_MAX, audit).run()
-    assert found.breach is None, "\n".join(told(found, found.breach))
-    return found
+def explored(job: Job, audit: bool = False) -> Outcome:
+    outcome = Exploration(job, STATES_MAX, audit).run()
+    assert outcome.breach is None, "\n".join(breach_lines(outcome, outcome.breach))
+    return outcome
 
 
 @pytest.mark.parametrize("job", SMALL, ids=lambda job: job.name)
 def test_every_invariant_holds_in_every_state(job: Job) -> None:
-    found = explored(job)
-    assert found.whole and found.ended and found.states > found.depth
+    outcome = explored(job)
+    assert outcome.whole and outcome.ended and outcome.states > outcome.depth
     wanted = {"deliver", "turn"}
     wanted |= {"crash", "promote"} if job.crashes else set()
     wanted |= {"usurp"} if job.zombies else set()
@@ -46,7 +46,7 @@ def test_every_invariant_holds_in_every_state(job: Job) -> None:
     wanted |= {"lose", "wait"} if job.losses else set()
     wanted |= {"read"} if job.travelling else set()
     wanted |= {"flush"} if job.flush else set()
-    assert set(found.kinds) == wanted, "a world in which nothing of that happens shows nothing"
+    assert set(outcome.kinds) == wanted, "a world in which nothing of that happens shows nothing"
 
 
 def test_states_that_are_taken_for_one_behave_alike() -> None:
@@ -56,7 +56,7 @@ def test_states_that_are_taken_for_one_behave_alike() -> None:
 
 
 def test_merging_that_leaves_out_what_matters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(frozen.WRITE_ONLY, "InputChannel", frozenset(("peer_incarnation", "_session", "_sequence")))
+    monkeypatch.setitem(frozen.WRITE_ONLY, "Receiver", frozenset(("peer_incarnation", "next_frame")))
     frozen.forget_fields()
     try:
         with pytest.raises(AssertionError, match="two forms of one state differ"):
@@ -66,14 +66,14 @@ def test_merging_that_leaves_out_what_matters_is_found(monkeypatch: pytest.Monke
 
 
 def test_nondeterminism_behind_our_back_stops_the_job_before_it_shows() -> None:
-    found = explored(Job("betrayed chain", CHAIN, records=1, betrays=1))
-    assert found.whole and 0 < found.stopped < found.ended
+    outcome = explored(Job("betrayed chain", CHAIN, records=1, betrays=1))
+    assert outcome.whole and 0 < outcome.stopped < outcome.ended
 
 
 def test_what_only_the_dead_knew_is_rolled_back_and_its_rows_withdrawn() -> None:
-    found = Exploration(Job("rollback", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1)), 3 * STATES_MAX).run()
-    assert found.breach is None, "\n".join(told(found, found.breach))
-    assert found.whole and found.kinds["decide"] and found.withdrawn == 1
+    outcome = Exploration(Job("rollback", CHAIN, records=1, depth=1, crashes=2, mortal=(0, 1)), 3 * STATES_MAX).run()
+    assert outcome.breach is None, "\n".join(breach_lines(outcome, outcome.breach))
+    assert outcome.whole and outcome.kinds["decide"] and outcome.withdrawn == 1
 
 
 def test_two_runs_find_the_same_states() -> None:
@@ -85,8 +85,8 @@ def test_two_runs_find_the_same_states() -> None:
 
 
 def test_a_bound_that_is_reached_is_not_called_whole() -> None:
-    found = Exploration(Job("diamond", DIAMOND), 500).run()
-    assert not found.whole and found.breach is None and found.states > 500
+    outcome = Exploration(Job("diamond", DIAMOND), 500).run()
+    assert not outcome.whole and outcome.breach is None and outcome.states > 500
 
 
 def test_the_command_prints_the_figures_of_a_world() -> None:

@@ -34,13 +34,13 @@ class Answers:
         return bytes((self.task, self.incarnation, self.asked)).rjust(16, b"\x00")
 
     def token(self, number: int) -> bytes:
-        """An answer that names who asked, for its log can be searched for it."""
+        """Returns an answer that names the task that asked, so that its log can be searched for it."""
         self.asked += 1
         return f"<{self.task}.{number}={self.incarnation}.{self.asked}>".encode()
 
 
 def token_in(fact: Fact) -> bytes:
-    """The answer in a fact, as it stands in its task's determinant log."""
+    """Returns the answer in a fact, as it stands in its task's determinant log."""
     return fact[2].split(";")[0].encode()
 
 
@@ -70,10 +70,10 @@ class Witness(PlainChain):
     def _testify(self, what: str, services: Services) -> None:
         self.number += 1
         token = services.call(lambda: self.answers.token(self.number)).decode()
-        told = [token, what, str(services.now_ns()), services.seed().hex()[-6:]]
+        parts = [token, what, str(services.now_ns()), services.seed().hex()[-6:]]
         if self.betrays:
-            told.append(f"unlogged {self.answers.incarnation}")
-        self.facts.append((self.task, self.number, ";".join(told)))
+            parts.append(f"unlogged {self.answers.incarnation}")
+        self.facts.append((self.task, self.number, ";".join(parts)))
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records: list[Any] = []
@@ -82,8 +82,8 @@ class Witness(PlainChain):
                 records += [[name, []] for name in chunk.body]
             elif chunk.kind == batch.RECORDS:
                 records += decode_records(chunk.body)
-        told = {tuple(fact) for _, facts in records for fact in facts}
-        self.facts = sorted({*self.facts, *told})
+        received = {tuple(fact) for _, facts in records for fact in facts}
+        self.facts = sorted({*self.facts, *received})
         self._testify(f"{input}:{','.join(name for name, _ in records)}", services)
         self.armed = self.timer and (self.armed or self.number == 1)
         known = [list(fact) for fact in sorted(self.facts)]
@@ -130,6 +130,6 @@ class Still:
 
 
 def read_still(part: bytes) -> tuple[int, bool, list[Fact]]:
-    """(events so far, whether the timer is set, facts) of a snapshot."""
+    """Returns (events so far, whether the timer is set, facts) of a snapshot."""
     number, armed, facts = decode(part)
     return number, armed, [(task, event, what) for task, event, what in facts]

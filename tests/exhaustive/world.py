@@ -1,4 +1,4 @@
-"""What can happen in a tiny job, and what it makes of a state: deliveries, turns, the disk, the supervisor, and faults.
+"""The actions that can happen in a tiny job, as steps between states: deliveries, turns, disk, supervisor, faults.
 
 Everything is immediate but what is an action here; so an order of actions is an order of everything that matters.
 """
@@ -12,9 +12,9 @@ from typing import Any
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.ids import OUTSIDE, TaskIndex
-from causal.rollback import NO_ROLLBACK, Finding, Retreat, Rollback, decide
+from causal.rollback import NO_ROLLBACK, OrphanAnswer, Rollback, TaskRollback, decide
 from causal.topology import FULL_DEPTH, Topology
-from tests.exhaustive.cores import Asked, Cores, Told
+from tests.exhaustive.cores import Cores, EffectValue, EventValue
 from tests.exhaustive.state import Draft, End, Life, State, Written
 from tests.exhaustive.stores import Stores
 
@@ -29,7 +29,7 @@ class Job:
         records: per partition.
         batch: elements that one event may take.
         crashes: processes that may die, of the tasks in `mortal` (empty: of all).
-        zombies: instead of dying they may be replaced while they go on.
+        zombies: instead of dying they may be replaced while they still run.
         losses: frames that may be lost; asks: checkpoints that may be asked for.
         hurries: how often the clock may run ahead of frames that are on their way, so that they are asked for again.
         travelling: what the supervisor says to a process takes time, like frames.
@@ -63,7 +63,7 @@ class World:
         self.job = job
         self.topology = job.topology
         config = JobConfig(
-            run="r", name="w", pipeline="p", sharing_depth=job.depth, credit_bytes=1 << 16,
+            run="r", name="w", pipeline="p", sharing_depth=job.depth, channel_window_bytes=1 << 16,
             batch_elements_max=job.batch, determinant_flush="background" if job.flush else "off",
         )  # fmt: skip
         self.cores = Cores(job.topology, config, job.betrays, job.timers, job.marks, audit)
@@ -83,21 +83,21 @@ class World:
         return len(self.cores.values) - 1
 
     def first(self) -> State:
-        """Everybody has just been started."""
+        """Returns the state in which all tasks have just been started."""
         count = len(self.tasks)
         outside = [c for c in self.topology.channels if c.target == OUTSIDE]
         stores = tuple((c.id, self.stores.empty(self.topology.tasks[c.source].name)) for c in outside)
-        nobody = (-1,) * count
+        no_snapshots = (-1,) * count
         draft = Draft(
-            State((), (0,) * count, (), (), stores, (), nobody, nobody, 0, 0, self.job.crashes, self.job.losses,
-                  self.job.asks, self.job.hurries, 0, rollback=self._no_rollback)
+            State((), (0,) * count, (), (), stores, (), no_snapshots, no_snapshots, 0, 0, self.job.crashes,
+                  self.job.losses, self.job.asks, self.job.hurries, 0, rollback=self._no_rollback)
         )  # fmt: skip
         for task in self.tasks:
             self._promote(draft, task)
         return draft.state()
 
     def done(self, state: State) -> bool:
-        """Every sink task has reported that it has finished, or the job has stopped with an error it must stop with."""
+        """Whether every sink task has reported that it has finished, or the job has stopped with the right error."""
         if state.stopped:
             return True
         present = dict(state.processes)
@@ -108,7 +108,7 @@ class World:
     # -- what can happen -------------------------------------------------------------------------------
 
     def actions(self, state: State) -> Iterator[tuple[Action, bool]]:
-        """Each with whether it must happen some time if it stays possible."""
+        """Yields each action, and whether it must happen some time if it stays possible."""
         fair = False
         for action, must in self._progress(state):
             fair = fair or must
@@ -171,7 +171,7 @@ class World:
     # -- what it makes of a state ----------------------------------------------------------------------
 
     def after(self, state: State, action: Action) -> tuple[State, list[str]]:
-        """(the next state, what went wrong on the way)."""
+        """Returns (the next state, what went wrong on the way)."""
         draft = Draft(state)
         _ACTIONS[action[0]](self, draft, *action[1:])
         self._forget_dead_letters(draft)
@@ -182,7 +182,7 @@ class World:
         draft.links[end] = tuple(rest)
         self._feed(draft, end[2:], self._frame(end, frame))
 
-    def _frame(self, end: End, frame: int) -> Told:
+    def _frame(self, end: End, frame: int) -> EventValue:
         link = f"{end[0]}/{end[1]}".encode() if end[0] in self.up[TaskIndex(end[2])] else b""
         return ("frame", link, frame)
 
@@ -194,12 +194,12 @@ class World:
         self._feed(draft, life, ("turn",), dies_before)
         if dies_before >= 0:
             self._spend_crash(draft)
-            self._tell_of_death(draft, life)
+            self._report_death(draft, life)
 
     def _read(self, draft: Draft, life: Life) -> None:
-        told, *rest = draft.orders[life]
+        event, *rest = draft.orders[life]
         draft.orders[life] = tuple(rest)
-        self._feed(draft, life, told)
+        self._feed(draft, life, event)
 
     def _disk(self, draft: Draft, writing: tuple[int, int, int]) -> None:
         task, incarnation, epoch = writing
@@ -212,7 +212,10 @@ class World:
         self._feed(draft, (task, incarnation), ("written", epoch))
 
     def _flush(self, draft: Draft, life: Life) -> None:
-        """What was asked is on disk; what a younger incarnation has removed takes it, and nobody reads it."""
+        """A write that was asked for is on disk.
+
+        A directory that a younger incarnation has removed takes it, and nothing reads it.
+        """
         asked = next(each for each in draft.flushing if each[:2] == life)
         draft.flushing.remove(asked)
         if life in draft.stable:
@@ -222,32 +225,32 @@ class World:
             draft.stable[life] = tuple(sorted(files.items()))
         self._feed(draft, life, ("stable-written", _ends(asked[2])))
 
-    def _keep_stable(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+    def _keep_stable(self, draft: Draft, life: Life, effect: EffectValue, waiting: list[EventValue]) -> None:
         task, incarnation = life
         if effect[0] == "stable-append":
             draft.flushing.append((*life, effect[1]))
         elif effect[0] == "stable-begin":
-            draft.stable = {key: held for key, held in draft.stable.items() if key[0] != task or key[1] > incarnation}
-            draft.stable[life] = tuple((epoch, held) for _, epoch, _, held in effect[1])
+            draft.stable = {key: files for key, files in draft.stable.items() if key[0] != task or key[1] > incarnation}
+            draft.stable[life] = tuple((epoch, content) for _, epoch, _, content in effect[1])
             waiting.append(("stable-written", _ends(effect[1])))
         else:
             begun = [key for key in draft.stable if key[0] == task and key[1] <= incarnation]
-            held = draft.stable[max(begun)] if begun else ()
-            waiting.append(("stable-read", tuple((task, epoch, 0, each) for epoch, each in held)))
+            files = draft.stable[max(begun)] if begun else ()
+            waiting.append(("stable-read", tuple((task, epoch, 0, each) for epoch, each in files)))
 
     def _complete(self, draft: Draft) -> None:
         epoch = draft.base.asked
         draft.restore, draft.acks = draft.acks, [-1] * len(self.tasks)
         draft.changes["complete"] = epoch
         for task in self.tasks:
-            self._tell(draft, task, ("completed", epoch))
+            self._order(draft, task, ("completed", epoch))
 
     def _ask(self, draft: Draft) -> None:
         epoch = draft.base.complete + 1
         draft.changes |= {"asked": epoch, "asks": draft.base.asks - 1}
         for task in self.tasks:
             if self.topology.is_source(task):
-                self._tell(draft, task, ("ask", epoch))
+                self._order(draft, task, ("ask", epoch))
 
     def _wait(self, draft: Draft) -> None:
         draft.changes["ticks"] = draft.base.ticks + 1
@@ -262,11 +265,11 @@ class World:
     def _crash(self, draft: Draft, life: Life) -> None:
         draft.end(life)
         self._spend_crash(draft)
-        self._tell_of_death(draft, life)
+        self._report_death(draft, life)
 
-    def _tell_of_death(self, draft: Draft, life: Life) -> None:
+    def _report_death(self, draft: Draft, life: Life) -> None:
         for other in self.up[TaskIndex(life[0])]:
-            self._tell(draft, other, ("down", *life))
+            self._order(draft, other, ("down", *life))
 
     def _usurp(self, draft: Draft, task: TaskIndex) -> None:
         self._spend_crash(draft)
@@ -284,26 +287,26 @@ class World:
             self._feed(draft, life, ("peer", other, draft.incarnations[other]))
         self._feed(draft, life, ("started",))
         for other in neighbours:
-            self._tell(draft, other, ("peer", *life))
+            self._order(draft, other, ("peer", *life))
         if draft.base.asked > draft.base.complete and self.topology.is_source(task):
-            self._tell(draft, task, ("ask", draft.base.asked))
+            self._order(draft, task, ("ask", draft.base.asked))
         lost = draft.changes.get("lost", draft.base.lost)
         if lost:
-            self._tell(draft, task, ("inquired", draft.base.inquiry, lost))
+            self._order(draft, task, ("inquired", draft.base.inquiry, lost))
 
     def _inquire(self, draft: Draft) -> None:
         lost, number = self._lost(draft.base), draft.base.inquiry + 1
         draft.changes |= {"lost": lost, "inquiry": number}
         draft.findings = {}
         for task in self.tasks:
-            self._tell(draft, task, ("inquired", number, lost))
+            self._order(draft, task, ("inquired", number, lost))
 
     def _decide(self, draft: Draft) -> None:
-        """Who goes back does so in its process, with what it knows (D9)."""
+        """Rolls tasks back, each in its process and with what it knows (D9)."""
         state = draft.base
-        findings: dict[int, Finding] = {task: self.cores.values[finding] for task, _, finding in state.findings}
+        findings: dict[int, OrphanAnswer] = {task: self.cores.values[finding] for task, _, finding in state.findings}
         stands = decide(findings)
-        retreats = {task: Retreat(state.incarnations[task] + 1, stands[task]) for task in stands}
+        retreats = {task: TaskRollback(state.incarnations[task] + 1, stands[task]) for task in stands}
         before = tuple(each for each in self.cores.values[state.rollback].lost if each[2] >= state.complete)
         rollback = Rollback(state.inquiry, (*before, *((state.inquiry, *each) for each in state.lost)), retreats)
         number = self._rollback_number(rollback)
@@ -311,7 +314,7 @@ class World:
         draft.findings = {}
         for task in self.tasks:
             if task not in retreats:
-                self._tell(draft, task, ("kept", number))
+                self._order(draft, task, ("kept", number))
         for back in sorted(retreats):
             life = (back, state.incarnations[back])
             retained = self.cores.retained(draft.processes[life], rollback)
@@ -320,19 +323,19 @@ class World:
 
     # -- within one action -----------------------------------------------------------------------------
 
-    def _tell(self, draft: Draft, task: TaskIndex, told: Told) -> None:
+    def _order(self, draft: Draft, task: TaskIndex, event: EventValue) -> None:
         """The supervisor says something to a task, if it lives."""
         life = draft.present(task)
         if life is None:
             return
         if self.job.travelling:
-            draft.orders[life] = (*draft.orders.get(life, ()), told)
+            draft.orders[life] = (*draft.orders.get(life, ()), event)
         else:
-            self._feed(draft, life, told)
+            self._feed(draft, life, event)
 
-    def _feed(self, draft: Draft, life: Life, told: Told, dies_before: int = -1) -> None:
-        """One event, and what the outside answers to it at once."""
-        waiting = [told]
+    def _feed(self, draft: Draft, life: Life, event: EventValue, dies_before: int = -1) -> None:
+        """Performs one event, and the events with which the outside answers at once."""
+        waiting = [event]
         while waiting and life in draft.processes:
             number, effects = self.cores.step(draft.processes[life], waiting.pop(0), draft.base.ticks)
             draft.processes[life] = number
@@ -343,7 +346,7 @@ class World:
                     return
                 self._perform(draft, life, effect, waiting)
 
-    def _perform(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+    def _perform(self, draft: Draft, life: Life, effect: EffectValue, waiting: list[EventValue]) -> None:
         kind = effect[0]
         if kind == "send":
             _, target, frame = effect
@@ -367,13 +370,13 @@ class World:
         elif kind != "ready":
             self._outside(draft, life, effect, waiting)
 
-    def _records(self, channel: int, position: int) -> Told:
+    def _records(self, channel: int, position: int) -> EventValue:
         """One record at a time: what has arrived by then differs from run to run."""
         count = self.job.records
         names = (f"{'abcdef'[self.partition[channel]]}{position}",) if position < count else ()
         return ("read", channel, position, names, position + 1 >= count)
 
-    def _outside(self, draft: Draft, life: Life, effect: Asked, waiting: list[Told]) -> None:
+    def _outside(self, draft: Draft, life: Life, effect: EffectValue, waiting: list[EventValue]) -> None:
         kind, channel, *rest = effect
         number, incarnation = draft.stores[channel], life[1]
         if kind == "open":
@@ -391,7 +394,7 @@ class World:
             waiting.append(("opened", channel, answer))
 
     def _stop(self, draft: Draft, life: Life, family: str, text: str) -> None:
-        """A process cannot go on.  A zombie that is told so has done its duty; of anybody else it is a failure."""
+        """Ends a process that cannot continue: right for a fenced zombie, a failure of any other."""
         draft.end(life)
         if family == "ReplayDivergence" and self.job.betrays >= 0:
             draft.changes["stopped"] = True
@@ -399,7 +402,7 @@ class World:
             draft.broken.append(f"{self.topology.tasks[life[0]].name} stops with {text}")
 
     def _forget_dead_letters(self, draft: Draft) -> None:
-        """What a dead process had sent, where it has come to mean nothing: the page says why that is for ever."""
+        """Drops frames of a dead process that have come to mean nothing: the page says why that is for ever."""
         for end, frames in list(draft.links.items()):
             if end[:2] in draft.processes or end[2:] not in draft.processes:
                 continue
@@ -411,8 +414,8 @@ class World:
                 del draft.links[end]
 
 
-def _cuts(effects: tuple[Asked, ...]) -> Iterator[int]:
-    """Where a death between two effects of one step is not the same as a death before or behind it.
+def _cuts(effects: tuple[EffectValue, ...]) -> Iterator[int]:
+    """Yields the places at which a death between two effects of one step differs from a death before or behind it.
 
     A frame that was sent may never arrive, so only what a store takes counts.
     """
@@ -422,7 +425,7 @@ def _cuts(effects: tuple[Asked, ...]) -> Iterator[int]:
 
 
 def _ends(logs: Written) -> tuple[tuple[int, int, int], ...]:
-    return tuple((task, epoch, offset + len(held)) for task, epoch, offset, held in logs)
+    return tuple((task, epoch, offset + len(content)) for task, epoch, offset, content in logs)
 
 
 _ACTIONS: dict[str, Any] = {

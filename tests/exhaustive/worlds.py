@@ -8,7 +8,11 @@ from tests.exhaustive.world import Job
 
 
 def graph(names: str, *ends: tuple[int, int], ordered: int = -1) -> Topology:
-    """Tasks by name, channels by their ends; -1 is outside.  `ordered`: the task whose inputs follow from content."""
+    """Returns a graph of named tasks and of channels between them; -1 is outside.
+
+    Args:
+        ordered: the task whose inputs follow from content.
+    """
     tasks = tuple(Task(TaskIndex(i), TaskName(name), (), i == ordered) for i, name in enumerate(names.split()))
     channels = []
     for place, (source, target) in enumerate(ends):

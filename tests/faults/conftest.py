@@ -31,18 +31,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class HeldChain:
-    """A run of the fraud chain that goes on until it is let end, and the proof that it was exactly-once."""
+    """A run of the fraud chain that the test lets end, and the proof that it was exactly-once."""
 
     COUNT, RATE = 4000, 200
 
     def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
         self._rows, self._gate = directory / "held.db", directory / "gate"
-        told = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
-        settings = [part for setting in told for part in ("--set", setting)]
+        pairs = [f"out={self._rows}", f"gate={self._gate}", f"rate={self.RATE}", f"count={self.COUNT}"]
+        settings = [part for setting in pairs for part in ("--set", setting)]
         self.job = start(PIPELINES / "held.py", *settings, *arguments, config=config)
 
     def until_checkpoint(self, count: int) -> int:
-        """Wait until more than `count` checkpoints are complete; how many there are."""
+        """Waits until more than `count` checkpoints are complete, and returns how many there are."""
 
         def more(view: dict[str, Any]) -> int | None:
             complete: int = view["checkpoint"]["count"]
@@ -55,21 +55,21 @@ class HeldChain:
         self._gate.touch()
 
     def finish_exactly(self) -> dict[str, Any]:
-        """Let the sources end; the report, once the job has ended well and the chains in the sink hold."""
+        """Lets the sources end, and returns the report, once the job has ended well and the chains in the sink hold."""
         self.let_end()
         report = self.job.finish_well()
         self.assert_exact()
         return report
 
     def assert_exact(self) -> None:
-        found = check(str(self._rows), 2 * self.COUNT)
-        assert found["rows"] > 2 * self.COUNT
-        assert (found["lost"], found["doubled"], found["broken"]) == (0, 0, 0), found
+        result = check(str(self._rows), 2 * self.COUNT)
+        assert result["rows"] > 2 * self.COUNT
+        assert (result["lost"], result["doubled"], result["broken"]) == (0, 0, 0), result
 
 
 @pytest.fixture
-def held(start: Start, tmp_path: Path) -> Callable[..., HeldChain]:
-    """`held(*arguments, **config)` begins a fraud chain that ends when the test says so."""
+def start_chain(start: Start, tmp_path: Path) -> Callable[..., HeldChain]:
+    """`start_chain(*arguments, **config)` begins a fraud chain that ends when the test says so."""
 
     def begin(*arguments: str, **config: Any) -> HeldChain:
         return HeldChain(start, tmp_path, *arguments, **config)

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import torture_leaks
-from benchmarks.torture_processes import SUPERVISOR, argv, children, kill, of_job
-from standby.processes import kill_marked
+from benchmarks.harness.processes import SUPERVISOR, argv, children, kill, of_job
+from standby.host.processes import kill_marked
+from tests.soak import leaks
 
 HOME = Path(__file__).resolve().parents[2]
 PIPELINES = Path(__file__).resolve().parent / "pipelines"
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def wait_for(what: str, holds: Callable[[], T | None], within_s: float = WAIT_S) -> T:
-    """The first answer of `holds` that is not None or False."""
+    """Returns the first answer of `holds` that is not None or False."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         answer = holds()
@@ -65,8 +65,8 @@ class Job:
         self.report_path = directory / "report.json"
         self.arguments = [str(pipeline), "--state-dir", str(self.state), "--report", str(self.report_path), *arguments]
         if config:
-            told = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
-            (directory / "job.toml").write_text(told)
+            lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in config.items())
+            (directory / "job.toml").write_text(lines)
             self.arguments += ["--config", str(directory / "job.toml")]
         self._run: subprocess.Popen[str] | None = None
         self._runtimes: set[Path] = set()
@@ -74,7 +74,7 @@ class Job:
         self._status: int | None = None
         self._began_ns = 0
         self.printed = ""
-        """What the `causal run` that has ended put on standard output."""
+        """The standard output of the `causal run` that has ended."""
 
     # -- causal run ----------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Job:
         return self
 
     def finish(self) -> tuple[int, str]:
-        """Exit status and what was said on standard error, once the job has ended and nothing of it is left.
+        """Returns the exit status and standard error, once the job has ended and nothing of it is left.
 
         Lines about the progress of the job are left out: how many there are depends on how busy the machine is.
         """
@@ -106,16 +106,16 @@ class Job:
         try:
             self.printed, said = self._run.communicate(timeout=WAIT_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"`causal run` does not end\n{self.told()}") from None
+            raise AssertionError(f"`causal run` does not end\n{self.log_tails()}") from None
         left = self.living()
         assert not left, f"still running after the job ended: {left}"
         self._status = self._run.returncode
         return self._run.returncode, without_progress(said)
 
     def finish_well(self) -> dict[str, Any]:
-        """The report of a run that must end with exit status 0."""
+        """Returns the report of a run that must end with exit status 0."""
         status, said = self.finish()
-        assert status == 0, f"{said}\n{self.told()}"
+        assert status == 0, f"{said}\n{self.log_tails()}"
         report: dict[str, Any] = json.loads(self.report_path.read_text())
         return report
 
@@ -125,7 +125,7 @@ class Job:
         return self._run.pid
 
     def interrupt(self) -> None:
-        """What Ctrl-C does to the foreground process."""
+        """Sends the signal that Ctrl-C sends to the foreground process."""
         assert self._run is not None
         self._run.send_signal(signal.SIGINT)
 
@@ -141,14 +141,14 @@ class Job:
         return view
 
     def _note_runtime(self) -> None:
-        runtime = torture_leaks.runtime_of(self.state)
+        runtime = leaks.runtime_of(self.state)
         if runtime is not None:
             self._runtimes.add(runtime)
 
     @property
     def runtime(self) -> Path:
         """The directory of sockets."""
-        return wait_for("the job has a runtime directory", lambda: torture_leaks.runtime_of(self.state))
+        return wait_for("the job has a runtime directory", lambda: leaks.runtime_of(self.state))
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], T | None]) -> T:
         """The first answer of `holds` about the view of a job that must be running until then."""
@@ -163,12 +163,12 @@ class Job:
         try:
             return wait_for(what, look)
         except AssertionError as problem:
-            raise AssertionError(f"{problem}\n{self.told()}") from None
+            raise AssertionError(f"{problem}\n{self.log_tails()}") from None
 
     def _still_runs(self, what: str) -> None:
         assert self._run is not None
         if self._run.poll() is not None:
-            raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.told()}")
+            raise AssertionError(f"the job ended before: {what}\n{self._said()}\n{self.log_tails()}")
 
     def _said(self) -> str:
         assert self._run is not None and self._run.stderr is not None
@@ -186,11 +186,11 @@ class Job:
 
         view = self.until(f"{records} records out, {checkpoints} checkpoints, all standbys ready", warm)
         for pid in self.living():
-            self._shared |= torture_leaks.shared_memory(pid)
+            self._shared |= leaks.shared_memory(pid)
         return view
 
     def until_killed(self) -> None:
-        """Wait until each `--kill` of the job has happened and each of the dead has an heir."""
+        """Wait until each `--kill` of the job has happened and each dead process has a successor."""
         asked = self.arguments.count("--kill")
 
         def killed(view: dict[str, Any]) -> bool:
@@ -210,14 +210,14 @@ class Job:
         """The process that runs the task now."""
 
         def served(view: dict[str, Any]) -> int | None:
-            [told] = [told for told in view["tasks"] if told["task"] == task]
-            return told["pid"] if told["state"] in ("running", "finished") else None
+            [entry] = [entry for entry in view["tasks"] if entry["task"] == task]
+            return entry["pid"] if entry["state"] in ("running", "finished") else None
 
         return self.until(f"{task} runs", served)
 
     def until_replaced(self, *pids: int) -> None:
         """Wait until none of these processes runs a task any more."""
-        self.until(f"{pids} are replaced", lambda view: not any(told["pid"] in pids for told in view["tasks"]))
+        self.until(f"{pids} are replaced", lambda view: not any(entry["pid"] in pids for entry in view["tasks"]))
 
     def server(self, module: str) -> int:
         """The supervisor (`standby.daemon`) or the agent (`standby.agent`) of a job that must be running until then."""
@@ -232,8 +232,8 @@ class Job:
         """Every process of the job that runs: by the marks of its environment, or by its command line."""
         return of_job(self.state.resolve())
 
-    def told(self) -> str:
-        """What its processes logged, for a person who has to find out why a test failed."""
+    def log_tails(self) -> str:
+        """Returns the last lines that its processes logged, which show why a test failed."""
         lines: list[str] = []
         for log in sorted((self.state / "logs").glob("*.log")):
             lines += [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-12:]]
@@ -242,7 +242,7 @@ class Job:
     # -- failures ------------------------------------------------------------------------------------
 
     def strike(self, *tasks: str) -> list[int]:
-        """SIGKILL the tasks' processes, and let nobody take the place of one before all are dead; their pids.
+        """Sends SIGKILL to the tasks' processes, none of which is replaced before all are dead; returns their pids.
 
         A busy machine may let seconds pass between two signals.  So the supervisor, which decides who takes over, is
         stopped meanwhile.
@@ -262,7 +262,7 @@ class Job:
         self.until_replaced(*self.strike(*tasks))
 
     def kill_everything(self) -> None:
-        """SIGKILL every process of the job, its `causal run` first, so that nothing can be put in order."""
+        """SIGKILL every process of the job, its `causal run` first, so that nothing can be cleaned up."""
         assert self._run is not None
         self._run.kill()
         self._run.communicate(timeout=WAIT_S)
@@ -275,10 +275,10 @@ class Job:
         wait_for("every process of the job is gone", gone)
 
     def leaks(self) -> list[str]:
-        """What a job that has ended by itself left behind; one that was killed could put nothing in order."""
+        """Returns what a job that has ended by itself left behind; one that was killed could not clean up."""
         if self._status is None:
             return []
-        return torture_leaks.after(self.state.resolve(), self._runtimes, self._shared, well=self._status == 0)
+        return leaks.after(self.state.resolve(), self._runtimes, self._shared, well=self._status == 0)
 
     def close(self) -> None:
         """Leave nothing running, and no directory of sockets."""
@@ -304,13 +304,13 @@ def environment() -> dict[str, str]:
 
 
 def causal(directory: Path, *arguments: str) -> tuple[int, str]:
-    """One `causal` command that must end by itself: exit status, and what it said on standard error."""
+    """Runs a `causal` command that must end by itself; returns its exit status and standard error."""
     ended = _ended(directory, *arguments)
     return ended.returncode, without_progress(ended.stderr)
 
 
 def causal_output(directory: Path, *arguments: str) -> str:
-    """What one `causal` command that must succeed printed."""
+    """Returns what one `causal` command that must succeed printed."""
     ended = _ended(directory, *arguments)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
@@ -330,5 +330,5 @@ def _ended(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def without_progress(said: str) -> str:
-    """What was said on standard error, without the lines that a job repeats every few seconds."""
+    """Returns standard error without the lines that a job repeats every few seconds."""
     return "\n".join(line for line in said.splitlines() if not PROGRESS.match(line)).strip()

@@ -10,16 +10,16 @@ from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
 
 Rows = Callable[[], list[tuple[str, int]]]
-"""What a user reads in the sink now: (job, number) of each row, in the order of the numbers."""
+"""Reads what a user sees in the sink now: (job, number) of each row, in the order of the numbers."""
 COUNT = 1200
 
 
 def owner(directory: Path, who: str, kind: str, where: str, *arguments: str, **settings: str) -> Job:
     """A job that writes into the sink, and ends when `let_end` says so."""
     (directory / who).mkdir()
-    told = {"who": who, "kind": kind, "where": where, "gate": str(directory / f"{who}.gate"), **settings}
-    given = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
-    return Job(directory / who, PIPELINES / "owned.py", *given, "--checkpoint-interval", "0.3", *arguments)
+    values = {"who": who, "kind": kind, "where": where, "gate": str(directory / f"{who}.gate"), **settings}
+    options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    return Job(directory / who, PIPELINES / "owned.py", *options, "--checkpoint-interval", "0.3", *arguments)
 
 
 def let_end(job: Job) -> None:
@@ -34,7 +34,7 @@ def the_newer_job_owns_the_sink(older: Job, newer: Job, rows: Rows) -> None:
     line = one_line(said)
     run = JobConfig.load(newer.state).run
     assert status == 1 and "belongs to a newer run" in line and run in line, said
-    assert recoveries(older) <= 2, older.told()  # each sink task is fenced once at most, and then told why
+    assert recoveries(older) <= 2, older.log_tails()  # each sink task is fenced once at most, and then learns why
     newer.until_written(records=200)
     status, said = older.start("--resume").finish()
     assert status == 1 and run in one_line(said), said
@@ -51,7 +51,7 @@ def the_newer_job_owns_the_sink(older: Job, newer: Job, rows: Rows) -> None:
 
 
 def recoveries(job: Job) -> int:
-    """How many tasks of the job, which has ended, took the place of one that had ended before."""
+    """Returns how many tasks of the job, which has ended, took the place of one that had ended before."""
     view = job.view()
     assert view is not None
     return len(view["recoveries"])

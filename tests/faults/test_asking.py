@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
@@ -20,8 +20,8 @@ COUNT = 900
 
 def asking(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
     (directory / "world").mkdir(exist_ok=True)
-    told = {"out": directory / "rows.db", "world": directory / "world", "count": COUNT, **settings}
-    return start(PIPELINES / "asking.py", *sets(**told), "--checkpoint-interval", "0.4", *arguments)
+    values = {"out": directory / "rows.db", "world": directory / "world", "count": COUNT, **settings}
+    return start(PIPELINES / "asking.py", *sets(**values), "--checkpoint-interval", "0.4", *arguments)
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
@@ -30,9 +30,9 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def effects(directory: Path) -> list[tuple[str, int, int]]:
-    """(key, record, how often it was asked for) of each effect."""
-    told = [(path.name, path.read_text().split()) for path in sorted((directory / "world").iterdir())]
-    return [(key, int(times[0]), len(times)) for key, times in told]
+    """Returns (key, record, how often it was asked for) of each effect."""
+    files = [(path.name, path.read_text().split()) for path in sorted((directory / "world").iterdir())]
+    return [(key, int(times[0]), len(times)) for key, times in files]
 
 
 def everything(count: int = COUNT) -> list[tuple[int, int]]:
@@ -40,7 +40,7 @@ def everything(count: int = COUNT) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("order", ["input", "completion"])
-def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
+def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, order=order, gate=gate, rate=200)
     job.until_warm(records=100)
@@ -50,17 +50,17 @@ def test_each_record_once_and_its_effect_once_whoever_is_killed(start: Start, tm
         job.until_replaced(pid)
     gate.touch()
     report = job.finish_well()
-    told = rows(tmp_path)
-    assert sorted((record["p"], record["i"]) for record in told) == everything()
+    visible = rows(tmp_path)
+    assert sorted((record["p"], record["i"]) for record in visible) == everything()
     assert report["determinant_bytes"]["answer"] > 0
     assert report["latency_ms"]["p50"] > 0
     done = effects(tmp_path)
     assert sorted(divmod(record, 1_000_000) for _, record, _ in done) == everything(), "one effect per record"
     keys = {record: key for key, record, _ in done}
-    assert all(record["key"] == keys[record["p"] * 1_000_000 + record["i"]] for record in told)
+    assert all(record["key"] == keys[record["p"] * 1_000_000 + record["i"]] for record in visible)
     if order == "input":
         for partition in (0, 1):
-            came = [record["i"] for record in told if record["p"] == partition]
+            came = [record["i"] for record in visible if record["p"] == partition]
             assert came == sorted(came)
 
 
@@ -81,8 +81,8 @@ def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path)
     [("after/0",), ("after/0", "keyed/0", "out/0"), ("numbers/0", "numbers/1", "after/0", "keyed/0")],
     ids=["caller", "caller and all behind it", "caller and its neighbours"],
 )
-def test_what_was_asked_stays_so_whoever_dies_together(start: Start, tmp_path: Path, victims: tuple[str, ...]) -> None:
-    """What is asked depends on the order of arrival, which must be stored before anything is asked."""
+def test_what_was_asked_stays_so_whatever_dies_together(start: Start, tmp_path: Path, victims: tuple[str, ...]) -> None:
+    """A request depends on the order of arrival, which must be stored before it leaves."""
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, order="completion", gate=gate, rate=300, sources=2, stamped=1)
     job.until_warm(records=200)
@@ -90,15 +90,15 @@ def test_what_was_asked_stays_so_whoever_dies_together(start: Start, tmp_path: P
         job.replace(*victims)
     gate.touch()
     job.finish_well()
-    told = rows(tmp_path)
+    visible = rows(tmp_path)
     done = effects(tmp_path)
     named = [divmod(content, 1_000_000) for _, content, _ in done]
     assert sorted(divmod(record, 1_000_000) for record, _ in named) == everything(), "one effect per record"
     for path in (tmp_path / "world").iterdir():
         assert len(set(path.read_text().split())) == 1, "one key, one request"
-    places = {(record["p"] * 1_000_000 + record["i"]): record["place"] for record in told}
+    places = {(record["p"] * 1_000_000 + record["i"]): record["place"] for record in visible}
     assert dict(named) == places, "what is visible is what was asked"
-    assert {record["key"] for record in told} == {key for key, _, _ in done}
+    assert {record["key"] for record in visible} == {key for key, _, _ in done}
 
 
 def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: Start, tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_copy_that_keeps_the_sinks_asks_what_was_not_asked(start: Start, tmp_p
     copy = tmp_path / "copy"
     stop(job, "--to", str(copy))
     done = further(tmp_path)
-    told = {"out": tmp_path / "rows.db", "world": tmp_path / "world", "count": done, "rate": 2000}
+    values = {"out": tmp_path / "rows.db", "world": tmp_path / "world", "count": done, "rate": 2000}
     where = ["--state-dir", str(tmp_path / "other"), "--from", str(copy), "--keep-sinks"]
-    status, said = causal(tmp_path, "run", str(PIPELINES / "asking.py"), *sets(**told), *where)
+    status, said = causal(tmp_path, "run", str(PIPELINES / "asking.py"), *sets(**values), *where)
     assert status == 0, said
     assert sorted((record["p"], record["i"]) for record in rows(tmp_path)) == everything(done)
     assert sorted(divmod(record, 1_000_000) for _, record, _ in effects(tmp_path)) == everything(done)

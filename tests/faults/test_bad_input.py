@@ -1,4 +1,4 @@
-"""What is wrong is said in one line that names the place and the mend, with the promised exit status; no traceback."""
+"""Mistakes are reported in one line that names the place and the fix, with the promised exit status; no traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import Job, causal
 
@@ -20,11 +20,11 @@ import os
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("p")
-made = GeneratedSource(lambda p, i: {"i": i, "k": i % 3}, count=1000, rate=RATE)
-numbers = pipeline.source("numbers", held(made, GATE))
+source = GeneratedSource(lambda p, i: {"i": i, "k": i % 3}, count=1000, rate=RATE)
+numbers = pipeline.source("numbers", hold_end(source, GATE))
 out = JsonLinesSink("rows")
 """
 
@@ -59,17 +59,17 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_pipeline_with_a_mistake_is_refused(tmp_path: Path, name: str) -> None:
-    body, told = MISTAKES[name]
+    body, parts = MISTAKES[name]
     status, said = causal(tmp_path, "run", str(written(tmp_path, body)))
     line = one_line(said)
-    assert status == 2 and all(part in line for part in told), line
+    assert status == 2 and all(part in line for part in parts), line
 
 
 USAGE = {
     "missing file": (("absent.py",), ("absent.py", "no such file")),
     "unknown setting": (("p.py", "--config", "colour.toml"), ("colour.toml", "unknown setting colour")),
-    "unknown task": (("p.py", "--kill", "nobody/0@1"), ("nobody/0", "out/0")),
-    "nothing to resume": (("p.py", "--resume"), ("no job to go on with", "without --resume")),
+    "unknown task": (("p.py", "--kill", "absent/0@1"), ("absent/0", "out/0")),
+    "nothing to resume": (("p.py", "--resume"), ("no job to resume", "without --resume")),
     "an unknown guarantee": (("p.py", "--guarantee", "perhaps"), ("perhaps", "epoch")),
 }
 
@@ -78,10 +78,10 @@ USAGE = {
 def test_a_command_that_cannot_be_meant_is_refused(tmp_path: Path, name: str) -> None:
     written(tmp_path, "numbers.sink('out', out)\n")
     (tmp_path / "colour.toml").write_text('colour = "red"\n')
-    arguments, told = USAGE[name]
+    arguments, parts = USAGE[name]
     status, said = causal(tmp_path, "run", *arguments)
     line = one_line(said)
-    assert status == 2 and all(part in line for part in told), line
+    assert status == 2 and all(part in line for part in parts), line
     assert not (tmp_path / "rows").exists()
 
 
@@ -121,12 +121,12 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_record_that_cannot_be_processed_stops_the_job_and_is_named(tmp_path: Path, name: str) -> None:
-    body, told = FAILURES[name]
+    body, parts = FAILURES[name]
     written(tmp_path, body.replace("Operator()", "type('Same', (Operator,), {'process': lambda s, r, c: [r]})()"))
     (tmp_path / "limit.toml").write_text("record_bytes_max = 65536\n")
     status, said = causal(tmp_path, "run", "p.py", "--config", "limit.toml", "--state-dir", "job")
     line = one_line(said)
-    assert status == 1 and all(part in line for part in told), line
+    assert status == 1 and all(part in line for part in parts), line
     assert "failed 5 times" not in line
 
 
@@ -177,11 +177,11 @@ def snapshots(job: Job) -> list[Path]:
     manifest = max((job.state / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
     named: list[Path] = []
 
-    def collect(told: Any) -> None:
-        if isinstance(told, str) and told.endswith(".snap"):
-            named.append(job.state / told)
-        elif isinstance(told, (dict, list)):
-            for inner in told.values() if isinstance(told, dict) else told:
+    def collect(value: Any) -> None:
+        if isinstance(value, str) and value.endswith(".snap"):
+            named.append(job.state / value)
+        elif isinstance(value, (dict, list)):
+            for inner in value.values() if isinstance(value, dict) else value:
                 collect(inner)
 
     collect(json.loads(manifest.read_text()))
@@ -193,8 +193,10 @@ def flipped(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-def test_a_damaged_checkpoint_is_named_and_never_used_and_a_mended_one_is(held: Callable[..., HeldChain]) -> None:
-    chain = held()
+def test_a_damaged_checkpoint_is_named_and_never_used_and_a_repaired_one_is(
+    start_chain: Callable[..., HeldChain],
+) -> None:
+    chain = start_chain()
     job = chain.job
     job.until_warm()
     job.kill_everything()
@@ -214,7 +216,7 @@ def test_a_damaged_checkpoint_is_named_and_never_used_and_a_mended_one_is(held: 
 
 def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:
     pipeline = written(tmp_path, "numbers.sink('out', out)\n", rate="100", gate=tmp_path / "gate")
-    job = start(pipeline, config={"sink_patience_s": 2})
+    job = start(pipeline, config={"sink_retry_timeout_s": 2})
     job.until_warm(records=50, checkpoints=0)
     (tmp_path / "rows").rename(tmp_path / "elsewhere")
     (tmp_path / "rows").write_text("no directory")

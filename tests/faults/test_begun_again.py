@@ -15,12 +15,12 @@ PIPELINE = """
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("counts")
 existing = pipeline.settings.get("existing", "refuse")
-made = GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500)
-numbers = pipeline.source("numbers", held(made, pipeline.settings["gate"]))
+source = GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500)
+numbers = pipeline.source("numbers", hold_end(source, pipeline.settings["gate"]))
 numbers.key_by(lambda r: r).count("count").sink("out", SqliteSink("out.db", existing=existing))
 """
 
@@ -59,8 +59,8 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
         text=True,
         timeout=WAIT_S,
     )
-    told = asked.stdout
-    assert "not running: it was interrupted" in told and " pid " not in told
+    status_text = asked.stdout
+    assert "not running: it was interrupted" in status_text and " pid " not in status_text
     status, said = job.start().finish()
     assert status == 1 and "holds rows of another run" in one_line(said)
     assert len(counts(tmp_path)) == before
@@ -70,7 +70,7 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
 
 
-def test_a_sink_that_says_replace_begins_anew(start: Start, tmp_path: Path) -> None:
+def test_a_sink_that_says_replace_starts_over(start: Start, tmp_path: Path) -> None:
     job = interrupted(start, tmp_path)
     let_end(tmp_path)
     job.start("--set", "existing=replace").finish_well()

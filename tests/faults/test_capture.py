@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 from tests.faults.test_bad_input import one_line
@@ -19,9 +19,9 @@ from tests.unit.operators import ticket
 
 def hidden(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
     ticket.install(directory / "site")
-    told = {"out": directory / "rows.db", "site": directory / "site", **settings}
-    given = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
-    return start(PIPELINES / "hidden.py", *given, *arguments)
+    values = {"out": directory / "rows.db", "site": directory / "site", **settings}
+    options = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    return start(PIPELINES / "hidden.py", *options, *arguments)
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
@@ -43,15 +43,15 @@ def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> 
     assert len(report["recoveries"]) >= 3
     assert all(recovery["mode"] != "rollback" for recovery in report["recoveries"])
     assert report["determinant_bytes"]["clock"] > 0
-    told = rows(tmp_path)
-    assert 12_000 * 0.7 < len(told) < 12_000
-    assert len({record["uuid"] for record in told}) == len(told)
-    assert len({record["ticket"][0] for record in told}) == len(told)
-    assert all(began_s - 1 < record["at"] <= record["last"] + 0.5 for record in told), "the clock is the real one"
+    records = rows(tmp_path)
+    assert 12_000 * 0.7 < len(records) < 12_000
+    assert len({record["uuid"] for record in records}) == len(records)
+    assert len({record["ticket"][0] for record in records}) == len(records)
+    assert all(began_s - 1 < record["at"] <= record["last"] + 0.5 for record in records), "the clock is the real one"
 
 
 def test_the_check_is_content(start: Start, tmp_path: Path) -> None:
-    job = hidden(start, tmp_path, "--check", "--checkpoint-interval", "0.5")
+    job = hidden(start, tmp_path, "--verify-replay", "--checkpoint-interval", "0.5")
     report = job.finish_well()
     assert report["checked_epochs"] and all(report["checked_epochs"].values())
 

@@ -1,4 +1,4 @@
-"""Rows for people: each is on the standard output of `causal run` once, whoever dies."""
+"""Rows for people: each is on the standard output of `causal run` once, whatever dies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -40,10 +40,10 @@ def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_
 
 
 def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(start: Start, tmp_path: Path) -> None:
-    """Nobody reads the pipe of `causal run` until a sink waits for that; a task that dies then waits on."""
+    """The pipe of `causal run` is not read until a sink waits for that; a task that dies then still waits."""
     (tmp_path / "gate").touch()
-    told = {"count": COUNT, "gate": tmp_path / "gate", "pad": PAD, "kept": 1 << 16}
-    job = start(PIPELINES / "shown.py", *(part for name in told for part in ("--set", f"{name}={told[name]}")))
+    values = {"count": COUNT, "gate": tmp_path / "gate", "pad": PAD, "kept": 1 << 16}
+    job = start(PIPELINES / "shown.py", *(part for name in values for part in ("--set", f"{name}={values[name]}")))
 
     def waiting(view: dict[str, Any]) -> list[str] | None:
         reasons = [task["waiting"]["reason"] for task in view["tasks"] if task["waiting"]]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.torture_cut import Link, cut, links
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 from tests.faults.job import Job
+from tests.soak.cut import Link, cut, links
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 
 def links_of(job: Job, task: str) -> list[Link]:
@@ -22,25 +22,25 @@ def links_of(job: Job, task: str) -> list[Link]:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_cut_connections_resume_and_nobody_recovers(held: Held, transport: str) -> None:
-    """Those to neighbours and to the supervisor: checkpoints show that both are used again."""
-    chain = held("--checkpoint-interval", "0.3", transport=transport)
+def test_cut_connections_resume_and_no_task_recovers(start_chain: StartChain, transport: str) -> None:
+    """Cuts those to neighbours and to the supervisor: checkpoints show that both are used again."""
+    chain = start_chain("--checkpoint-interval", "0.3", transport=transport)
     done = chain.job.until_warm()["checkpoint"]["count"]
     pids = {task: chain.job.pid_of(task) for task in ("shop/0", "score/0", "ledger/0", "out/0")}
     for task in pids:
-        found = links_of(chain.job, task)
-        data = [link for link in found if not link.control]
+        connections = links_of(chain.job, task)
+        data = [link for link in connections if not link.control]
         assert data and all(link.tcp == (transport == "tcp") for link in data)
-        assert len(found) == len(data) + 2, "two connections to the supervisor: of the loop, and of its pulse"
-        cuts = [cut(link) for link in found]
+        assert len(connections) == len(data) + 2, "two connections to the supervisor: of the loop, and of its pulse"
+        cuts = [cut(link) for link in connections]
         assert any(cuts)  # an end may have gone with the other one
         done = chain.until_checkpoint(done)
     assert {task: chain.job.pid_of(task) for task in pids} == pids
     assert chain.finish_exactly()["recoveries"] == []
 
 
-def test_a_task_dies_while_its_neighbours_are_cut_off(held: Held) -> None:
-    chain = held(transport="tcp")
+def test_a_task_dies_while_its_neighbours_are_cut_off(start_chain: StartChain) -> None:
+    chain = start_chain(transport="tcp")
     chain.job.until_warm()
     dying = chain.job.pid_of("totals/0")
     for task in ("score/0", "ledger/0"):

@@ -1,4 +1,4 @@
-"""A killed job whose files are damaged: `--resume` goes on exactly, or says in one line which file it cannot trust."""
+"""A killed job whose files are damaged: `--resume` continues exactly, or names the damaged file in one line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def flipped(path: Path) -> None:
 
 
 def renumbered(path: Path) -> None:
-    """One bit of one decision."""
+    """Flips one bit of one decision."""
     store = sqlite3.connect(path)
     place, body = store.execute("SELECT id, body FROM decisions WHERE length(body) > 20 LIMIT 1").fetchone()
     store.execute("UPDATE decisions SET body = ? WHERE id = ?", (body[:-1] + bytes([body[-1] ^ 1]), place))
@@ -110,7 +110,7 @@ def test_what_is_damaged_is_named_in_one_line(
 
 
 def whole(journal: Path) -> None:
-    """With what is in the log beside it."""
+    """Moves what is in the log beside the journal into it."""
     store = sqlite3.connect(journal)
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()

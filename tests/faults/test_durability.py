@@ -1,4 +1,4 @@
-"""What a whole job syncs with each setting of `durability`, seen by the kernel (docs/durability.md)."""
+"""The syncs of a whole job with each setting of `durability`, seen by the kernel (docs/durability.md)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.faults.job import PIPELINES, WAIT_S, command, environment
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
 OPENING = re.compile(r"journal\.sqlite(-wal|-journal)?|job")
-"""SQLite makes a new store with syncs of its own, whatever it is told."""
+"""SQLite makes a new store with syncs of its own, whatever its settings are."""
 
 
 def synced(directory: Path, durability: str) -> Counter[str]:
-    """How often each file of the job's directory was synced, by its path without numbers."""
+    """Returns how often each file of the job's directory was synced, by its path without numbers."""
     gate, trace = directory / "gate", directory / "trace"
     gate.touch()
-    told = [f"out={directory / 'rows'}", "count=120", f"gate={gate}"]
-    settings = [part for setting in told for part in ("--set", setting)]
+    pairs = [f"out={directory / 'rows'}", "count=120", f"gate={gate}"]
+    settings = [part for setting in pairs for part in ("--set", setting)]
     traced = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(trace)]
     options = ["--durability", durability, "--determinant-flush", "background", "--checkpoint-interval", "0.1"]
     run = command("run", str(PIPELINES / "row.py"), *settings, "--state-dir", str(directory / "job"), *options)
@@ -38,12 +38,12 @@ def synced(directory: Path, durability: str) -> Counter[str]:
 
 
 def test_process_syncs_nothing_but_new_stores(tmp_path: Path) -> None:
-    found = synced(tmp_path, "process")
-    assert not [path for path in found if not OPENING.fullmatch(Path(path).name)], found
+    counts = synced(tmp_path, "process")
+    assert not [path for path in counts if not OPENING.fullmatch(Path(path).name)], counts
 
 
 def test_os_syncs_everything_that_is_promised(tmp_path: Path) -> None:
-    found = synced(tmp_path, "os")
+    counts = synced(tmp_path, "os")
     kinds = {
         "job.json": r"job/job\.json",
         "graph": r"job/topology\.json",
@@ -52,7 +52,7 @@ def test_os_syncs_everything_that_is_promised(tmp_path: Path) -> None:
         "bundles": r"rows/.*",
     }
     for what, pattern in kinds.items():
-        assert any(re.fullmatch(pattern, path) for path in found), (what, found)
-    snapshots = sum(times for path, times in found.items() if re.fullmatch(r"job/checkpoints/.*\.snap\.tmp", path))
-    manifests = sum(times for path, times in found.items() if re.fullmatch(r"job/checkpoints/manifest-N.*", path))
+        assert any(re.fullmatch(pattern, path) for path in counts), (what, counts)
+    snapshots = sum(times for path, times in counts.items() if re.fullmatch(r"job/checkpoints/.*\.snap\.tmp", path))
+    manifests = sum(times for path, times in counts.items() if re.fullmatch(r"job/checkpoints/manifest-N.*", path))
     assert snapshots >= manifests * 6, "each of six tasks before the manifest"

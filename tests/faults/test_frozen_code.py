@@ -1,4 +1,4 @@
-"""The code of a run is part of the run: what happens to files while it runs, or before it goes on, changes nothing."""
+"""The code of a run is part of the run: changes of files while it runs, or before it is resumed, have no effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal_output
 from tests.faults.test_bad_input import one_line
@@ -27,8 +27,8 @@ class Count(Operator):
         yield {"key": ctx.key, "n": n, "at": ctx.now()}
 
 pipeline = Pipeline("counts")
-told = pipeline.settings
-source = GeneratedSource(lambda p, i: {"k": i % 20}, count=int(told.get("count", 6000)), rate=1000)
+settings = pipeline.settings
+source = GeneratedSource(lambda p, i: {"k": i % 20}, count=int(settings.get("count", 6000)), rate=1000)
 numbers = pipeline.source("numbers", source)
 numbers.key_by(lambda r: r["k"]).process("count", Count(), parallelism=2).sink("out", SqliteSink("out.db"))
 """
@@ -48,7 +48,7 @@ def check(directory: Path, count: int = 6000) -> None:
 
 
 def replaced(job: Job, task: str) -> None:
-    """Kill the task; the next call kills the heir, whose place a standby takes that was started meanwhile."""
+    """Kill the task; the next call kills the successor, whose place a standby takes that was started meanwhile."""
     job.until_warm()
     pid = job.pid_of(task)
     assert kill(pid)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_disk import SmallDisk, permitted
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from causal.errors import Unavailable
 from standby import journal
 from standby.journal import Journal
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job
+from tests.soak.disk import SmallDisk, permitted
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 Mount = Callable[[Job, str], SmallDisk]
 
 DISK_BYTES = 48 << 20
@@ -47,21 +47,23 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
         disk.close()
 
 
-def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, held: Held) -> None:
-    chain = held("--checkpoint-interval", "0.4")
+def test_a_full_disk_for_snapshots_delays_checkpoints_and_no_more(mount: Mount, start_chain: StartChain) -> None:
+    chain = start_chain("--checkpoint-interval", "0.4")
     disk = mount(chain.job, "checkpoints")
     chain.job.start("--resume")
     before = chain.job.until_warm()["checkpoint"]["count"]
     disk.fill()
-    kill(chain.job.pid_of("score/0"))  # it replays up to the barrier of a checkpoint that nobody can write
+    kill(chain.job.pid_of("score/0"))  # it replays up to the barrier of a checkpoint that cannot be written
     chain.job.until("a snapshot is refused", lambda view: view["checkpoint"]["under_way"])
     disk.make_room()
     chain.until_checkpoint(before + 2)
     chain.finish_exactly()
 
 
-def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_go_on(mount: Mount, held: Held) -> None:
-    chain = held("--checkpoint-interval", "0.4", crash_loop_max=1)
+def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_resume(
+    mount: Mount, start_chain: StartChain
+) -> None:
+    chain = start_chain("--checkpoint-interval", "0.4", crash_loop_max=1)
     disk = mount(chain.job, "checkpoints")
     chain.job.start("--resume")
     chain.job.until_warm()
@@ -118,7 +120,7 @@ def refused_then_waited(place: Path, disk: SmallDisk, monkeypatch: pytest.Monkey
     kept.close()
     disk.fill()
     monkeypatch.setattr(journal, "BUSY_S", 0.3)
-    with pytest.raises(Unavailable, match="journal.sqlite: .*; make room, mend the disk"):
+    with pytest.raises(Unavailable, match="journal.sqlite: .*; make room, repair the disk"):
         Journal(place)
     monkeypatch.setattr(journal, "BUSY_S", 30.0)
     monkeypatch.setattr(journal.time, "sleep", lambda seconds: disk.make_room())

@@ -1,6 +1,6 @@
-"""What each guarantee promises, and that the weak ones really break what they do not promise.
+"""The promises of each guarantee, and the proof that the weak ones really break what they do not promise.
 
-`epoch`: whoever is killed and whenever, every row is seen once, never before its checkpoint, and none that was seen is
+`epoch`: whatever is killed and whenever, every row is seen once, never before its checkpoint, and none that was seen is
 ever contradicted.
 """
 
@@ -18,23 +18,23 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from deploy.cli import main
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
 from tests.faults.pipelines.guarantees import GROUP, KEYS
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 FIRST, COUNT = 25 * KEYS, 50 * KEYS
 HELD = FIRST % (GROUP * KEYS)
-"""Of the first records, those that the operator holds."""
+"""The number of the first records that the operator holds."""
 LONG = ("--checkpoint-interval", "600")
 MANY = 100 * COUNT
 
 
 def rows(database: Path) -> list[tuple[str, int, str]]:
-    """What a user sees: (task, position, record)."""
+    """Returns what a user sees: (task, position, record)."""
     if not database.exists():
         return []
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
@@ -45,9 +45,9 @@ def rows(database: Path) -> list[tuple[str, int, str]]:
 
 
 def ended(database: Path) -> set[bool]:
-    """What the store knows of the end of its tasks."""
+    """Returns what the store knows of the end of its tasks."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
-        return {bool(told) for (told,) in store.execute("SELECT ended FROM causal_task")}
+        return {bool(flag) for (flag,) in store.execute("SELECT ended FROM causal_task")}
 
 
 class Gathering:
@@ -55,19 +55,19 @@ class Gathering:
 
     def __init__(self, start: Start, directory: Path, *arguments: str, **settings: object) -> None:
         self.database, self.gate = directory / "out.db", directory / "gate"
-        told = {"out": self.database, "gate": self.gate, "first": FIRST, "count": COUNT, **settings}
-        sets = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        values = {"out": self.database, "gate": self.gate, "first": FIRST, "count": COUNT, **settings}
+        sets = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
         self.job: Job = start(PIPELINES / "guarantees.py", *sets, *arguments)
 
     def until_held(self) -> dict[str, Any]:
         """Wait until every key holds records, and all standbys are ready."""
 
-        def held(view: dict[str, Any]) -> dict[str, Any] | None:
+        def all_hold(view: dict[str, Any]) -> dict[str, Any] | None:
             ready = all(task["state"] == "running" and task["standbys"] for task in view["tasks"])
             seen = [t["figures"].get("delivered_elements", 0) for t in view["tasks"] if t["task"].startswith("gather")]
             return view if ready and sum(seen) >= FIRST else None
 
-        return self.job.until("every key holds records", held)
+        return self.job.until("every key holds records", all_hold)
 
     def until_acknowledged(self) -> None:
         """Wait until the source keeps nothing more that a successor would be sent: `none` drops what was delivered."""
@@ -79,12 +79,12 @@ class Gathering:
         self.job.until("the source's records are acknowledged", acknowledged)
 
     def until_staged(self, count: int) -> None:
-        """Wait until the view tells that so many rows wait for their checkpoint, and that they take room."""
+        """Wait until the view shows that so many rows wait for their checkpoint, and that they take room."""
 
         def waits(view: dict[str, Any]) -> bool:
             figures = [task["figures"] for task in view["tasks"] if task["sink"]]
-            told = sum(each.get("staged_rows", 0) for each in figures)
-            return told == count and sum(each["staged_bytes"] for each in figures) > count
+            staged = sum(each.get("staged_rows", 0) for each in figures)
+            return staged == count and sum(each["staged_bytes"] for each in figures) > count
 
         self.job.until(f"{count} rows wait for their checkpoint", waits)
 
@@ -98,12 +98,12 @@ class Gathering:
         fresh.rename(self.database.with_name(moment))
 
     def counted(self, count: int = COUNT) -> tuple[int, int, int]:
-        """(lost, doubled, contradicted): records that are missing, rows that are too many, numbers out of turn."""
-        told = [json.loads(record) for _, _, record in rows(self.database)]
-        often = Counter(row["i"] for row in told)
+        """Returns (lost, doubled, contradicted): missing records, rows that are too many, numbers out of turn."""
+        records = [json.loads(record) for _, _, record in rows(self.database)]
+        often = Counter(row["i"] for row in records)
         wrong = 0
         for key in range(KEYS):
-            numbers = [row["n"] for row in told if row["k"] == key]
+            numbers = [row["n"] for row in records if row["k"] == key]
             wrong += numbers != list(range(1, len(numbers) + 1))
         return count - len(often), sum(often.values()) - len(often), wrong
 
@@ -114,8 +114,9 @@ PROMISES = {
     "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - HELD, KEYS),
     "none": lambda lost, doubled, wrong: 0 < wrong < KEYS and (lost, doubled) == (wrong * GROUP, 0),
 }
-"""By (lost, doubled, contradicted).  Under `none` the keys of the dead task lose what it held, and then hold as much at
-the end for want of a tenth; had it died before the source heard what was delivered, all of it would come twice."""
+"""Predicates of (lost, doubled, contradicted).  Under `none` the keys of the dead task lose what it held, and then hold
+as much at the end for want of a tenth; had it died before the source heard what was delivered, all of it would come
+twice."""
 
 
 @pytest.mark.parametrize("guarantee", PROMISES)
@@ -162,7 +163,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """What is there now; to be called where something must have been seen, however busy the machine is."""
+        """Looks at what is there now; to be called where something must have been seen, however busy the machine is."""
         with self._looking:
             now = {(task, position): record for task, position, record in rows(self._database)}
             self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in self._seen.items()
@@ -175,8 +176,8 @@ class Watch:
             self.look()
 
 
-def test_epoch_whoever_is_killed(held: Held, tmp_path: Path) -> None:
-    chain = held("--guarantee", "epoch", "--checkpoint-interval", "0.4")
+def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> None:
+    chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.4")
     job = chain.job
     with Watch(tmp_path / "held.db") as watch:
         for group in (("score/0",), ("shop/0", "ledger/0", "out/0")):
@@ -192,8 +193,8 @@ def test_epoch_whoever_is_killed(held: Held, tmp_path: Path) -> None:
     assert {recovery["mode"] for recovery in report["recoveries"]} == {"rollback"}
 
 
-def test_epoch_everything_killed_again_and_again(held: Held, tmp_path: Path) -> None:
-    chain = held("--guarantee", "epoch", "--checkpoint-interval", "0.3")
+def test_epoch_everything_killed_again_and_again(start_chain: StartChain, tmp_path: Path) -> None:
+    chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.3")
     with Watch(tmp_path / "held.db") as watch:
         for _ in range(2):
             chain.until_checkpoint(chain.job.until_warm(checkpoints=0)["checkpoint"]["count"])
@@ -208,7 +209,7 @@ def test_epoch_everything_killed_again_and_again(held: Held, tmp_path: Path) -> 
 def test_epoch_killed_between_the_last_record_and_the_end(
     start: Start, tmp_path: Path, moment: str, others: bool
 ) -> None:
-    """All rows wait for the one checkpoint behind the end; the sink, or everybody else, dies as it commits them."""
+    """All rows wait for the one checkpoint behind the end; the sink, or every other task, dies as it commits them."""
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
     view = gathering.until_held()
     assert rows(gathering.database) == []
@@ -216,7 +217,7 @@ def test_epoch_killed_between_the_last_record_and_the_end(
     gathering.order(moment, *pids)
     gathering.let_end()
     gathering.job.finish_well()
-    assert not gathering.database.with_name(moment).exists(), "nobody was killed"
+    assert not gathering.database.with_name(moment).exists(), "no process was killed"
     assert gathering.counted() == (0, 0, 0)
 
 
@@ -239,7 +240,7 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     job.start("--resume", "--set", "parallelism=3")
     job.finish_well()
     assert gathering.counted() == (0, 0, 0)
-    assert ended(gathering.database) == {True}, "every store is told that the job has ended"
+    assert ended(gathering.database) == {True}, "every store learns that the job has ended"
 
 
 @pytest.mark.parametrize("kills", [False, True])
@@ -258,7 +259,7 @@ def test_epoch_a_bound_on_what_waits_has_checkpoints_begin(start: Start, tmp_pat
 
 
 def test_a_stop_signal_is_no_end_of_an_epoch(start: Start, tmp_path: Path) -> None:
-    """Ctrl-C shows nothing early; the job goes on where it was."""
+    """Ctrl-C shows nothing early; the job resumes where it was."""
     gathering = Gathering(start, tmp_path, "--guarantee", "epoch", *LONG)
     gathering.until_held()
     gathering.job.interrupt()

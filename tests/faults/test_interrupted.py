@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from standby.processes import kill_marked
+from standby.host.processes import kill_marked
 from tests.faults.job import WAIT_S, environment, without_progress
 
 PIPELINE = """

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -19,13 +19,13 @@ def written(directory: Path) -> list[Any]:
 
 
 def folded(rows: list[Any]) -> dict[Any, Any]:
-    """What revisions of one table add up to, whichever task wrote them; fails where they do not fit together."""
-    found: dict[Any, Any] = {}
+    """Returns what revisions of one table add up to, whichever task wrote them; fails where they do not fit."""
+    totals: dict[Any, Any] = {}
     waiting = [(tuple(key) if isinstance(key, list) else key, old, new) for key, old, new in rows]
     for key, old, new in waiting:
-        assert found.get(key) == old != new, (key, old, new)
-        found[key] = new
-    return found
+        assert totals.get(key) == old != new, (key, old, new)
+        totals[key] = new
+    return totals
 
 
 def test_every_task_of_joins_and_tables_may_die(start: Start, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tasks are killed one by one, together and again while they recover: the sink cannot tell that anything happened.
+"""Tasks are killed one by one, together and again while they recover: the sink shows no trace of it.
 
 The job is `examples/fraud_chain.py`, in which every output is hashed onto the one before it.
 """
@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 TASKS = ("shop/0", "web/0", "score/0", "score/1", "totals/0", "totals/1", "ledger/0", "out/0")
 
 
-def test_every_task_in_turn(held: Held) -> None:
-    chain = held()
+def test_every_task_in_turn(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     for task in TASKS:
         chain.job.until_warm()
@@ -38,8 +38,8 @@ TOGETHER = {
 }
 
 
-def test_several_tasks_at_the_same_moment(held: Held) -> None:
-    chain = held()
+def test_several_tasks_at_the_same_moment(start_chain: StartChain) -> None:
+    chain = start_chain()
     for group in TOGETHER.values():
         chain.job.until_warm()
         chain.job.replace(*group)
@@ -47,9 +47,9 @@ def test_several_tasks_at_the_same_moment(held: Held) -> None:
     assert Counter(r["task"] for r in recoveries) == Counter(task for group in TOGETHER.values() for task in group)
 
 
-def test_more_neighbours_at_once_than_the_sharing_depth_covers(held: Held) -> None:
-    """Both shops and both scorers die with each other's determinants: whoever depends on them goes back with them."""
-    chain = held("--sharing-depth", "1", "--checkpoint-interval", "600")
+def test_more_neighbours_at_once_than_the_sharing_depth_covers(start_chain: StartChain) -> None:
+    """Both shops and both scorers die with each other's determinants: tasks that depend on them are rolled back."""
+    chain = start_chain("--sharing-depth", "1", "--checkpoint-interval", "600")
     chain.job.until_warm(records=400, checkpoints=0)
     chain.job.replace("shop/0", "web/0", "score/0", "score/1")
     report = chain.finish_exactly()
@@ -58,16 +58,16 @@ def test_more_neighbours_at_once_than_the_sharing_depth_covers(held: Held) -> No
     assert report["withdrawn"] > 0
 
 
-def test_the_same_task_again_while_it_recovers(held: Held) -> None:
+def test_the_same_task_again_while_it_recovers(start_chain: StartChain) -> None:
     moments = ("score/0@2.5", "score/0@2.53", "score/0@2.8", "out/0@4.5", "out/0@4.6", "out/0@5.8")
-    chain = held(*(part for moment in moments for part in ("--kill", moment)))
+    chain = start_chain(*(part for moment in moments for part in ("--kill", moment)))
     chain.job.until_killed()
     report = chain.finish_exactly()
     assert Counter(r["task"] for r in report["recoveries"]) == {"score/0": 3, "out/0": 3}
 
 
-def test_tasks_that_hang_are_replaced_and_wake_to_nothing(held: Held) -> None:
-    chain = held(suspect_after_ms=2000)
+def test_tasks_that_hang_are_replaced_and_wake_to_nothing(start_chain: StartChain) -> None:
+    chain = start_chain(heartbeat_timeout_ms=2000)
     chain.job.until_warm()
     stopped = {task: chain.job.pid_of(task) for task in ("score/1", "out/0")}
     for pid in stopped.values():
@@ -87,12 +87,12 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_kills_under_other_settings(held: Held, name: str) -> None:
+def test_kills_under_other_settings(start_chain: StartChain, name: str) -> None:
     arguments, config = SETTINGS[name]
     tasks = ("score/0", "shop/0", "ledger/0", "out/0")
-    chain = held(*arguments, **config)
+    chain = start_chain(*arguments, **config)
     for task in tasks:
-        chain.job.until_warm()  # at depth 1 who has not collected yet cannot stand in for another
+        chain.job.until_warm()  # at depth 1 a task that has not collected yet cannot stand in for another
         chain.job.replace(task)
     report = chain.finish_exactly()
     assert [recovery["task"] for recovery in report["recoveries"]] == list(tasks)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 

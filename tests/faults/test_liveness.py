@@ -1,4 +1,4 @@
-"""Work that takes longer than the silence that counts as death: nothing fails, everybody can see it (D11).
+"""Work that takes longer than the silence that counts as death: nothing fails, and the view shows it (D11).
 
 The limit is short here, so that a record of two seconds is a long one; nothing looks at how long anything took.
 """
@@ -13,36 +13,36 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 
 PIPELINE = PIPELINES / "long_events.py"
-SHORT = {"suspect_after_ms": 600, "heartbeat_ms": 100, "crash_loop_max": 3}
+SHORT = {"heartbeat_timeout_ms": 600, "heartbeat_ms": 100, "crash_loop_max": 3}
 COUNT = 60
 OPERATORS = {"map": "double", "process": "count", "call": "count", "timer": "count", "finish": "count"}
 
 
-def begun(start: Start, directory: Path, slow: str, *arguments: str, **told: Any) -> Job:
-    settings = {"slow": slow, "count": COUNT, "once": directory / "once", **told}
-    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return start(PIPELINE, *given, *arguments, config=SHORT)
+def begun(start: Start, directory: Path, slow: str, *arguments: str, **more: Any) -> Job:
+    settings = {"slow": slow, "count": COUNT, "once": directory / "once", **more}
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    return start(PIPELINE, *options, *arguments, config=SHORT)
 
 
 def long_work(job: Job) -> dict[str, Any]:
-    """What the view says of a task that is in a long event."""
+    """Returns what the view says of a task that is in a long event."""
 
-    def found(view: dict[str, Any]) -> dict[str, Any] | None:
+    def long_event(view: dict[str, Any]) -> dict[str, Any] | None:
         doing = [dict(task["doing"], task=task["task"]) for task in view["tasks"] if task["doing"]]
-        return next((told for told in doing if told["kind"] == "event"), None)
+        return next((activity for activity in doing if activity["kind"] == "event"), None)
 
-    return job.until("a task says what it works on", found)
+    return job.until("a task says what it works on", long_event)
 
 
 def assert_exact(directory: Path) -> None:
     with sqlite3.connect(directory / "out.db") as database:
-        found = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
-    rows = sorted(found, key=lambda row: row["i"])
+        records = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
+    rows = sorted(records, key=lambda row: row["i"])
     assert [(row["i"], row["v"], row["n"]) for row in rows] == [(i, 2 * i, i // 7 + 1) for i in range(COUNT)]
 
 
@@ -61,8 +61,8 @@ def test_an_event_may_take_longer_than_the_silence_that_counts_as_death(
 
 def test_a_person_sees_which_operator_key_and_line_take_long(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "process", sleep_s=6, at=20)
-    told = long_work(job)
-    assert (told["key"], "'i': 20" in told["record"]) == ("6", True)
+    work = long_work(job)
+    assert (work["key"], "'i': 20" in work["record"]) == ("6", True)
     status, _ = causal(tmp_path, "status", "--state-dir", str(job.state))
     assert status == 0
     job.finish_well()
@@ -136,8 +136,8 @@ def test_a_process_that_is_stopped_within_a_long_event_is_replaced(start: Start,
 
 def test_an_event_that_takes_longer_than_it_may_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
     settings = [f"slow=process sleep_s=60 at=30 count={COUNT}".split(), ["out=" + str(tmp_path / "out.db")]]
-    given = [part for each in settings for text in each for part in ("--set", text)]
-    job = start(PIPELINE, *given, config={**SHORT, "event_timeout_s": 1.5})
+    options = [part for each in settings for text in each for part in ("--set", text)]
+    job = start(PIPELINE, *options, config={**SHORT, "event_timeout_s": 1.5})
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     for part in ("operator 'count', key 2", f"at {PIPELINE}:", "event_timeout_s is 1.5", "'i': 30", "--resume"):
@@ -146,7 +146,7 @@ def test_an_event_that_takes_longer_than_it_may_ends_the_job_in_one_line(start: 
 
 KEYS = 200_000
 LARGE_STATE = PIPELINES / "large_state.py"
-TINY = {"suspect_after_ms": 300, "heartbeat_ms": 50, "crash_loop_max": 3}
+TINY = {"heartbeat_timeout_ms": 300, "heartbeat_ms": 50, "crash_loop_max": 3}
 """Two hundred thousand keys take a second or two to load."""
 
 
@@ -172,5 +172,5 @@ def test_a_state_may_take_longer_to_load_than_the_silence_that_counts_as_death(
     report = job.finish_well()
     assert len(report["recoveries"]) == (failure == "cold"), report["recoveries"]
     with sqlite3.connect(tmp_path / "out.db") as database:
-        found = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
-    assert found == [[key, 2] for key in range(0, KEYS, 1000)]
+        rows = [json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
+    assert rows == [[key, 2] for key in range(0, KEYS, 1000)]

@@ -1,4 +1,4 @@
-"""What a job keeps is its user's alone; what it makes for the user has the user's own umask."""
+"""The files that a job keeps are its user's alone; those that it makes for the user have the user's own umask."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ counted = rows.key_by(lambda r: r["i"] % 7).process("count", Count(), parallelis
 counted.sink("database", SqliteSink("out.db"))
 counted.sink("lines", JsonLinesSink("lines"))
 counted.sink("files", ParquetSink("files", publish_s=0.2))
-counted.sink("told", CallbackSink(noted))
+counted.sink("called", CallbackSink(noted))
 counted.sink("shown", ConsoleSink())
 """
 
@@ -55,7 +55,7 @@ def mode(path: Path) -> int:
 
 
 def readable_by_others(directory: Path) -> dict[str, str]:
-    """What anybody but its owner may do anything with; what is gone by the time it is looked at counts as closed."""
+    """Returns the paths that others than the owner may use; one that is gone when it is looked at counts as closed."""
     opened = {}
     for place, directories, files in os.walk(directory):
         for path in (Path(place), *(Path(place, name) for name in (*directories, *files))):
@@ -90,11 +90,11 @@ def test_a_job_keeps_to_itself_what_is_not_for_its_user(start: Start, tmp_path: 
     job.finish_well()
     assert not readable_by_others(job.state)
     assert any((job.state / "dead-letters").iterdir())
-    made = [tmp_path / name for name in ("out.db", "report.json", "noted.txt")]
-    made += [*(tmp_path / "lines").glob("*.jsonl"), *(tmp_path / "lines").glob(".*")]
-    made += [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
-    assert len(made) > 10
-    assert {path.name: oct(mode(path)) for path in made if mode(path) != 0o666 & ~umask} == {}
+    files = [tmp_path / name for name in ("out.db", "report.json", "noted.txt")]
+    files += [*(tmp_path / "lines").glob("*.jsonl"), *(tmp_path / "lines").glob(".*")]
+    files += [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert {path.name: oct(mode(path)) for path in files if mode(path) != 0o666 & ~umask} == {}
     for directory in (tmp_path / "lines", tmp_path / "files", tmp_path / "files" / "_causal"):
         assert mode(directory) == 0o777 & ~umask
 

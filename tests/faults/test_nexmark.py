@@ -29,12 +29,12 @@ KILLS = ("0.6", "1.1", "1.6")
 
 
 def tasks_of(query: int) -> list[str]:
-    """The tasks of a query, as `causal plan` names them."""
+    """Returns the tasks of a query, as `causal plan` names them."""
     settings = {**SETTINGS, "query": str(query)}
-    told = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    argv = command("plan", str(NEXMARK), "--json", *told)
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    argv = command("plan", str(NEXMARK), "--json", *options)
     done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True, timeout=60)
-    return [told["task"] for told in json.loads(done.stdout)["tasks"]]
+    return [task["task"] for task in json.loads(done.stdout)["tasks"]]
 
 
 @pytest.mark.parametrize("query", sorted(queries.BUILT))
@@ -42,10 +42,10 @@ def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path:
     out, tasks = tmp_path / "out.db", tasks_of(query)
     gate = tmp_path / "gate"
     settings = {**SETTINGS, "query": str(query), "out": str(out), "gate": str(gate)}
-    told = [f"{name}={value}" for name, value in settings.items()]
+    pairs = [f"{name}={value}" for name, value in settings.items()]
     victims = [tasks[(query + step * 2) % len(tasks)] for step in range(2)] + [tasks[-1]]
     kills = [f"{task}@{moment}" for task, moment in zip(victims, KILLS, strict=True)]
-    arguments = [part for setting in told for part in ("--set", setting)]
+    arguments = [part for setting in pairs for part in ("--set", setting)]
     arguments += [part for kill in kills for part in ("--kill", kill)]
     job = start(NEXMARK, *arguments, "--checkpoint-interval", "0.5")
     job.until_killed()
@@ -53,5 +53,5 @@ def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path:
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == sorted(victims)
     rows = check.rows_of(out)
-    found = check.compare(query, rows, check.read_events(SETTINGS), Terms.told(SETTINGS))
-    assert found == {"rows": len(rows), "lost": 0, "false": 0} and rows
+    result = check.compare(query, rows, check.read_events(SETTINGS), Terms.of_settings(SETTINGS))
+    assert result == {"rows": len(rows), "lost": 0, "false": 0} and rows

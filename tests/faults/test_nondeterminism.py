@@ -1,4 +1,4 @@
-"""An operator that misbehaves is named: at its first recovery, and by `causal run --check` without any failure."""
+"""A misbehaving operator is named: at its first recovery, and by `causal run --verify-replay` without any failure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 
 ENDLESS = 100_000_000
-"""Records that nobody waits for."""
+"""Records that no test waits for."""
 
 VISIBLE = ("urandom", "address", "thread")
 
 
 def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
-    told = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
-    settings = [part for setting in told for part in ("--set", setting)]
+    pairs = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
+    settings = [part for setting in pairs for part in ("--set", setting)]
     return start(PIPELINES / "misbehaving.py", *settings, "--hidden-nondeterminism", "allow", *arguments)
 
 
@@ -37,7 +37,7 @@ def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", [*VISIBLE, "state"])
 def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str) -> None:
-    job = misbehaving(start, tmp_path, how, ENDLESS, "--check", "--checkpoint-interval", "0.3")
+    job = misbehaving(start, tmp_path, how, ENDLESS, "--verify-replay", "--checkpoint-interval", "0.3")
     status, said = job.finish()
     line = said.splitlines()[-1]
     assert status == 1 and line.startswith("causal: ") and "misbehaving/0" in line, said
@@ -45,9 +45,9 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
     assert job.view()["recoveries"] == []  # type: ignore[index]
 
 
-def test_the_check_finds_nothing_where_nothing_is(held: Callable[..., HeldChain]) -> None:
+def test_the_check_finds_nothing_where_nothing_is(start_chain: Callable[..., HeldChain]) -> None:
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
-    chain = held("--check", "--checkpoint-interval", "0.4")
+    chain = start_chain("--verify-replay", "--checkpoint-interval", "0.4")
     chain.job.until_warm(records=500, checkpoints=2)
     dying = chain.job.pid_of("score/0")
     kill(dying)
@@ -60,14 +60,14 @@ def test_the_check_finds_nothing_where_nothing_is(held: Callable[..., HeldChain]
 def test_a_bounded_job_waits_for_the_check_of_every_task(start: Start, tmp_path: Path) -> None:
     """All records are through before the first checkpoint."""
     settings = ["--set", f"out={tmp_path / 'fraud.db'}", "--set", "count=100"]
-    report = start(FRAUD_CHAIN, *settings, "--check", "--checkpoint-interval", "1").finish_well()
+    report = start(FRAUD_CHAIN, *settings, "--verify-replay", "--checkpoint-interval", "1").finish_well()
     assert all(report["checked_epochs"].values())
 
 
 def test_a_check_without_standbys_is_refused(tmp_path: Path) -> None:
-    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--check", "--standbys", "0")
+    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--verify-replay", "--standbys", "0")
     assert status == 2 and "per-task" in one_line(said)
-    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--check", "--guarantee", "none")
+    status, said = causal(tmp_path, "run", str(FRAUD_CHAIN), "--verify-replay", "--guarantee", "none")
     assert status == 2 and "causal" in one_line(said)
 
 
@@ -77,21 +77,21 @@ CULPRITS = {
     "class": "attribute `everything` of class Count changed while operators ran",
     "global": "global `seen` of forgetful.py changed while operators ran; keep it in ctx.state",
     "closure": "variable `n` that numbering.<locals>.number closes over changed while operators ran",
-    "default": "variable `held` that defaulting closes over changed while operators ran",
+    "default": "variable `kept` that defaulting closes over changed while operators ran",
 }
-"""What is named, by where an operator keeps its count."""
+"""The culprit that is named, by where an operator keeps its count."""
 
 
 def forgetful(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
-    told = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
-    settings = [part for setting in told for part in ("--set", setting)]
+    pairs = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
+    settings = [part for setting in pairs for part in ("--set", setting)]
     return start(PIPELINES / "forgetful.py", *settings, *arguments)
 
 
 @pytest.mark.parametrize("count", [ENDLESS, 300], ids=["of many epochs", "of a single epoch"])
 @pytest.mark.parametrize("how", CULPRITS)
 def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: Path, how: str, count: int) -> None:
-    job = forgetful(start, tmp_path, how, count, "--check", "--checkpoint-interval", "0.6")
+    job = forgetful(start, tmp_path, how, count, "--verify-replay", "--checkpoint-interval", "0.6")
     status, said = job.finish()
     line = said.splitlines()[-1]
     assert status == 1 and line.startswith("causal: ") and "count" in line, said
@@ -99,7 +99,7 @@ def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: P
 
 
 def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path) -> None:
-    report = forgetful(start, tmp_path, "cache", 3000, "--check", "--checkpoint-interval", "0.4").finish_well()
+    report = forgetful(start, tmp_path, "cache", 3000, "--verify-replay", "--checkpoint-interval", "0.4").finish_well()
     assert all(report["checked_epochs"].values())
 
 

@@ -26,25 +26,25 @@ def micros(seconds: float) -> int:
 
 
 def in_order() -> tuple[list[Any], int]:
-    """All records that are not late, in the order of time, source and number; and how many are late."""
+    """Returns all records that are not late, in the order of time, source and number; and how many are late."""
     kept, late = [], 0
     for place, name in enumerate(NAMES):
         largest = None
         for number in range(COUNT):
-            told = record(name, number)
-            if largest is not None and micros(told[2]) < micros(largest) - micros(BOUND_S):
+            row = record(name, number)
+            if largest is not None and micros(row[2]) < micros(largest) - micros(BOUND_S):
                 late += 1
             else:
-                kept.append((micros(told[2]), place, number, told))
-            largest = told[2] if largest is None else max(largest, told[2])
-    return [told for _, _, _, told in sorted(kept)], late
+                kept.append((micros(row[2]), place, number, row))
+            largest = row[2] if largest is None else max(largest, row[2])
+    return [row for _, _, _, row in sorted(kept)], late
 
 
 def chained() -> list[Any]:
     rows, last = [], ""
-    for told in in_order()[0]:
-        last = link(last, told)
-        rows.append(["link", *told, last])
+    for row in in_order()[0]:
+        last = link(last, row)
+        rows.append(["link", *row, last])
     return rows
 
 
@@ -59,8 +59,8 @@ def standing(revisions: list[Any]) -> list[Any]:
 
 
 def counted() -> Counter[Any]:
-    found = Counter((name, int(record(name, n)[2] // PER_S) + 1) for name in NAMES for n in range(COUNT))
-    return Counter({("count", *which, count): 1 for which, count in found.items()})
+    counts = Counter((name, int(record(name, n)[2] // PER_S) + 1) for name in NAMES for n in range(COUNT))
+    return Counter({("count", *which, count): 1 for which, count in counts.items()})
 
 
 def rows_of(path: Path) -> list[Any]:
@@ -71,8 +71,8 @@ def rows_of(path: Path) -> list[Any]:
 def killed(start: Start, out: Path, kills: tuple[str, ...], *settings: str) -> dict[str, Any]:
     """The report of a job that ended after all of these kills."""
     gate = out.with_name("gate")
-    told = [f"out={out}", f"rate={RATE}", f"count={COUNT}", f"gate={gate}", *settings]
-    arguments = [part for setting in told for part in ("--set", setting)]
+    pairs = [f"out={out}", f"rate={RATE}", f"count={COUNT}", f"gate={gate}", *settings]
+    arguments = [part for setting in pairs for part in ("--set", setting)]
     arguments += [part for kill in kills for part in ("--kill", kill)]
     job = start(PIPELINES / "ordered.py", *arguments, "--checkpoint-interval", "0.3")
     job.until_killed()
@@ -81,14 +81,14 @@ def killed(start: Start, out: Path, kills: tuple[str, ...], *settings: str) -> d
 
 
 KILLS = {
-    "nobody": (),
+    "no task": (),
     "one after the other": ("chain/0@0.4", "left-time/0@0.8", "chain/0@1.1", "out/0@1.4", "stretch/0@1.6"),
     "together": ("chain/0@0.7", "left-time/0@0.7", "right-time/0@0.7", "out/0@0.7", "stretch/1@0.7", "counts/0@0.7"),
 }
 
 
 @pytest.mark.parametrize("name", KILLS)
-def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_path: Path, name: str) -> None:
+def test_the_order_is_that_of_the_event_times_whatever_dies(start: Start, tmp_path: Path, name: str) -> None:
     out = tmp_path / "ordered.db"
     report = killed(start, out, KILLS[name])
     assert rows_of(out) == chained()
@@ -99,7 +99,7 @@ def test_the_order_is_that_of_the_event_times_whoever_dies(start: Start, tmp_pat
     assert logged.get("order", 0) == 0, "an ordered task logs no order"
 
 
-def test_speculation_amounts_to_the_same_whoever_dies(start: Start, tmp_path: Path) -> None:
+def test_speculation_amounts_to_the_same_whatever_dies(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "ordered.db"
     kills = ("revisions/0@0.4", "right-time/0@0.8", "revisions/0@1.1", "out/0@1.1", "left-time/0@1.5")
     report = killed(start, out, kills, "delivery=speculative")

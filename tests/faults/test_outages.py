@@ -1,6 +1,6 @@
-"""The store of a sink is away for a while, or for good: the job waits where people can see it, and loses nothing.
+"""The store of a sink is unavailable for a while, or for good: the job waits, says so, and loses nothing.
 
-Somebody has locked it, moved it, changed its tables, or filled its disk; or it just does not answer.
+Another process has locked it, moved it, changed its tables, or filled its disk; or it just does not answer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_disk import SmallDisk, permitted
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
+from tests.soak.disk import SmallDisk, permitted
 from tests.unit.sinks.test_conformance import locked_database
 
 OUTAGE = PIPELINES / "outage.py"
@@ -40,8 +40,8 @@ def assert_all(rows: list[dict[str, Any]]) -> None:
 
 def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
     """A job that has written something, and runs until `let_end`."""
-    told = ("--set", f"count={COUNT}", "--set", f"gate={directory / 'gate'}")
-    job = start(OUTAGE, *told, *arguments, config=config)
+    settings = ("--set", f"count={COUNT}", "--set", f"gate={directory / 'gate'}")
+    job = start(OUTAGE, *settings, *arguments, config=config)
     job.until_warm(records=50)
     return job
 
@@ -52,18 +52,18 @@ def let_end(directory: Path) -> None:
 
 
 def waited_for(job: Job) -> dict[str, Any]:
-    """What the supervisor's view says of the sink that waits."""
+    """Returns what the supervisor's view says of the sink that waits."""
 
     def waiting(view: dict[str, Any]) -> dict[str, Any] | None:
-        [told] = [task["waiting"] for task in view["tasks"] if task["task"] == "out/0"]
-        return dict(told, at_ns=view["at_ns"]) if told else None
+        [entry] = [task["waiting"] for task in view["tasks"] if task["task"] == "out/0"]
+        return dict(entry, at_ns=view["at_ns"]) if entry else None
 
     return job.until("out/0 waits for its store", waiting)
 
 
 @contextmanager
 def stuck(directory: Path) -> Iterator[None]:
-    """Writes that do not come back."""
+    """Makes writes not return."""
     (directory / "stuck").touch()
     yield
     (directory / "stuck").unlink()
@@ -73,13 +73,17 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
     out = tmp_path / "out.db"
     job = begun(start, tmp_path)
     with locked_database(out):
-        told = waited_for(job)
-        assert "out.db is locked by another process" in told["reason"]
-        assert 0 <= told["at_ns"] - told["since_ns"] < 60e9
+        state = waited_for(job)
+        assert "out.db is locked by another process" in state["reason"]
+        assert 0 <= state["at_ns"] - state["since_ns"] < 60e9
         before = rows_of(out)
         status, _ = causal(tmp_path, "status", "--state-dir", str(job.state))
         assert status == 0
-        for task in ("number/0", "out/0", "numbers/0"):  # those upstream recover although the store is still away
+        for task in (
+            "number/0",
+            "out/0",
+            "numbers/0",
+        ):  # those upstream recover although the store is still unavailable
             pid = job.pid_of(task)
             kill(pid)
             job.until_replaced(pid)
@@ -93,34 +97,34 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
 
 
 def test_a_write_that_does_not_come_back_is_no_hang_as_long_as_it_may_take(start: Start, tmp_path: Path) -> None:
-    job = begun(start, tmp_path, suspect_after_ms=4000)
+    job = begun(start, tmp_path, heartbeat_timeout_ms=4000)
     with stuck(tmp_path):
-        told = waited_for(job)
-        assert told["reason"] == "a call has not come back"
-        job.until("that lasts", lambda view: view["at_ns"] - told["since_ns"] > 9_000_000_000)
+        state = waited_for(job)
+        assert state["reason"] == "a call has not returned"
+        job.until("that lasts", lambda view: view["at_ns"] - state["since_ns"] > 9_000_000_000)
         [line] = [task for task in (job.view() or {})["tasks"] if task["task"] == "out/0"]
-        assert line["waiting"]["since_ns"] == told["since_ns"] and line["incarnation"] == 1
+        assert line["waiting"]["since_ns"] == state["since_ns"] and line["incarnation"] == 1
     let_end(tmp_path)
     report = job.finish_well()
     assert report["recoveries"] == []
     assert_exact(tmp_path / "out.db")
 
 
-def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_resume_goes_on(
+def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resumed(
     start: Start, tmp_path: Path
 ) -> None:
-    job = begun(start, tmp_path, sink_patience_s=1.5)
+    job = begun(start, tmp_path, sink_retry_timeout_s=1.5)
     with locked_database(tmp_path / "out.db"):
         status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
-    assert "sink task out/0: its store has been away for " in said and "(sink_patience_s is 1.5): " in said
+    assert "sink task out/0: its store has been unavailable for " in said and "(sink_retry_timeout_s is 1.5): " in said
     assert "out.db is locked by another process" in said and "--resume" in said
     job.start("--resume")
     job.until_written(100)
     with stuck(tmp_path):
         status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
-    assert "a call has not come back; when it is back, go on with --resume" in said
+    assert "a call has not returned; when it is available again, resume with --resume" in said
     let_end(tmp_path)
     job.start("--resume")
     job.finish_well()
@@ -132,8 +136,8 @@ def test_a_table_that_is_renamed_is_waited_for_and_named(start: Start, tmp_path:
     job = begun(start, tmp_path)
     with sqlite3.connect(out, timeout=30) as database:
         database.execute("ALTER TABLE output RENAME TO elsewhere")
-    told = waited_for(job)
-    assert "no such table" in told["reason"] and "put them back" in told["reason"]
+    state = waited_for(job)
+    assert "no such table" in state["reason"] and "put them back" in state["reason"]
     with sqlite3.connect(out, timeout=30) as database:
         database.execute("ALTER TABLE elsewhere RENAME TO output")
         database.execute("ALTER TABLE output ADD COLUMN note TEXT")  # what does no harm does not stop it
@@ -142,7 +146,7 @@ def test_a_table_that_is_renamed_is_waited_for_and_named(start: Start, tmp_path:
     assert_exact(out)
 
 
-def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_nobody_makes_room(
+def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_there_is_no_room(
     start: Start, tmp_path: Path
 ) -> None:
     if not permitted(tmp_path):
@@ -150,12 +154,12 @@ def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_nob
     disk = SmallDisk(tmp_path / "small", 4 << 20)
     try:
         lines = tmp_path / "small" / "rows"
-        job = begun(start, tmp_path, "--set", f"lines={lines}", sink_patience_s=2.0)
+        job = begun(start, tmp_path, "--set", f"lines={lines}", sink_retry_timeout_s=2.0)
         disk.fill()
         assert "No space left on device; check the disk" in waited_for(job)["reason"]
         status, said = job.finish()
         assert status == 1 and len(said.splitlines()) == 1, said
-        assert "its store has been away for " in said and "No space left on device" in said, said
+        assert "its store has been unavailable for " in said and "No space left on device" in said, said
         disk.make_room()
         let_end(tmp_path)
         job.start("--resume")

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
 
@@ -22,8 +22,8 @@ def rows_of(directory: Path) -> list[list[dict[str, Any]]]:
 def killed(start: Start, directory: Path, moments: tuple[str, ...], *settings: str) -> dict[str, Any]:
     """The report of a job that ended after all of these kills."""
     gate = directory / "gate"
-    told = [part for moment in moments for part in ("--kill", moment)]
-    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", f"gate={gate}", *settings, *told)
+    kills = [part for moment in moments for part in ("--kill", moment)]
+    job = start(PIPELINES / "spread.py", "--set", f"count={COUNT}", "--set", f"gate={gate}", *settings, *kills)
     job.until_killed()
     gate.touch()
     return job.finish_well()

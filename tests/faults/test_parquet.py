@@ -16,9 +16,9 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Pa
 
 import pyarrow.dataset as dataset
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from causal.errors import PipelineError
-from operators.sinks.parquet import publish, read
+from operators.sinks.parquet.parquet_sink import publish, read
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
 
@@ -26,7 +26,7 @@ COUNT, KEYS = 1500, 23
 
 
 class Eyes:
-    """Somebody who looks at a directory again and again: what was there once must stay, and nothing comes twice."""
+    """A reader that looks at a directory again and again: what was there once must stay, and nothing comes twice."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Eyes:
         plain = dataset.dataset(self.directory, format="parquet").to_table().to_pylist() if self.sizes else []
         if max(Counter((row["p"], row["i"]) for row in plain).values(), default=1) > 1:
             self.wrong.append("a row is in two files")
-        with suppress(PipelineError):  # nobody has written yet
+        with suppress(PipelineError):  # nothing is written yet
             now = {(row["p"], row["i"]): row for row in read(self.directory).to_pylist()}
             self.wrong += [f"{key} was {was}" for key, was in self.seen.items() if now.get(key) != was][:3]
             self.wrong += [f"{row} is in a file only" for row in plain if now.get((row["p"], row["i"])) != row][:3]
@@ -72,8 +72,8 @@ def watched(directory: Path) -> Iterator[Eyes]:
 
 
 def begin(start: Start, gate: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
-    told = ("--set", f"count={COUNT}", "--set", "rate=300", "--set", f"gate={gate}", *arguments)
-    return start(PIPELINES / "parquet.py", *told, config=config)
+    options = ("--set", f"count={COUNT}", "--set", "rate=300", "--set", f"gate={gate}", *arguments)
+    return start(PIPELINES / "parquet.py", *options, config=config)
 
 
 def expect_all(rows: list[dict[str, Any]], vectors: list[dict[str, Any]]) -> None:
@@ -88,15 +88,15 @@ def expect_all(rows: list[dict[str, Any]], vectors: list[dict[str, Any]]) -> Non
 
 
 def plain(directory: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = dataset.dataset(directory, format="parquet").to_table().to_pylist()
-    return found
+    rows: list[dict[str, Any]] = dataset.dataset(directory, format="parquet").to_table().to_pylist()
+    return rows
 
 
 def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
     job = begin(start, tmp_path / "gate", "--checkpoint-interval", "0.5", config={"crash_loop_max": 20})
     with watched(tmp_path / "rows") as eyes:
         job.until_warm(records=300)
-        wait_for("somebody has looked at rows", lambda: eyes.seen or None)
+        wait_for("a reader has seen rows", lambda: eyes.seen or None)
         for tasks in (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1", "vectors/0")):
             dying = [job.pid_of(task) for task in tasks]
             for pid in dying:
@@ -107,9 +107,11 @@ def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
         (tmp_path / "gate").touch()
         job.finish_well()
     expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))
-    told = json.loads((tmp_path / "rows" / "_causal" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "rows" / "_causal" / "manifest.json").read_text())
     named = [
-        f"{task.replace('/', '-')}-{a:012d}-{b:012d}.parquet" for task in told["files"] for a, b in told["files"][task]
+        f"{task.replace('/', '-')}-{a:012d}-{b:012d}.parquet"
+        for task in manifest["files"]
+        for a, b in manifest["files"][task]
     ]
     assert sorted(named) == sorted(path.name for path in (tmp_path / "rows").glob("*.parquet"))
     assert {path.suffix for path in (tmp_path / "rows" / "_causal").iterdir()} == {".json", ".journal", ".lock"}
@@ -120,8 +122,8 @@ def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
 def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job_has_ended(
     start: Start, tmp_path: Path, depth: str
 ) -> None:
-    told = ("--checkpoint-interval", "0.5", "--sharing-depth", depth, "--set", "publish_s=0.1")
-    job = begin(start, tmp_path / "gate", *told)
+    options = ("--checkpoint-interval", "0.5", "--sharing-depth", depth, "--set", "publish_s=0.1")
+    job = begin(start, tmp_path / "gate", *options)
     with watched(tmp_path / "rows") as eyes:
         job.until_warm(records=300)
         pid = job.pid_of("rows/0")
@@ -135,11 +137,11 @@ def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job
         assert read(tmp_path / name, uncovered=False).num_rows == len(plain(tmp_path / name))
 
 
-def test_below_full_depth_the_tail_of_a_job_that_was_killed_stays_in_journals_until_somebody_says_it_is_over(
+def test_below_full_depth_the_tail_of_a_job_that_was_killed_stays_in_journals_until_it_is_declared_over(
     start: Start, tmp_path: Path
 ) -> None:
-    told = ("--checkpoint-interval", "600", "--sharing-depth", "1", "--set", "publish_s=0.1")
-    job = begin(start, tmp_path / "gate", *told)
+    options = ("--checkpoint-interval", "600", "--sharing-depth", "1", "--set", "publish_s=0.1")
+    job = begin(start, tmp_path / "gate", *options)
     job.until_written(300)
     job.kill_everything()
     assert plain(tmp_path / "rows") == [] and read(tmp_path / "rows", uncovered=False).num_rows == 0
@@ -149,8 +151,8 @@ def test_below_full_depth_the_tail_of_a_job_that_was_killed_stays_in_journals_un
 
 
 def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp_path: Path) -> None:
-    told = ("--on-error", "dead-letter", "--set", "odd=10", "--checkpoint-interval", "0.5")
-    job = begin(start, tmp_path / "gate", *told)
+    options = ("--on-error", "dead-letter", "--set", "odd=10", "--checkpoint-interval", "0.5")
+    job = begin(start, tmp_path / "gate", *options)
     job.until_warm(records=300)
     dying = [job.pid_of(task) for task in ("rows/0", "rows/1")]
     for pid in dying:
@@ -163,8 +165,8 @@ def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp
     assert sorted((row["p"], row["i"]) for row in rows) == [(p, i) for p, i in everything if i % 10 != 7]
     files = (job.state / "dead-letters").glob("refused-*.jsonl")
     letters = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted((told["record"]["p"], told["record"]["i"]) for told in letters) == [
+    assert sorted((letter["record"]["p"], letter["record"]["i"]) for letter in letters) == [
         (p, i) for p, i in everything if i % 10 == 7
     ]
-    assert all("column 'n' takes int64" in told["error"] for told in letters)
+    assert all("column 'n' takes int64" in letter["error"] for letter in letters)
     assert report["refused"] == len(letters)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.torture_processes import argv, kill
-from standby.forkserver import SERVER_SLOT
-from standby.processes import marked
+from benchmarks.harness.processes import argv, kill
+from standby.host.forkserver import SERVER_SLOT
+from standby.host.processes import marked
 from tests.faults.conftest import HeldChain
 from tests.faults.job import Job, wait_for
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 
 def fork_server(job: Job) -> int | None:
@@ -24,8 +24,8 @@ def parent(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("PPid:"))
 
 
-def test_the_fork_server_dies_right_before_a_task(held: Held) -> None:
-    chain = held()
+def test_the_fork_server_dies_right_before_a_task(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     for _ in range(2):
         server, task = fork_server(chain.job), chain.job.pid_of("score/0")
@@ -39,20 +39,20 @@ def test_the_fork_server_dies_right_before_a_task(held: Held) -> None:
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * 2
 
 
-def test_workers_are_the_agents_own_children_and_look_like_what_they_are(held: Held) -> None:
-    chain = held()
+def test_workers_are_the_agents_own_children_and_look_like_what_they_are(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     agent, server = chain.job.server("standby.agent"), fork_server(chain.job)
     for task in ("score/0", "out/0"):
         pid = chain.job.pid_of(task)
-        assert parent(pid) == agent and "operators.worker" in argv(pid)
+        assert parent(pid) == agent and "operators.runtime.worker" in argv(pid)
         assert pid in [one.pid for one in marked(chain.job.state.resolve()) if one.slot in argv(pid)]
     assert server is not None and parent(server) == agent
     chain.finish_exactly()
 
 
-def test_the_fork_server_goes_with_its_agent_and_workers_stay(held: Held) -> None:
-    chain = held()
+def test_the_fork_server_goes_with_its_agent_and_workers_stay(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     agent, server, task = chain.job.server("standby.agent"), fork_server(chain.job), chain.job.pid_of("score/0")
     kill(agent)

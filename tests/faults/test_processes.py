@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 from tests.faults.job import causal
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 SERVERS = {
     "supervisor": ("standby.daemon",),
@@ -17,8 +17,8 @@ SERVERS = {
 }
 
 
-def test_who_decides_and_who_starts_may_die_right_before_a_task(held: Held) -> None:
-    chain = held()
+def test_who_decides_and_who_starts_may_die_right_before_a_task(start_chain: StartChain) -> None:
+    chain = start_chain()
     for modules in SERVERS.values():
         chain.job.until_warm()
         task = chain.job.pid_of("score/0")
@@ -29,8 +29,8 @@ def test_who_decides_and_who_starts_may_die_right_before_a_task(held: Held) -> N
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * len(SERVERS)
 
 
-def test_every_process_dies_twice_and_the_job_is_resumed_twice(held: Held) -> None:
-    chain = held()
+def test_every_process_dies_twice_and_the_job_is_resumed_twice(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm(records=500)
     chain.job.kill_everything()
     chain.job.start("--resume")
@@ -40,16 +40,16 @@ def test_every_process_dies_twice_and_the_job_is_resumed_twice(held: Held) -> No
     chain.finish_exactly()
 
 
-def test_every_process_dies_before_the_first_checkpoint(held: Held) -> None:
-    chain = held("--checkpoint-interval", "60")
+def test_every_process_dies_before_the_first_checkpoint(start_chain: StartChain) -> None:
+    chain = start_chain("--checkpoint-interval", "60")
     chain.job.until_warm(records=300, checkpoints=0)
     chain.job.kill_everything()
     chain.job.start("--resume")
     chain.finish_exactly()
 
 
-def test_what_is_left_when_the_root_dies_ends_by_itself(held: Held) -> None:
-    chain = held()
+def test_what_is_left_when_the_root_dies_ends_by_itself(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     kill(chain.job.root)
     chain.let_end()
@@ -57,8 +57,8 @@ def test_what_is_left_when_the_root_dies_ends_by_itself(held: Held) -> None:
     chain.assert_exact()
 
 
-def test_an_interrupted_job_leaves_nothing_running_and_goes_on_when_resumed(held: Held) -> None:
-    chain = held()
+def test_an_interrupted_job_leaves_nothing_running_and_can_be_resumed(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     chain.job.interrupt()
     status, said = chain.job.finish()

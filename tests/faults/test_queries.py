@@ -1,4 +1,4 @@
-"""`causal state` of a job whose tasks are killed: what it tells is of one moment, and right."""
+"""`causal state` of a job whose tasks are killed: its answer is of one moment, and right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, WAIT_S, Job, causal, command, environment, wait_for
 
@@ -31,18 +31,18 @@ def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]
     return ended.returncode, json.loads(ended.stdout or "null"), ended.stderr.strip()
 
 
-def told(job: Job, key: int, *more: str) -> dict[str, Any]:
-    """What the one task that owns the key says."""
-    status, found, said = state(job, "keep", f'"k{key}"', *more)
+def kept_state(job: Job, key: int, *more: str) -> dict[str, Any]:
+    """Returns what the one task that owns the key says."""
+    status, answer, said = state(job, "keep", f'"k{key}"', *more)
     assert status == 0, said
-    [task] = found["tasks"]
+    [task] = answer["tasks"]
     task["state"].pop("lately", None)
-    assert found["key"] == f"k{key}" and task["task"] in ("keep/0", "keep/1", "keep/2")
+    assert answer["key"] == f"k{key}" and task["task"] in ("keep/0", "keep/1", "keep/2")
     return dict(task)
 
 
 def model(key: int, count: int) -> dict[str, Any]:
-    """What is kept after the first `count` elements of that key."""
+    """Returns what is kept after the first `count` elements of that key."""
     numbers = list(range(key, count * KEYS, KEYS))
     digits = {str(digit): sum(n % 10 == digit for n in numbers) for digit in dict.fromkeys(n % 10 for n in numbers)}
     return {
@@ -55,13 +55,13 @@ def model(key: int, count: int) -> dict[str, Any]:
     }
 
 
-def assert_of_one_moment(found: dict[str, Any], key: int) -> int:
-    """All states of the key have seen the same elements; how many."""
-    if not found["state"]:
+def assert_of_one_moment(answer: dict[str, Any], key: int) -> int:
+    """Asserts that all states of the key have seen the same elements, and returns how many."""
+    if not answer["state"]:
         return 0
-    count = len(found["state"]["numbers"])
-    assert found["state"] == model(key, count)
-    assert list(found["state"]["by_digit"]) == list(model(key, count)["by_digit"]), "entries are in their order"
+    count = len(answer["state"]["numbers"])
+    assert answer["state"] == model(key, count)
+    assert list(answer["state"]["by_digit"]) == list(model(key, count)["by_digit"]), "entries are in their order"
     return count
 
 
@@ -70,8 +70,8 @@ ON_DISK = {"state": "disk", "state_memory_bytes_max": 65536}
 
 @pytest.fixture(params=[{}, ON_DISK], ids=["memory", "disk"])
 def job(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Job:
-    given = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
-    settings = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+    values = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
+    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     return start(PIPELINES / "kept.py", *settings, "--checkpoint-interval", "0.3", config=request.param)
 
 
@@ -81,21 +81,21 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         dying = job.pid_of(task)
         kill(dying)
         for key in (0, 1):
-            assert_of_one_moment(told(job, key), key)
+            assert_of_one_moment(kept_state(job, key), key)
         job.until_replaced(dying)
-        live = told(job, 1, "--live")
+        live = kept_state(job, 1, "--live")
         assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
     job.until_written(COUNT - 1)  # the last one waits for the gate, so nothing changes any more
     for key in (0, KEYS - 1):
         whole = model(key, COUNT // KEYS - (key == KEYS - 1))
-        assert told(job, key, "--live")["state"] == whole
-        wait_for("a checkpoint holds all of it", lambda key=key, whole=whole: told(job, key)["state"] == whole)
+        assert kept_state(job, key, "--live")["state"] == whole
+        wait_for("a checkpoint holds all of it", lambda key=key, whole=whole: kept_state(job, key)["state"] == whole)
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert len(report["recoveries"]) >= 4
     assert report["counts"]["keep"]["expired"] > COUNT // 2, "most came to the end of their time to live"
     assert_exact(tmp_path)
-    assert_of_one_moment(told(job, 0), 0)
+    assert_of_one_moment(kept_state(job, 0), 0)
     status, _, said = state(job, "keep", '"k0"', "--live")
     assert status == 2 and "is not running; ask without --live" in said and "\n" not in said
 
@@ -116,7 +116,7 @@ def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job,
     job.start("--resume", "--set", "form=later").until_written(COUNT - 1)
     whole = model(0, COUNT // KEYS)
     whole["total"] = {"added": 7, "sum": whole["total"]["sum"], "n": whole["total"]["n"]}
-    assert told(job, 0, "--live")["state"] == whole
+    assert kept_state(job, 0, "--live")["state"] == whole
     (tmp_path / "gate").touch()
     job.finish_well()
     assert_exact(tmp_path)
@@ -129,8 +129,8 @@ def test_every_kind_of_state_moves_to_other_tasks(job: Job, tmp_path: Path) -> N
     assert job.finish()[0] == 0
     job.start("--resume", "--set", "tasks=3").until_written(COUNT - 1)
     kill(job.pid_of("keep/2"))
-    owners = [told(job, key, "--live") for key in (0, 1, 2)]
-    assert [found["state"] for found in owners] == [model(key, COUNT // KEYS) for key in (0, 1, 2)]
+    owners = [kept_state(job, key, "--live") for key in (0, 1, 2)]
+    assert [owner["state"] for owner in owners] == [model(key, COUNT // KEYS) for key in (0, 1, 2)]
     (tmp_path / "gate").touch()
     job.finish_well()
     assert_exact(tmp_path)
@@ -144,10 +144,10 @@ def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
         ("keep", "k0", "the key k0 cannot be used"),
         ("keep", '{"a": 1}', "an object is a text behind one of bytes, decimal, datetime"),
     ]:
-        status, found, said = state(job, operator, key)
-        assert (status, found) == (2, None)
+        status, printed, said = state(job, operator, key)
+        assert (status, printed) == (2, None)
         assert line in said and "\n" not in said
-    assert state(job, "keep", '"nobody"')[1]["tasks"][0]["state"] == {}
+    assert state(job, "keep", '"absent"')[1]["tasks"][0]["state"] == {}
     assert state(job, "keep", '["k0", 1]', "--live")[1]["tasks"][0]["state"] == {}
     job.interrupt()
     job.finish()

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -54,7 +54,7 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
     refused = [i for i in range(COUNT) if i % 10 == 7]
     with sqlite3.connect(tmp_path / "out.db") as database:
         rows: list[dict[str, Any]] = [
-            json.loads(told) for (told,) in database.execute("SELECT record FROM output ORDER BY position")
+            json.loads(text) for (text,) in database.execute("SELECT record FROM output ORDER BY position")
         ]
         kept = database.execute("SELECT position, reason FROM causal_refused ORDER BY position").fetchall()
     assert [row["i"] for row in rows] == [i for i in range(COUNT) if i % 10 != 7]
@@ -64,7 +64,7 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
     [file] = (job.state / "dead-letters").glob("refused-*.jsonl")
     letters = [json.loads(line) for line in file.read_text().splitlines()]
     assert {letter["error"] for letter in letters} == {"RowRefused: no sevens"}
-    # With depth 1 a row may be withdrawn and drawn anew: what is drawn differs, and so has a letter of its own.
+    # With depth 1 a row may be withdrawn and drawn again: what is drawn differs, and so has a letter of its own.
     assert sorted({letter["position"] for letter in letters}) == refused
     doubled = len(letters) - len({(letter["position"], json.dumps(letter["record"])) for letter in letters})
     assert doubled == 0

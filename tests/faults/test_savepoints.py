@@ -1,4 +1,4 @@
-"""Jobs that stop at a savepoint and go on as another graph: nothing lost, nothing doubled, whoever is killed."""
+"""Jobs that stop at a savepoint and resume as another graph: nothing lost, nothing doubled, whatever is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
@@ -40,11 +40,11 @@ def further(directory: Path) -> int:
     return max(int(record["i"]) for record in rows(directory) if "i" in record) + 1000
 
 
-def check(told: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
-    """Every record once, every number of a key once."""
+def check(records: list[dict[str, Any]], count: int, partitions: int = 4) -> None:
+    """Asserts every record once, every number of a key once."""
     counted: dict[int, list[dict[str, Any]]] = defaultdict(list)
     rang: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for record in told:
+    for record in records:
         (counted[record["key"]] if "n" in record else rang[record["key"]]).append(record)
     seen = sorted((record["p"], record["i"]) for each in counted.values() for record in each)
     assert seen == [(p, i) for p in range(partitions) for i in range(count)]
@@ -78,7 +78,7 @@ def test_from_two_tasks_to_four_to_three_with_kills(start: Start, tmp_path: Path
 
 
 def test_killed_altogether_after_a_change(start: Start, tmp_path: Path) -> None:
-    """What the stores held of the graph before is no determinant of the graph that is."""
+    """Determinants that the stores held of the graph before are none of the new graph."""
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--sharing-depth", "1")
     job.until_warm(records=400)
     stop(job)
@@ -119,7 +119,7 @@ def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path)
         ({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
     ],
 )
-def test_what_cannot_go_on_is_refused_and_nothing_is_lost(
+def test_what_cannot_continue_is_refused_and_nothing_is_lost(
     start: Start, tmp_path: Path, settings: dict[str, object], line: str
 ) -> None:
     shape = "plain" if "shape" in settings else "alone"
@@ -167,11 +167,11 @@ def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
     arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *settings]
     status, said = causal(tmp_path, "run", *arguments, "--from", str(copied))
     assert status == 0, said
-    told = [record for record in rows(other) if "n" in record]
-    firsts = {p: min(record["i"] for record in told if record["p"] == p) for p in range(4)}
+    records = [record for record in rows(other) if "n" in record]
+    firsts = {p: min(record["i"] for record in records if record["p"] == p) for p in range(4)}
     assert all(firsts.values()), "it begins where the savepoint was, not at the beginning"
-    assert sorted((r["p"], r["i"]) for r in told) == [(p, i) for p in range(4) for i in range(firsts[p], done)]
-    totals = {key: max(record["n"] for record in told if record["key"] == key) for key in range(40)}
+    assert sorted((r["p"], r["i"]) for r in records) == [(p, i) for p in range(4) for i in range(firsts[p], done)]
+    totals = {key: max(record["n"] for record in records if record["key"] == key) for key in range(40)}
     assert totals == {key: sum((i * 7 + p) % 40 == key for p in range(4) for i in range(done)) for key in range(40)}
     status, said = causal(tmp_path, "savepoint", "--to", str(copied), "--state-dir", str(job.state))
     assert status == 2 and "is not running" in one_line(said)

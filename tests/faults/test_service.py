@@ -1,4 +1,4 @@
-"""The systemd unit: it begins a job, ends it in good order, goes on with it, and knows when it is done."""
+"""The systemd unit: it starts a job, ends it cleanly, resumes it, and knows when it is done."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import kill, of_job
-from standby.processes import kill_marked
+from benchmarks.harness.processes import kill, of_job
+from standby.host.processes import kill_marked
 from tests.faults.job import HOME, WAIT_S, environment, wait_for
 
 UNIT = (HOME / "deploy" / "systemd" / "causal@.service").read_text()
@@ -25,21 +25,21 @@ PIPELINE = f"""
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("shop")
-orders = pipeline.source("orders", held(GeneratedSource(lambda p, i: i % 7, count={COUNT}, rate=1000), "gate"))
+orders = pipeline.source("orders", hold_end(GeneratedSource(lambda p, i: i % 7, count={COUNT}, rate=1000), "gate"))
 orders.key_by(lambda shop: shop).count("count").sink("out", SqliteSink("out.db"))
 """
 
 
 def command() -> str:
-    """What the unit has the shell run, with this checkout in the place of the installed command."""
-    found = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
-    assert found is not None
-    told = found[1].replace("$$", "$").replace("/opt/causal/bin/causal", f"{sys.executable} -m deploy")
-    assert "%" not in told and "deploy run" in told
-    return told
+    """Returns what the unit has the shell run, with this checkout in the place of the installed command."""
+    match = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", UNIT, re.MULTILINE)
+    assert match is not None
+    line = match[1].replace("$$", "$").replace("/opt/causal/bin/causal", f"{sys.executable} -m deploy")
+    assert "%" not in line and "deploy run" in line
+    return line
 
 
 @pytest.fixture
@@ -62,13 +62,13 @@ def started(job: Path) -> subprocess.Popen[str]:
 
 
 def written(job: Path, since_ns: int) -> int:
-    """Rows that are out, as a life of the job says that began after that moment."""
+    """Returns how many rows are out, as a life of the job says that began after that moment."""
     try:
         view = json.loads((job / "status.json").read_text())
     except FileNotFoundError:
         return 0
-    told = view["tasks"] if view["at_ns"] > since_ns else ()
-    return sum(task["figures"].get("records_out", 0) for task in told)
+    tasks = view["tasks"] if view["at_ns"] > since_ns else ()
+    return sum(task["figures"].get("records_out", 0) for task in tasks)
 
 
 def test_stopped_killed_and_started_again_every_row_is_there_once(job: Path) -> None:

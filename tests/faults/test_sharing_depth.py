@@ -1,4 +1,4 @@
-"""A sharing depth of f masks f neighbours that die at the same moment: nobody else goes back, nothing is taken back."""
+"""A sharing depth of f masks f neighbours that die at the same moment: no other task goes back, no row is withdrawn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
 
 
 def begin(start: Start, directory: Path, depth: str, *arguments: str, count: int = COUNT) -> Job:
-    told = [f"out={directory / 'rows'}", f"count={count}", f"gate={directory / 'gate'}"]
-    settings = [part for setting in told for part in ("--set", setting)]
+    pairs = [f"out={directory / 'rows'}", f"count={count}", f"gate={directory / 'gate'}"]
+    settings = [part for setting in pairs for part in ("--set", setting)]
     job = start(PIPELINES / "row.py", *settings, "--sharing-depth", depth, "--checkpoint-interval", "600", *arguments)
     job.until_warm(records=200, checkpoints=0)
     return job
@@ -31,8 +31,8 @@ def assert_linked(directory: Path, count: int = COUNT) -> None:
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["i"] for row in rows] == list(range(count))
     for row in rows:
-        told = repr((before, row["i"], row["seen"], row["dice"]))
-        assert row["before"] == before and row["hash"] == blake2b(told.encode(), digest_size=8).hexdigest(), row
+        content = repr((before, row["i"], row["seen"], row["dice"]))
+        assert row["before"] == before and row["hash"] == blake2b(content.encode(), digest_size=8).hexdigest(), row
         before = row["hash"]
 
 
@@ -41,7 +41,7 @@ def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: i
     job = begin(start, tmp_path, depth)
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, max(1, dead - 1))]
     for tasks in groups:
-        job.until_warm(checkpoints=0)  # who has not collected yet cannot stand in for another
+        job.until_warm(checkpoints=0)  # a task that has not collected yet cannot stand in for another
         job.replace(*tasks)
     (tmp_path / "gate").touch()
     report = job.finish_well()
@@ -53,7 +53,7 @@ def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: i
 
 
 def test_one_more_than_the_depth(start: Start, tmp_path: Path) -> None:
-    """b and c die, which held what b was told: d and out depend on that and go back, read and a do not."""
+    """b and c die, which held b's determinants: d and out depend on them and go back, read and a do not."""
     job = begin(start, tmp_path, "1")
     job.replace("b/0", "c/0")
     (tmp_path / "gate").touch()

@@ -1,4 +1,4 @@
-"""Determinants in files mask more deaths than the sharing depth: nobody goes back, nothing is taken back (design 0012).
+"""Determinants in files mask more deaths than the sharing depth: no task goes back, no row is withdrawn (design 0012).
 
 What was logged in the last milliseconds before a kill may not be written yet, so these jobs are killed in a pause, when
 all is: `tests/faults/test_sharing_depth.py` shows what the same deaths cost without.
@@ -18,7 +18,7 @@ from tests.faults.test_sharing_depth import ROW, assert_linked, begin
 COUNT = 400
 
 HELD_BACK = 1
-"""What the source gives only when the gate opens."""
+"""The number of elements that the source gives only when the gate opens."""
 
 FLUSH = ("--determinant-flush", "background")
 
@@ -29,7 +29,7 @@ def until_stable(job: Job) -> None:
 
     def still(view: dict[str, Any]) -> bool:
         figures = [task["figures"] for task in view["tasks"]]
-        written = all(told.get("unwritten_bytes") == 0 for told in figures)
+        written = all(each.get("unwritten_bytes") == 0 for each in figures)
         return written and figures[-1].get("records_out", 0) >= COUNT - HELD_BACK
 
     job.until("all rows are visible and all determinants written", still)
@@ -67,7 +67,7 @@ def test_every_process_at_once(start: Start, tmp_path: Path, depth: str) -> None
 
 
 def test_kills_while_it_runs(start: Start, tmp_path: Path) -> None:
-    """At full depth nothing is lost, whatever was written by then."""
+    """Nothing is lost at full depth, whatever was written by then."""
     job = begin(start, tmp_path, "full", *FLUSH, count=COUNT)
     for tasks in (ROW[1:3], ROW[2:5], ROW):
         job.replace(*tasks)

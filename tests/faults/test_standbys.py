@@ -1,22 +1,22 @@
-"""Standbys die too: with their primary, right before it, and right after they were told to take over."""
+"""Standbys die too: with their primary, right before it, and right after the order to take over."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 from tests.faults.job import Job
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 
 def standby_of(job: Job, task: str) -> int:
     """The process that holds the task's state and waits."""
     view = job.until_warm()
-    [told] = [process["pid"] for process in view["processes"] if process["standby_of"] == task][:1]
-    pid: int = told
+    [first] = [process["pid"] for process in view["processes"] if process["standby_of"] == task][:1]
+    pid: int = first
     return pid
 
 
@@ -28,8 +28,8 @@ ORDERS = (
 )
 
 
-def test_a_standby_dies_with_its_primary(held: Held) -> None:
-    chain = held()
+def test_a_standby_dies_with_its_primary(start_chain: StartChain) -> None:
+    chain = start_chain()
     job = chain.job
     for task, _, order in ORDERS:
         dying = {"standby": standby_of(job, task), "primary": job.pid_of(task)}
@@ -39,13 +39,13 @@ def test_a_standby_dies_with_its_primary(held: Held) -> None:
         job.until_replaced(*dying.values())
         job.pid_of(task)
     recoveries = chain.finish_exactly()["recoveries"]
-    # Where the heir had begun already, its end is a failure of its own.
+    # Where the successor had begun already, its end is a failure of its own.
     assert len(ORDERS) <= len(recoveries) <= len(ORDERS) + 3
     assert {recovery["task"] for recovery in recoveries} == {"totals/0", "out/0"}
 
 
-def test_a_pool_that_dies_as_a_whole_is_filled_again(held: Held) -> None:
-    chain = held("--standbys", "2")
+def test_a_pool_that_dies_as_a_whole_is_filled_again(start_chain: StartChain) -> None:
+    chain = start_chain("--standbys", "2")
     view = chain.job.until_warm()
     idle = [process["pid"] for process in view["processes"] if not process["task"]]
     tasks = [chain.job.pid_of(task) for task in ("score/0", "ledger/0")]

@@ -1,4 +1,4 @@
-"""Bad input with a kill in the middle: nothing is lost or doubled, nobody is taken for hung, memory keeps to budgets.
+"""Bad input with a kill in the middle: nothing is lost or doubled, no process is taken for hung, memory is bounded.
 
 What throughput becomes of it is measured by `python -m benchmarks bad_input`; nothing here looks at a duration.
 """
@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks import strained_fold
-from benchmarks.bad_input_memory import Budget, sampled
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
+from benchmarks.jobs import strained_fold
+from benchmarks.recovery.bad_input_memory import Budget, sampled
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
 PIPELINE = PIPELINES / "held_fold.py"
 CREDIT_BYTES, INFLIGHT_BYTES, RECORD_BYTES_MAX = 1 << 18, 8 << 20, 4 << 20
 CONFIG = {
-    "credit_bytes": CREDIT_BYTES,
+    "channel_window_bytes": CREDIT_BYTES,
     "inflight_memory_bytes_max": INFLIGHT_BYTES,
     "record_bytes_max": RECORD_BYTES_MAX,
 }
-IMPATIENT = {"suspect_after_ms": 4000, "crash_loop_max": 3}
+IMPATIENT = {"heartbeat_timeout_ms": 4000, "crash_loop_max": 3}
 """A batch that took all records of these jobs at once would be silent for longer."""
 
 
@@ -59,8 +59,8 @@ STRAINS = {
 def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path: Path, name: str) -> None:
     strain = STRAINS[name]
     out, gate, count = tmp_path / "fold.db", tmp_path / "gate", strain.settings["count"]
-    told = {"out": out, "gate": gate, **strain.settings}
-    settings = [part for key, value in told.items() for part in ("--set", f"{key}={value}")]
+    values = {"out": out, "gate": gate, **strain.settings}
+    settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
     job = start(PIPELINE, *settings, config={**CONFIG, **strain.config})
     with sampled(job.view) as peaks:
         job.until_written(strain.rows)
@@ -69,12 +69,12 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
         job.until_replaced(dying)
         gate.touch()
         report = job.finish_well()
-    wrong = strained_fold.wrong(out, count, told.get("hot") == "yes", 1)
+    wrong = strained_fold.wrong(out, count, values.get("hot") == "yes", 1)
     assert wrong == {"missing": 0, "doubled": 0, "false": 0}
     assert report["records_in"] == count
     assert strain.victim in [recovery["task"] for recovery in report["recoveries"]]
-    width = told.get("width", 2)
-    giant = RECORD_BYTES_MAX if "giant_bytes" in told else 4096
+    width = values.get("width", 2)
+    giant = RECORD_BYTES_MAX if "giant_bytes" in values else 4096
     inputs = {f"fold/{index}": 1 for index in range(width)} | {"out/0": width}
     shares = peaks.shares(Budget(INFLIGHT_BYTES, CREDIT_BYTES, giant, inputs, frozenset(("out/0",))))
     # The successor of the one that was killed may have come and gone between two looks.
@@ -101,17 +101,17 @@ def test_a_record_above_the_limit_can_be_put_aside(start: Start, tmp_path: Path)
 
 
 def test_a_row_that_is_missing_doubled_or_false_is_found(tmp_path: Path) -> None:
-    def found(name: str, rows: list[tuple[int, int, int]]) -> dict[str, int]:
+    def wrong_rows(name: str, rows: list[tuple[int, int, int]]) -> dict[str, int]:
         database = sqlite3.connect(tmp_path / name)
         database.execute("CREATE TABLE output(task TEXT, position INTEGER, record TEXT)")
-        told = ((place, json.dumps(row)) for place, row in enumerate(rows))
-        database.executemany("INSERT INTO output VALUES('out/0', ?, ?)", told)
+        stored = ((place, json.dumps(row)) for place, row in enumerate(rows))
+        database.executemany("INSERT INTO output VALUES('out/0', ?, ?)", stored)
         database.commit()
         database.close()
         return strained_fold.wrong(tmp_path / name, 2, False, 1)
 
     exact = [(0, 1, 0), (0, 1, 0), (1, 1, 1), (1, 1, 1)]  # each record's row, and the last one of its key
-    assert found("exact", exact) == {"missing": 0, "doubled": 0, "false": 0}
-    assert found("short", exact[1:])["missing"] == 1
-    assert found("twice", [*exact, exact[-1]])["doubled"] == 1
-    assert found("false", [(0, 1, 7), *exact[1:]])["false"] == 1
+    assert wrong_rows("exact", exact) == {"missing": 0, "doubled": 0, "false": 0}
+    assert wrong_rows("short", exact[1:])["missing"] == 1
+    assert wrong_rows("twice", [*exact, exact[-1]])["doubled"] == 1
+    assert wrong_rows("false", [(0, 1, 7), *exact[1:]])["false"] == 1

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.torture_processes import AGENT, SUPERVISOR, kill, server
+from benchmarks.harness.processes import AGENT, SUPERVISOR, kill, server
 from tests.faults.conftest import HeldChain
 from tests.faults.job import WAIT_S, Job, environment, wait_for
 
-Held = Callable[..., HeldChain]
+StartChain = Callable[..., HeldChain]
 
 MOMENTS_S = (0.0, 0.004, 0.01, 0.02, 0.04, 0.08, 0.2)
-"""After the kill of a task: before anybody knows, while it is decided, told, collected and replayed, and after all."""
+"""Times after the kill of a task: before it is known, while it is decided, ordered, collected, replayed, and after."""
 
 
 def until_another(job: Job, dead: int) -> None:
@@ -26,12 +26,14 @@ def until_another(job: Job, dead: int) -> None:
 @pytest.mark.parametrize(
     ("task", "moments_s"), [("score/0", MOMENTS_S), ("out/0", MOMENTS_S[::2])], ids=["score", "out"]
 )
-def test_the_supervisor_dies_at_any_moment_of_a_recovery(held: Held, task: str, moments_s: tuple[float, ...]) -> None:
-    chain = held("--checkpoint-interval", "0.3")
+def test_the_supervisor_dies_at_any_moment_of_a_recovery(
+    start_chain: StartChain, task: str, moments_s: tuple[float, ...]
+) -> None:
+    chain = start_chain("--checkpoint-interval", "0.3")
     job = chain.job
     view = job.until_warm()
     done = view["checkpoint"]["count"]
-    others = {told["task"]: told["pid"] for told in view["tasks"] if told["task"] != task}
+    others = {entry["task"]: entry["pid"] for entry in view["tasks"] if entry["task"] != task}
     for moment_s in moments_s:
         supervisor, dying = job.server(SUPERVISOR), job.pid_of(task)
         kill(dying)
@@ -41,13 +43,13 @@ def test_the_supervisor_dies_at_any_moment_of_a_recovery(held: Held, task: str, 
         job.until_replaced(dying)
         job.pid_of(task)
         done = chain.until_checkpoint(done)
-    assert {name: job.pid_of(name) for name in others} == others, "nobody else may have stopped"
+    assert {name: job.pid_of(name) for name in others} == others, "no other may have stopped"
     report = chain.finish_exactly()
     assert [recovery["task"] for recovery in report["recoveries"]] == [task] * len(moments_s)
 
 
-def test_a_second_one_of_the_same_job_is_refused(held: Held) -> None:
-    chain = held()
+def test_a_second_one_of_the_same_job_is_refused(start_chain: StartChain) -> None:
+    chain = start_chain()
     chain.job.until_warm()
     for module in (SUPERVISOR, AGENT):
         first = chain.job.server(module)

@@ -11,34 +11,32 @@ from typing import Any
 
 import pytest
 
-from benchmarks import torture_leaks, torture_mix
 from benchmarks.__main__ import main
-from benchmarks.torture_witness import Witness
+from tests.soak import leaks, mix
+from tests.soak.witness import Witness
 
 Rows = list[dict[str, Any]]
 
 
 def test_a_short_run_throws_something_and_finds_nothing(tmp_path: Path) -> None:
     arguments = ("--minutes", "0.01", "--seconds", "6", "--seed", "5", "--gap", "0.3", "--pipeline", "fraud_chain")
-    assert main(["torture", *arguments, "--json", str(tmp_path / "told.json"), "--keep", str(tmp_path / "kept")]) == 0
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["jobs"] == {"fraud_chain": 1} and told["rows_checked"] > 0
-    assert told["kills"]["all"] + sum(told["faults"].values()) > 0
-    assert told["violations"] == {} and told["leaks"] == [] and not told["failed"]
-    assert "1 jobs" in told["summary"] and not (tmp_path / "kept").exists()
+    assert main(["torture", *arguments, "--json", str(tmp_path / "report.json"), "--keep", str(tmp_path / "kept")]) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["jobs"] == {"fraud_chain": 1} and report["rows_checked"] > 0
+    assert report["kills"]["all"] + sum(report["faults"].values()) > 0
+    assert report["violations"] == {} and report["leaks"] == [] and not report["failed"]
+    assert "1 jobs" in report["summary"] and not (tmp_path / "kept").exists()
 
 
 def story(elements: int) -> Rows:
-    """What the sinks of the mixed pipeline hold after a run without chance, one key after the other."""
-    due = [
-        f"{name}-{p}-{i}" for name, count in torture_mix.SOURCES.items() for p in range(count) for i in range(elements)
-    ]
-    told = [{"what": "merged", "n": n, "id": each} for n, each in enumerate(due, 1)]
-    told.append({"what": "window", "ns": [each["n"] for each in told]})
+    """Returns what the sinks of the mixed pipeline hold after a run without chance, one key after the other."""
+    due = [f"{name}-{p}-{i}" for name, count in mix.SOURCES.items() for p in range(count) for i in range(elements)]
+    events = [{"what": "merged", "n": n, "id": each} for n, each in enumerate(due, 1)]
+    events.append({"what": "window", "ns": [each["n"] for each in events]})
     rows: Rows = []
-    for joined, each in enumerate(told, 1):
+    for joined, each in enumerate(events, 1):
         content = {"key": 0, "joined": joined, "told": each}
-        rows.append({**content, "hash": torture_mix.chained(rows[-1]["hash"] if rows else "", content)})
+        rows.append({**content, "hash": mix.chained(rows[-1]["hash"] if rows else "", content)})
     return rows
 
 
@@ -70,14 +68,14 @@ DAMAGES: dict[str, tuple[Callable[[Rows], tuple[Rows, Rows]], str]] = {
 def test_the_checker_finds(tmp_path: Path, name: str) -> None:
     damage, kind = DAMAGES[name]
     rows, filed = damage(story(3))
-    found = torture_mix.check(written(tmp_path, rows, filed), tmp_path / "lines", 3)
-    assert found[kind] > 0, found
+    counts = mix.check(written(tmp_path, rows, filed), tmp_path / "lines", 3)
+    assert counts[kind] > 0, counts
 
 
 def test_the_checker_finds_nothing_in_a_sound_output(tmp_path: Path) -> None:
     rows = story(3)
-    found = torture_mix.check(written(tmp_path, rows, rows), tmp_path / "lines", 3)
-    assert found == {"rows": 2 * len(rows), "lost": 0, "doubled": 0, "contradicted": 0}
+    counts = mix.check(written(tmp_path, rows, rows), tmp_path / "lines", 3)
+    assert counts == {"rows": 2 * len(rows), "lost": 0, "doubled": 0, "contradicted": 0}
 
 
 def test_a_witness_remembers_what_was_visible(tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def test_a_witness_remembers_what_was_visible(tmp_path: Path) -> None:
 
 def test_what_is_left_behind_is_named(tmp_path: Path) -> None:
     state, runtime, shared = tmp_path / "job", tmp_path / "runtime", tmp_path / "shared"
-    assert torture_leaks.after(state, [runtime], [shared]) == []
+    assert leaks.after(state, [runtime], [shared]) == []
     (state / "spill" / "a" / "0-1").mkdir(parents=True)
     (state / "spill" / "a" / "0-1" / "00000001.seg").touch()
     (state / "checkpoints" / "a" / "0").mkdir(parents=True)
@@ -110,8 +108,8 @@ def test_what_is_left_behind_is_named(tmp_path: Path) -> None:
     (state / "checkpoints" / "manifest-5.json").write_text(json.dumps(named))
     runtime.mkdir()
     shared.touch()
-    with socket.socket(socket.AF_UNIX) as held:
-        held.bind(str(runtime / "w1"))
-        found = torture_leaks.after(state, [runtime], [shared])
-    assert [each.split()[0] for each in found] == ["the", "socket", "spilled", "snapshot", "shared"]
-    assert "e00000003" in found[3]
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(runtime / "w1"))
+        left = leaks.after(state, [runtime], [shared])
+    assert [each.split()[0] for each in left] == ["the", "socket", "spilled", "snapshot", "shared"]
+    assert "e00000003" in left[3]

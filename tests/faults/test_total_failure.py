@@ -12,23 +12,23 @@ from random import Random
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.runs import RunFailed
-from benchmarks.total_failure_run import Lines, begun
+from benchmarks.harness.runs import RunFailed
+from tests.soak.total_failure_run import Lines, begun
 
 PROCESSES_MIN = 13
 """Root, supervisor, agent and the ten tasks at least: on a busy machine what else there will be is not there yet."""
 
 
 def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path) -> None:
-    told_at = tmp_path / "told.json"
+    report_path = tmp_path / "report.json"
     arguments = ("--times", "3", "--rounds", "0", "--seed", "3", "--load-bytes", "8")
-    assert main(["total_failure", *arguments, "--json", str(told_at)]) == 0
-    told = json.loads(told_at.read_text())
-    output = told["output"]
+    assert main(["total_failure", *arguments, "--json", str(report_path)]) == 0
+    report = json.loads(report_path.read_text())
+    output = report["output"]
     assert output["seen"] * 2 == output["rows"] > 0, "a reader saw every row, and both sinks have the same"
     assert [output[what] for what in ("lost", "doubled", "contradicted", "visible_contradicted")] == [0, 0, 0, 0]
-    assert max(told["figures"]["struck"]["runs"]) >= PROCESSES_MIN
-    assert told["figures"]["out.determinant_bytes_per_row"]["median"] > 0
+    assert max(report["figures"]["struck"]["runs"]) >= PROCESSES_MIN
+    assert report["figures"]["out.determinant_bytes_per_row"]["median"] > 0
 
 
 def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:

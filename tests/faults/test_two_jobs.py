@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.sinks.parquet_reading import read
+from operators.sinks.parquet.parquet_reading import read
 from tests.faults.job import Job
 from tests.faults.owned import owner, the_newer_job_owns_the_sink
 
@@ -19,9 +19,9 @@ Begin = Callable[..., Job]
 @pytest.fixture
 def jobs() -> Iterator[list[Job]]:
     """Jobs to be closed at the end."""
-    made: list[Job] = []
-    yield made
-    for job in made:
+    started: list[Job] = []
+    yield started
+    for job in started:
         job.close()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from causal.sealed import seal, unseal
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal, causal_output
@@ -78,10 +78,10 @@ def in_parquet(directory: Path) -> Rows:
     """Rows in files and in journals; those in files are among them."""
     from pyarrow import dataset
 
-    from operators.sinks.parquet import read
+    from operators.sinks.parquet.parquet_sink import read
 
-    def there(found: Rows) -> Rows:
-        return [{name: value for name, value in row.items() if value is not None} for row in found]
+    def there(records: Rows) -> Rows:
+        return [{name: value for name, value in row.items() if value is not None} for row in records]
 
     seen = there(read(directory).to_pylist())
     listed = there(dataset.dataset(directory, format="parquet").to_table().to_pylist())
@@ -90,9 +90,9 @@ def in_parquet(directory: Path) -> Rows:
 
 
 def check(directory: Path, count: int, read: Callable[[Path], Rows] = rows) -> None:
-    found = read(directory)
-    assert not [row for row in found if "wrong" in row]
-    assert Counter((row["key"], row["n"]) for row in found) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
+    records = read(directory)
+    assert not [row for row in records if "wrong" in row]
+    assert Counter((row["key"], row["n"]) for row in records) == {(i % 20, 1 + i // 20): 1 for i in range(count)}
 
 
 def begun(start: Start, directory: Path, *arguments: str, interval: str = "0.5") -> tuple[Path, Job]:
@@ -108,7 +108,7 @@ def stopped(job: Job, *arguments: str) -> str:
 
 
 def finish(job: Job, *arguments: str, read: Callable[[Path], Rows] = rows) -> int:
-    """Go on to an end that is further than any row so far; returns how many records that is."""
+    """Resumes the job to an end that is further than any row so far; returns how many records that is."""
     done = len(read(job.directory)) + 1500
     job.start("--resume", *arguments, "--set", f"count={done}", "--set", "rate=100000")
     job.finish_well()
@@ -243,10 +243,19 @@ def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: S
     copy = tmp_path / "copy"
     assert "copy is in" in stopped(job, "--to", str(copy))
     done = len(rows(tmp_path)) + 1000
-    told = ["run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy), "--set", f"count={done}"]
-    status, said = causal(tmp_path, *told)
+    arguments = [
+        "run",
+        str(path),
+        "--state-dir",
+        str(tmp_path / "other"),
+        "--from",
+        str(copy),
+        "--set",
+        f"count={done}",
+    ]
+    status, said = causal(tmp_path, *arguments)
     assert status == 2 and "rows of another run" in one_line(said), said
-    status, said = causal(tmp_path, *told, "--keep-sinks", "--set", "rate=100000")
+    status, said = causal(tmp_path, *arguments, "--keep-sinks", "--set", "rate=100000")
     assert status == 0, said
     check(tmp_path, done)
     job.start("--resume", "--set", f"count={done}")
@@ -260,8 +269,8 @@ def test_a_savepoint_of_another_version_is_one_line(start: Start, tmp_path: Path
     copy = tmp_path / "copy"
     stopped(job, "--to", str(copy))
     for where in (copy, job.state):
-        told = unseal((where / "job.json").read_text())
-        (where / "job.json").write_text(seal({**told, "format": 99, "unheard_of": True}))
+        content = unseal((where / "job.json").read_text())
+        (where / "job.json").write_text(seal({**content, "format": 99, "unheard_of": True}))
     status, said = causal(tmp_path, "run", str(path), "--state-dir", str(tmp_path / "other"), "--from", str(copy))
     assert status == 2 and "another version of causal-streams (format 99" in one_line(said)
     job.start("--resume")

@@ -1,4 +1,4 @@
-"""What user code raises, prints and logs can be found: file and line, the whole traceback, one place for all logs."""
+"""Errors, output and logs of user code can be found: file and line, the whole traceback, one place for all logs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no vectors")
 pytest.importorskip("numpy", reason="NumPy is not installed: there are no vectors")
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
@@ -68,8 +68,8 @@ def test_every_task_on_vectors_may_die(start: Start, tmp_path: Path) -> None:
 
 
 def test_every_epoch_is_the_same_a_second_time(start: Start, tmp_path: Path) -> None:
-    """`--check` performs each epoch again from recorded elements, and compares every output and the whole state."""
-    settings = ["--set", "count=1000", "--set", "rate=1000", "--check", "--checkpoint-interval", "0.5"]
+    """`--verify-replay` performs each epoch again from recorded elements, and compares all outputs and all state."""
+    settings = ["--set", "count=1000", "--set", "rate=1000", "--verify-replay", "--checkpoint-interval", "0.5"]
     job = start(PIPELINES / "columns.py", *settings)
     report = job.finish_well()
     assert len(report["checked_epochs"]) == 9 and all(report["checked_epochs"].values())

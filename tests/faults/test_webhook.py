@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 from tests.unit.sinks.receiver import Receiver
@@ -33,12 +33,12 @@ def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_
             job.until_replaced(pid)
         with receiver.away():
             job.until("out/0 waits", lambda view: any(task["waiting"] for task in view["tasks"]))
-            before = len(receiver.given())
+            before = len(receiver.deliveries())
             (tmp_path / "in" / "deaf").write_text("1")  # the first request when it is back is taken, and not answered
             pid = job.pid_of("out/0")
             kill(pid)
             job.until_replaced(pid)
-            assert len(receiver.given()) == before
+            assert len(receiver.deliveries()) == before
         job.until_written(before + 100)
         job.kill_everything()
         (tmp_path / "gate").touch()

@@ -23,7 +23,7 @@ HANGS_AFTER_S = 10
 PROCESS_MB_MAX = 512
 STARTS_WITHIN_S = 120
 NEEDED = ("atheris", "pyarrow", "numpy")
-"""Without the last two bodies of vectors are refused unseen, at the price of an import that fails each time."""
+"""The packages to have: without the last two, bodies of vectors are refused unseen, each with a failing import."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,16 +35,16 @@ class Outcome:
     executions: int
     features: int
     seconds: float
-    found: int
-    told: str
+    findings: int
+    output: str
 
     def line(self) -> str:
-        return f"{self.target:16} {self.executions:10,} {self.features:9,} {self.seconds:8.0f} {self.found:9}"
+        return f"{self.target:16} {self.executions:10,} {self.features:9,} {self.seconds:8.0f} {self.findings:9}"
 
 
-def _number(pattern: str, told: str) -> int:
-    found = re.findall(pattern, told)
-    return int(found[-1]) if found else 0
+def _number(pattern: str, output: str) -> int:
+    numbers = re.findall(pattern, output)
+    return int(numbers[-1]) if numbers else 0
 
 
 def fuzz(target: str, seconds: int, seed: int) -> Outcome:
@@ -61,13 +61,13 @@ def fuzz(target: str, seconds: int, seed: int) -> Outcome:
             [sys.executable, "-m", "tests.fuzz.engine", target, *arguments], cwd=ROOT, capture_output=True, text=True,
             timeout=STARTS_WITHIN_S + 3 * seconds,
         )  # fmt: skip
-    told = done.stdout + done.stderr
-    found = set(folder.glob("*")) - before
-    if done.returncode and not found:
-        raise SystemExit(f"fuzz: the run of {target} failed with status {done.returncode}:\n{told[-2000:]}")
+    output = done.stdout + done.stderr
+    findings = set(folder.glob("*")) - before
+    if done.returncode and not findings:
+        raise SystemExit(f"fuzz: the run of {target} failed with status {done.returncode}:\n{output[-2000:]}")
     return Outcome(
-        target, _number(r"number_of_executed_units: (\d+)", told), _number(r" ft: (\d+)", told),
-        _number(r" in (\d+) second", told) or seconds, len(found), told,
+        target, _number(r"number_of_executed_units: (\d+)", output), _number(r" ft: (\d+)", output),
+        _number(r" in (\d+) second", output) or seconds, len(findings), output,
     )  # fmt: skip
 
 
@@ -76,21 +76,21 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(DECODERS)}; default: all")
     parser.add_argument("--seconds", type=int, default=30, help="for each target (default 30)")
     parser.add_argument("--seed", type=int, default=1, help="of libFuzzer's choices (default 1)")
-    told = parser.parse_args()
-    unknown = sorted(set(told.targets) - set(DECODERS))
-    if unknown or told.seconds < 1:
+    options = parser.parse_args()
+    unknown = sorted(set(options.targets) - set(DECODERS))
+    if unknown or options.seconds < 1:
         parser.error(f"no target {', '.join(unknown)}" if unknown else "give --seconds from 1")
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         parser.error(f"{', '.join(missing)}: not installed; install the extras (pip install -e '.[fuzz,arrow]')")
     print(f"{'target':16} {'executions':>10} {'features':>9} {'seconds':>8} {'findings':>9}", flush=True)
     outcomes = []
-    for target in told.targets or DECODERS:
-        outcomes.append(fuzz(target, told.seconds, told.seed))
+    for target in options.targets or DECODERS:
+        outcomes.append(fuzz(target, options.seconds, options.seed))
         print(outcomes[-1].line(), flush=True)
-        if outcomes[-1].found:
-            print(outcomes[-1].told[-3000:], flush=True)
-    return 1 if any(outcome.found for outcome in outcomes) else 0
+        if outcomes[-1].findings:
+            print(outcomes[-1].output[-3000:], flush=True)
+    return 1 if any(outcome.findings for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

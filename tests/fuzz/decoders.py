@@ -26,25 +26,25 @@ from causal.log import LogDelta
 from causal.rollback import Rollback, read_rollback
 from causal.shell.files import read_parts
 from causal.values import NotCarried, decode, encode
-from operators.parts import read_part
-from operators.sinks.journal import bodies, framed
+from operators.sinks.storage.journal import bodies, framed
 from operators.sources.ingest_log import IngestLog, Segment, digest_of
+from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox
 from standby.manifests import newest_manifest
-from tests.unit.causal.strategies import told
+from tests.unit.causal.strategies import spelled
 
 JOB = 7
 SEGMENT = b"one segment of rows"
 MEMORY = Path("/dev/shm")
-"""Where files cost no disk, so that a decoder of files is fuzzed as fast as another."""
+"""A place where files cost no disk, so that a decoder of files is fuzzed as fast as another."""
 FLAT_BYTES = 96 << 10
-"""What any decoder may take beside what the length of its input allows: code, errors and their messages."""
+"""The memory of any decoder beside what the length of its input allows: code, errors and their messages."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """One way in.
+    """One decoder of bytes from outside.
 
     Args:
         read: takes any bytes; what it returns does not matter, what it raises does.
@@ -64,12 +64,12 @@ class Decoder:
 
 
 def per_byte(times: int) -> Callable[[int], int]:
-    """So many bytes for each byte of input."""
+    """Returns a bound of `times` bytes for each byte of input."""
     return lambda size: FLAT_BYTES + times * size
 
 
 def messagepack_bytes_max(size: int) -> int:
-    """256 for each byte (one byte says "an empty map"), and eight for each slot of arrays that lie about theirs.
+    """Returns 256 bytes per byte (one byte can say "an empty map"), and eight per slot that an array claims falsely.
 
     An array may claim as many items as there are bytes, on each of 1024 levels, before it is found out.
     """
@@ -92,28 +92,28 @@ def _stored(name: str, data: bytes) -> Path:
 
 
 def determinants(data: bytes) -> list[tuple[int, Determinant]]:
-    """A whole log: each entry, and the reading of the clock before it."""
+    """Reads a whole log: each entry, and the clock reading before it."""
     register_kind("fuzzed", 90)
     codec = DeterminantCodec()
-    found: list[tuple[int, Determinant]] = []
+    entries: list[tuple[int, Determinant]] = []
     place = 0
     while place < len(data):
         before = codec.last_ns
         entry, behind = codec.decode(data, place)
         assert place < behind <= len(data), "an entry takes bytes that are there"
-        found.append((before, entry))
+        entries.append((before, entry))
         place = behind
-    return found
+    return entries
 
 
 def header(data: bytes) -> wire.Header:
-    """The header of a frame with the number of parts that its kind asks for."""
+    """Reads the header of a frame with the number of parts that its kind asks for."""
     parts = wire.KINDS.get(data[3], 1) if len(data) > 3 else 1
     return wire.read_header([data, b"", b""][:parts], JOB)
 
 
 def payload(data: bytes) -> None:
-    """One byte of flags, four of stated length, then the payload."""
+    """Reads one byte of flags, four of stated length, then the payload."""
     flags = int.from_bytes(data[:1], "little") & 1
     stated = wire.Header(wire.DATA, JOB, 0, 1, flags=flags, plain_bytes=int.from_bytes(data[1:5], "little"))
     plain = wire.unpack_payload(stated, data[5:])
@@ -121,75 +121,75 @@ def payload(data: bytes) -> None:
 
 
 def frame(data: bytes) -> None:
-    """A whole multipart frame (two lengths before its parts), as far as it is read before anything is believed."""
+    """Reads a whole multipart frame (two lengths before its parts), as far as before anything is believed."""
     first, second = data[:1], data[1:3]
     ends = [first[0] if first else 0, int.from_bytes(second, "little")]
     body = data[3:]
     parts = [body[: ends[0]], body[ends[0] : sum(ends)], body[sum(ends) :]]
     kind = parts[0][3] if len(parts[0]) > 3 else 0
     parts = parts[: wire.KINDS.get(kind, 3)]
-    found = wire.read_header(parts, JOB)
-    if found.kind in (wire.DATA, wire.LOGS):
+    parsed = wire.read_header(parts, JOB)
+    if parsed.kind in (wire.DATA, wire.LOGS):
         unpack_deltas(parts[1])
-    if found.kind == wire.DATA:
-        for chunk in unpack_chunks(wire.unpack_payload(found, parts[2]), found.origin_ns):
+    if parsed.kind == wire.DATA:
+        for chunk in unpack_chunks(wire.unpack_payload(parsed, parts[2]), parsed.origin_ns):
             if chunk.kind == 1:
                 decode_records(chunk.body)
-    elif found.kind == wire.HELLO:
+    elif parsed.kind == wire.HELLO:
         wire.read_hello(parts[1])
-    elif found.kind == wire.WELCOME:
+    elif parsed.kind == wire.WELCOME:
         wire.read_welcome(parts[1])
 
 
 def sink_journal(data: bytes) -> tuple[list[bytes], bytes]:
-    """The records of a journal, and the bytes that they fill; the rest is a torn tail."""
-    found, filled = bodies(data, Path("journal"))
-    return found, data[:filled]
+    """Reads the records of a journal, and the bytes that they fill; the rest is a torn tail."""
+    records, filled = bodies(data, Path("journal"))
+    return records, data[:filled]
 
 
 def ingest_manifest(data: bytes) -> None:
-    """A published batch of an ingest log."""
+    """Reads a published batch of an ingest log."""
     _stored("ingest/manifests/0000000000.json", data)
     IngestLog(Path(_scratch().name) / "ingest", 2).manifest(0)
 
 
 def ingest_segment(data: bytes) -> None:
-    """A published segment: only the bytes that were published are given back."""
+    """Reads a published segment: only the bytes that were published are given back."""
     log = IngestLog(Path(_scratch().name) / "ingest", 2)
     _stored("ingest/segments/0.arrow", data)
     assert log.read_segment(Segment("0.arrow", 0, 0, 1, digest_of(SEGMENT))) == SEGMENT, "another segment"
 
 
 def control(data: bytes) -> None:
-    """A control message, whoever sends it; the supervisor drops what it cannot read, and goes on."""
+    """Reads a control message of each kind of sender; the supervisor drops what it cannot read, and continues."""
     inbox = Inbox()
     for sender in (b"w1", AGENT.encode(), b"admin-1"):
         inbox.receive(sender, data)
 
 
 def parts(data: bytes) -> None:
-    """A snapshot or in-flight segment."""
+    """Reads a snapshot or in-flight segment."""
     read_parts(_stored("some.snap", data))
 
 
 def manifest(data: bytes) -> None:
-    """The manifest of a checkpoint."""
+    """Reads the manifest of a checkpoint."""
     path = _stored("checkpoints/manifest-3.json", data)
     newest_manifest(path.parent.parent)
 
 
 def job_config(data: bytes) -> None:
-    """The settings of a job."""
+    """Reads the settings of a job."""
     JobConfig.load(_stored("job.json", data).parent)
 
 
 def blueprint(data: bytes) -> None:
-    """The graph of a job."""
+    """Reads the graph of a job."""
     Blueprint.load(_stored("topology.json", data).parent)
 
 
 def rollback(data: bytes) -> Rollback:
-    """The outcome of inquiries, as a message or a journal holds it."""
+    """Reads the outcome of inquiries, as a message or a journal holds it."""
     return read_rollback(decode(data))
 
 
@@ -197,69 +197,69 @@ def rollback(data: bytes) -> Rollback:
 
 
 def same_value(value: Any) -> None:
-    """What was read can be written, and then reads the same; unless it is of a kind that is never written."""
+    """Asserts that a value can be written, and then reads the same; unless it is of a kind that is never written."""
     try:
         packed = encode(value)
     except NotCarried:
         return
     try:
-        same = told(decode(packed)) == told(value)
+        same = spelled(decode(packed)) == spelled(value)
     except RecursionError:
         return  # the comparison's own, of values nested hundreds of levels deep
     assert same, "a value changed on its second way"
 
 
-def same_records(found: list[Any]) -> None:
-    """The same for a body of records."""
+def same_records(records: list[Any]) -> None:
+    """Asserts the same of a body of records."""
     try:
-        packed = encode_records(found)
+        packed = encode_records(records)
     except NotCarried:
         return
-    assert len(decode_records(packed)) == len(found), "records changed their number on their second way"
+    assert len(decode_records(packed)) == len(records), "records changed their number on their second way"
 
 
-def same_determinants(found: list[tuple[int, Determinant]]) -> None:
-    """Each entry can be written again behind the same reading, and then reads the same."""
+def same_determinants(entries: list[tuple[int, Determinant]]) -> None:
+    """Asserts that each entry can be written again behind the same reading, and then reads the same."""
     codec = DeterminantCodec()
-    for codec.last_ns, entry in found:
+    for codec.last_ns, entry in entries:
         before = codec.last_ns
         packed = codec.encode(entry)
         codec.last_ns = before
         assert codec.decode(packed, 0) == (entry, len(packed)), "a determinant changed on its second way"
 
 
-def same_deltas(found: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
-    """Written again they read the same."""
-    assert unpack_deltas(pack_deltas(*found)) == found, "deltas changed on their second way"
+def same_deltas(deltas: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
+    """Asserts that deltas read the same when they are written again."""
+    assert unpack_deltas(pack_deltas(*deltas)) == deltas, "deltas changed on their second way"
 
 
-def same_chunks(found: list[Chunk]) -> None:
-    """Written again they read the same."""
-    assert unpack_chunks(pack_chunks(found)) == found, "chunks changed on their second way"
+def same_chunks(chunks: list[Chunk]) -> None:
+    """Asserts that chunks read the same when they are written again."""
+    assert unpack_chunks(pack_chunks(chunks)) == chunks, "chunks changed on their second way"
 
 
-def same_header(found: wire.Header) -> None:
-    """Written again it reads the same."""
-    parts = [found.pack(), b"", b""][: wire.KINDS[found.kind]]
-    assert wire.read_header(parts, JOB) == found, "a header changed on its second way"
+def same_header(header: wire.Header) -> None:
+    """Asserts that a header reads the same when it is written again."""
+    parts = [header.pack(), b"", b""][: wire.KINDS[header.kind]]
+    assert wire.read_header(parts, JOB) == header, "a header changed on its second way"
 
 
-def same_hello(found: wire.Hello) -> None:
-    """Written again it reads the same."""
-    assert wire.read_hello(found.pack()) == found, "a HELLO changed on its second way"
+def same_hello(hello: wire.Hello) -> None:
+    """Asserts that a HELLO reads the same when it is written again."""
+    assert wire.read_hello(hello.pack()) == hello, "a HELLO changed on its second way"
 
 
-def same_welcome(found: wire.Welcome) -> None:
-    """Written again it reads the same."""
-    assert wire.read_welcome(found.pack()) == found, "a WELCOME changed on its second way"
+def same_welcome(welcome: wire.Welcome) -> None:
+    """Asserts that a WELCOME reads the same when it is written again."""
+    assert wire.read_welcome(welcome.pack()) == welcome, "a WELCOME changed on its second way"
 
 
-def same_journal(found: tuple[list[bytes], bytes]) -> None:
-    """What is complete is a journal of its own."""
-    assert b"".join(map(framed, found[0])) == found[1], "complete records are the bytes they were read from"
+def same_journal(journal: tuple[list[bytes], bytes]) -> None:
+    """Asserts that the complete records are a journal of their own."""
+    assert b"".join(map(framed, journal[0])) == journal[1], "complete records are the bytes they were read from"
 
 
-PEER, STORED, TOLD = (PeerViolation,), (CorruptData,), (PipelineError,)
+PEER, STORED, REPORTED = (PeerViolation,), (CorruptData,), (PipelineError,)
 
 DECODERS: dict[str, Decoder] = {
     decoder.name: decoder
@@ -282,8 +282,8 @@ DECODERS: dict[str, Decoder] = {
         Decoder("ingest-segment", ingest_segment, STORED, per_byte(4)),
         Decoder("control", control, (), messagepack_bytes_max),
         Decoder("manifest", manifest, STORED, per_byte(256)),
-        Decoder("job-config", job_config, TOLD, per_byte(256)),
-        Decoder("blueprint", blueprint, TOLD, per_byte(512)),
+        Decoder("job-config", job_config, REPORTED, per_byte(256)),
+        Decoder("blueprint", blueprint, REPORTED, per_byte(512)),
         Decoder("rollback", rollback, PEER, messagepack_bytes_max),
     )
 }
@@ -292,16 +292,16 @@ DECODERS: dict[str, Decoder] = {
 def refused(decoder: Decoder, data: bytes) -> bool:
     """Whether the decoder refuses `data` in its own way; any other error comes out as it is."""
     try:
-        found = decoder.read(data)
+        value = decoder.read(data)
     except decoder.family:
         return True
     if decoder.check is not None:
-        decoder.check(found)
+        decoder.check(value)
     return False
 
 
 def memory_of(decoder: Decoder, data: bytes) -> int:
-    """Most bytes that Python had allocated while the decoder read `data`, beyond what it had before."""
+    """Returns the most bytes that Python had allocated while the decoder read `data`, beyond what it had before."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

@@ -1,4 +1,4 @@
-"""Valid input for every decoder: what the properties damage, and what the fuzzer begins with.
+"""Valid input for every decoder: the properties damage it, and the fuzzer begins with it.
 
 `python -m tests.fuzz.seeds` writes it to corpus/<target>/, one small file each; test_corpus.py says when that is due.
 """
@@ -36,15 +36,15 @@ from causal.determinants import (
 )
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.log import LogDelta
-from causal.rollback import Retreat, Rollback
+from causal.rollback import Rollback, TaskRollback
 from causal.sealed import unseal
 from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
 from causal.values import encode
-from operators.parts import ChainSnapshot
-from operators.sinks.journal import framed
+from operators.sinks.storage.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
-from operators.state import Table
+from operators.state.keyed_tables import KeyedTable
+from operators.state.snapshot_parts import ChainSnapshot
 from standby.blueprint import Blueprint, CompanionCall
 from standby.control import pack
 from standby.manifests import write_manifest
@@ -92,8 +92,8 @@ def _records() -> list[bytes]:
 def _determinants() -> list[bytes]:
     register_kind("fuzzed", 90)
     codec = DeterminantCodec()
-    entries = [codec.encode(told) for told in LOG]
-    return [b"".join(entries), *(DeterminantCodec().encode(told) for told in LOG)]
+    entries = [codec.encode(determinant) for determinant in LOG]
+    return [b"".join(entries), *(DeterminantCodec().encode(determinant) for determinant in LOG)]
 
 
 def _headers() -> list[bytes]:
@@ -113,60 +113,60 @@ def _welcomes() -> list[bytes]:
 
 
 def _session() -> bytes:
-    """What the frames of one session say, as if it were one."""
-    writer, told = DeltaWriter(), b""
+    """Returns the deltas of all frames of one session, one behind the other."""
+    writer, packed = DeltaWriter(), b""
     for offset, piece in ((0, b"\x80\x01"), (2, b"\x01"), (3, b"\x01\x01"), (5, b"\x80\x02" * 10)):
         logs = [LogDelta(task, 1, offset, piece) for task in range(10)]
-        told += writer.pack(logs, [(11, 1, 300 * offset), (12, 1, offset)])
-    return told
+        packed += writer.pack(logs, [(11, 1, 300 * offset), (12, 1, offset)])
+    return packed
 
 
 def _payloads() -> list[bytes]:
-    found = []
+    payloads = []
     for compress, plain in ((False, batch.pack_chunks(_chunks())), (True, b"again " * 400)):
         header = wire.Header(wire.DATA, JOB, 0, 1)
         _, packed = wire.pack_payload(header, plain, compress)
-        found.append(bytes((header.flags,)) + header.plain_bytes.to_bytes(4, "little") + packed)
-    return found
+        payloads.append(bytes((header.flags,)) + header.plain_bytes.to_bytes(4, "little") + packed)
+    return payloads
 
 
 def _frames() -> list[bytes]:
-    found = []
+    frames = []
     for compress, plain in ((False, batch.pack_chunks(_chunks())), (True, batch.pack_chunks(_chunks()[:1] * 12))):
         header = wire.Header(wire.DATA, JOB, 1, 1, 2, 3, 10, 40, 77, 5)
         first, packed = wire.pack_payload(header, plain, compress)
-        found.append([first, pack_deltas(DELTAS, EXTENTS), packed])
-    found.append([wire.Header(wire.HELLO, JOB, 1, 1).pack(), _hellos()[1], b""])
-    found.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), _welcomes()[1], b""])
-    found.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), pack_deltas(DELTAS, []), b""])
-    found.append([wire.Header(wire.CREDIT, JOB, 1, 1, position=9).pack(), b"", b""])
-    return [bytes((len(a),)) + len(b).to_bytes(2, "little") + a + b + c for a, b, c in found]
+        frames.append([first, pack_deltas(DELTAS, EXTENTS), packed])
+    frames.append([wire.Header(wire.HELLO, JOB, 1, 1).pack(), _hellos()[1], b""])
+    frames.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), _welcomes()[1], b""])
+    frames.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), pack_deltas(DELTAS, []), b""])
+    frames.append([wire.Header(wire.CREDIT, JOB, 1, 1, position=9).pack(), b"", b""])
+    return [bytes((len(a),)) + len(b).to_bytes(2, "little") + a + b + c for a, b, c in frames]
 
 
 def _snapshot_parts() -> list[bytes]:
     values: dict[Any, Any] = {"a": {"n": 1}, 2: {"list": [1, (2,)]}, "gone": {}}
-    snapshot = ChainSnapshot(True, {"epoch": 3}, [Table("count", "count", 4, values).snapshot(True)])
+    snapshot = ChainSnapshot(True, {"epoch": 3}, [KeyedTable("count", "count", 4, values).snapshot(True)])
     while not snapshot.step(10):
         continue
     return snapshot.parts()
 
 
 def _files() -> list[bytes]:
-    found = []
+    files = []
     with tempfile.TemporaryDirectory() as directory:
         for parts in ([], [b"one"], [Cut(3).pack(), b"", b"x" * 100]):
             write_parts(Path(directory) / "a.snap", parts, durable=False)
-            found.append((Path(directory) / "a.snap").read_bytes())
-    return found
+            files.append((Path(directory) / "a.snap").read_bytes())
+    return files
 
 
 def _ingest_manifests() -> list[bytes]:
     segments = (Segment("0000000000-00000-1-0-0.arrow", 0, 0, 7, digest_of(SEGMENT)), Segment("b.arrow", 1, 0, 2, "00"))
-    found = []
-    for told in (Manifest("q", 0, 1, "", 5, (0, 0), ()), Manifest("q", 0, 1, "0f", 5, (0, 9), segments)):
-        text = json.dumps(asdict(told), sort_keys=True, separators=(",", ":")).encode()
-        found.append(digest_of(text).encode() + b"\n" + text + b"\n")
-    return found
+    manifests = []
+    for manifest in (Manifest("q", 0, 1, "", 5, (0, 0), ()), Manifest("q", 0, 1, "0f", 5, (0, 9), segments)):
+        text = json.dumps(asdict(manifest), sort_keys=True, separators=(",", ":")).encode()
+        manifests.append(digest_of(text).encode() + b"\n" + text + b"\n")
+    return manifests
 
 
 def _controls() -> list[bytes]:
@@ -196,7 +196,7 @@ def _manifests() -> list[bytes]:
 
 
 def _jobs() -> list[bytes]:
-    """Not by `save`: settings that are added later must not make other seeds."""
+    """Returns settings that `save` has not written: settings that are added later must not change the seeds."""
     least = {"run": "r", "name": "n", "pipeline": "/p.py", "format": STATE_FORMAT}
     more = {
         "settings": {"a": "b"},
@@ -205,7 +205,7 @@ def _jobs() -> list[bytes]:
         "checkpoint_interval_s": 0.5,
         "standbys": "3",
     }
-    return [json.dumps(told, indent=1).encode() for told in (least, {**least, **more})]
+    return [json.dumps(fields, indent=1).encode() for fields in (least, {**least, **more})]
 
 
 def _blueprints() -> list[bytes]:
@@ -213,23 +213,25 @@ def _blueprints() -> list[bytes]:
     ends = [(-1, 0), (0, 1), (1, -1)]
     channels = tuple(Channel(ChannelId(i), TaskIndex(a), TaskIndex(b)) for i, (a, b) in enumerate(ends))
     some = Blueprint(Topology(tasks, channels), (CompanionCall("spark", ("x",), {"A": "b"}),), (("t/0", 1.5),))
-    found = []
+    blueprints = []
     with tempfile.TemporaryDirectory() as directory:
         for each in (some, Blueprint(Topology((), ()))):
             each.save(Path(directory))
-            told = unseal((Path(directory) / "topology.json").read_text())  # with a digest nothing behind it is reached
+            fields = unseal(
+                (Path(directory) / "topology.json").read_text()
+            )  # with a digest nothing behind it is reached
             order = ("tasks", "channels", "companions", "kills", "worker")
-            found.append(json.dumps({name: told[name] for name in order}, indent=1).encode())
-    return found
+            blueprints.append(json.dumps({name: fields[name] for name in order}, indent=1).encode())
+    return blueprints
 
 
 def _rollbacks() -> list[bytes]:
-    some = Rollback(2, ((1, 0, 3, 40), (2, 1, 3, 0)), {0: Retreat(3, {3: 40}), 2: Retreat(2)})
-    return [encode(None), encode(Rollback().told()), encode(some.told())]
+    some = Rollback(2, ((1, 0, 3, 40), (2, 1, 3, 0)), {0: TaskRollback(3, {3: 40}), 2: TaskRollback(2)})
+    return [encode(None), encode(Rollback().message()), encode(some.message())]
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """By name of the decoder; each of them is read without complaint."""
+    """Returns seeds by decoder; each of them is read without an error."""
     return {
         "values": [encode(value) for value in VALUES],
         "records": _records(),
@@ -261,7 +263,7 @@ def name_of(data: bytes) -> str:
 
 
 def main() -> int:
-    """Write the corpus; seeds that are none any more go, what the fuzzer has found stays."""
+    """Writes the corpus; obsolete seeds are removed, inputs that the fuzzer has found stay."""
     for target, inputs in seeds().items():
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)

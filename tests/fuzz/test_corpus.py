@@ -31,9 +31,9 @@ def test_valid_input_is_read(target: str) -> None:
 
 
 def test_the_seeds_on_disk_are_those_that_are_generated() -> None:
-    """Otherwise run `python -m tests.fuzz.seeds`."""
-    found = {(path.parent.name, path.name): path.read_bytes() for path in FILES if path.name.startswith("seed-")}
-    assert found == {(target, name_of(data)): data for target, inputs in seeds().items() for data in inputs}
+    """If it fails, run `python -m tests.fuzz.seeds`."""
+    on_disk = {(path.parent.name, path.name): path.read_bytes() for path in FILES if path.name.startswith("seed-")}
+    assert on_disk == {(target, name_of(data)): data for target, inputs in seeds().items() for data in inputs}
 
 
 def test_a_target_is_a_decoder_with_seeds() -> None:

@@ -28,7 +28,7 @@ Step = tuple[int, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run satisfies, and how many rows speak against exactly-once."""
+    """The guarantees that a run satisfies, and the number of rows of each kind that contradict exactly-once."""
 
     satisfied: tuple[str, ...]
     lost: int
@@ -95,28 +95,28 @@ def _owners(outputs: Sequence[Output]) -> dict[Hashable, str]:
 
 def _contradicted(spec: Spec, outputs: Sequence[Output]) -> int:
     last: dict[Hashable, Output] = {}
-    found = 0
+    count = 0
     for each in outputs:
-        found += not spec.follows(last.get(each.key), each)
+        count += not spec.follows(last.get(each.key), each)
         last[each.key] = each
-    return found
+    return count
 
 
 def _reordered(outputs: Sequence[Output]) -> int:
     last: dict[tuple[str, str], int] = {}
     seen: set[tuple[Element, Hashable]] = set()
-    found = 0
+    count = 0
     for each in outputs:
         at = (each.stage, each.element.channel)
         if (each.element, each.key) not in seen:
-            found += each.element.place < last.get(at, 0)
+            count += each.element.place < last.get(at, 0)
             last[at] = max(each.element.place, last.get(at, 0))
         seen.add((each.element, each.key))
-    return found
+    return count
 
 
 def _lines(outputs: Sequence[Output]) -> dict[tuple[str, str], list[Step]]:
-    """What each task showed of each channel: a task is one process and a channel has an order, so this has one."""
+    """The steps of each task on each channel, in order: a task is one process and a channel is ordered."""
     lines: dict[tuple[str, str], list[Step]] = {}
     for each in outputs:
         lines.setdefault((each.stage, each.element.channel), []).append((each.element.place, each.key))
@@ -128,7 +128,7 @@ def _wanted(
     owners: Mapping[Hashable, str],
     lines: Mapping[tuple[str, str], list[Step]],
 ) -> dict[tuple[str, str], list[Step]]:
-    """What an execution without failures shows there."""
+    """The steps that an execution without failures has there."""
     wanted: dict[tuple[str, str], list[Step]] = {at: [] for at in lines}
     for element, key in due:
         at = (owners.get(key, ""), element.channel)
@@ -148,7 +148,7 @@ def _within(line: list[Step], wanted: list[Step]) -> bool:
 
 
 def _up_to(wanted: list[Step], line: list[Step]) -> list[Step]:
-    """As far as the line has come at any time."""
+    """The part of the wanted steps up to the furthest one that the line has reached."""
     shown = set(line)
     reach = max((at for at, step in enumerate(wanted) if step in shown), default=-1)
     return wanted[: reach + 1]

@@ -15,9 +15,9 @@ from tests.guarantees.history import Failed, Output, Spec
 EXPLANATIONS_MAX = 2000
 
 Wanted = Mapping[str, Sequence[tuple[int, Hashable]]]
-"""By channel: (place, key) of all rows that the task leaves of it, in order."""
+"""(place, key) of all rows that the task leaves of each channel, in order."""
 Places = Mapping[str, Mapping[tuple[int, Hashable], int]]
-"""By channel: the how-manieth row of it each is."""
+"""The index of each row among those of its channel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,15 +57,15 @@ class History:
 
     @property
     def outputs(self) -> list[Output]:
-        """Without the failures."""
+        """The events without the failures."""
         return [event for event in self.events if isinstance(event, Output)]
 
 
 class Spec(Protocol):
-    """What the pipeline may do when nothing fails."""
+    """The behaviour of a pipeline without failures."""
 
     def keys(self, element: Element) -> Sequence[Hashable]:
-        """In which keys the element leaves a row, one in each, in this order."""
+        """The keys in which the element leaves a row, one in each, in this order."""
         ...
 
     def follows(self, before: Output | None, output: Output) -> bool:

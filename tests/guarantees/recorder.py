@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sink_reader import Reader, Seen, reading
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
+from benchmarks.harness.sink_reader import Reader, Seen, reading
 from tests.faults.job import Job, wait_for
 from tests.guarantees.history import Element, Failed, History, Output
 
@@ -39,7 +39,7 @@ class Recording:
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def seen(self) -> int:
-        """How many rows the reader has seen by now."""
+        """The number of rows that the reader has seen by now."""
         return sum(each.count for each in self.reader.so_far())
 
     def until_seen(self, more: int) -> None:
@@ -67,10 +67,10 @@ class Recording:
         known = {(each.task, each.first + at): text for each in seen for at, text in enumerate(each.rows)}
         vanished = sum(1 for at, text in known.items() if there.get(at) != text)
         assert known.keys() >= there.keys(), "the reader has not seen all rows"
-        return self.told(seen, vanished)
+        return self.histories(seen, vanished)
 
-    def told(self, seen: list[Seen], vanished: int) -> dict[str, History]:
-        """By operator: its rows, all failures among them by their times, and rows of any operator that vanished."""
+    def histories(self, seen: list[Seen], vanished: int) -> dict[str, History]:
+        """The history of each operator: its rows, with all failures by their times, and the number of vanished rows."""
         moments = sorted(self.failures)
         events: dict[str, list[Output | Failed]] = {"passed": [], "folded": [], "merged": []}
         for each in seen:
@@ -98,8 +98,8 @@ def recording(
 ) -> Iterator[Recording]:
     """Begin a run and its reader; `start` is the fixture of `tests.faults.conftest`."""
     database, gate = directory / "recorded.db", directory / "gate"
-    told = [f"out={database}", f"gate={gate}", f"rate={rate}", f"count={count}"]
-    settings = [part for setting in told for part in ("--set", setting)]
+    assignments = [f"out={database}", f"gate={gate}", f"rate={rate}", f"count={count}"]
+    settings = [part for setting in assignments for part in ("--set", setting)]
     with reading(database, directory / "seen.jsonl", whole=True) as reader:
         job = start(PIPELINE, *settings, *arguments, config=config or None)
         yield Recording(job, reader, database, gate, count)

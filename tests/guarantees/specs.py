@@ -32,7 +32,7 @@ class Passed:
 
 
 def folded(before: Mapping[str, Any] | None, place: int) -> dict[str, int]:
-    """What `Folded` leaves in a key behind a row: no two orders of elements come to the same sum."""
+    """The state of `Folded` in a key after a row: no two orders of elements have the same sum."""
     n, total = (before["n"], before["sum"]) if before is not None else (0, 0)
     return {"n": n + 1, "sum": (total * 4099 + place + 1) % _MODULUS}
 
@@ -68,7 +68,7 @@ def chained(before: Mapping[str, Any] | None, content: Mapping[str, Any]) -> str
 
 
 def merged(before: Mapping[str, Any] | None, element: Element, dice: float) -> dict[str, Any]:
-    """What `Merged` leaves in a key behind a row."""
+    """The state of `Merged` in a key after a row."""
     content: dict[str, Any] = {
         "n": (before["n"] if before is not None else 0) + 1,
         "of": [element.channel, element.place],
@@ -89,4 +89,4 @@ class Merged:
 
 
 SPECS: Mapping[str, Spec] = {"passed": Passed(), "folded": Folded(), "merged": Merged()}
-"""By the name that a recorded row says."""
+"""The specs by the name in a recorded row."""

@@ -29,7 +29,7 @@ def passing(order: Sequence[Element]) -> Events:
 
 
 def folding(order: Sequence[Element]) -> Events:
-    """What one task leaves that performs these elements without a failure."""
+    """The events of one task that performs these elements without a failure."""
     rows: dict[str, Any] = {}
     events: Events = []
     for each in order:
@@ -40,7 +40,7 @@ def folding(order: Sequence[Element]) -> Events:
 
 
 def merging(order: Sequence[Element], dice: float = 0.5) -> Events:
-    """The same with a chain, and dice that tell two executions apart."""
+    """The same with a chain, and random numbers that distinguish two executions."""
     rows: dict[Any, Any] = {}
     events: Events = []
     for each in order:
@@ -62,23 +62,23 @@ def verdict(spec: str, events: Events, **more: Any) -> Verdict:
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("order", [IN_TURN, [*LEFT, *RIGHT], [*RIGHT, *LEFT]])
 def test_every_order_of_the_channels_is_an_execution(spec: str, order: Sequence[Element]) -> None:
-    found = verdict(spec, MAKE[spec](order))
-    assert found == Verdict(ALL, lost=0, doubled=0, contradicted=0, reordered=0, impossible=0, vanished=0)
+    judged = verdict(spec, MAKE[spec](order))
+    assert judged == Verdict(ALL, lost=0, doubled=0, contradicted=0, reordered=0, impossible=0, vanished=0)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_run_under_way_may_have_rows_to_come_and_one_that_ended_may_not(spec: str) -> None:
     events = MAKE[spec](IN_TURN)[:-2]
     assert verdict(spec, events, ended=False).satisfied == ALL
-    found = verdict(spec, events)
-    assert found.lost == 2 and EXACTLY_ONCE not in found.satisfied and AT_LEAST_ONCE not in found.satisfied
+    judged = verdict(spec, events)
+    assert judged.lost == 2 and EXACTLY_ONCE not in judged.satisfied and AT_LEAST_ONCE not in judged.satisfied
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_element_that_left_nothing_anywhere_is_lost_and_the_rest_goes_on_without_it(spec: str) -> None:
-    found = verdict(spec, MAKE[spec]([each for each in IN_TURN if each != LEFT[2]]))
-    assert found.satisfied == (AT_MOST_ONCE,)
-    assert found.lost == len(SPECS[spec].keys(LEFT[2]))
+    judged = verdict(spec, MAKE[spec]([each for each in IN_TURN if each != LEFT[2]]))
+    assert judged.satisfied == (AT_MOST_ONCE,)
+    assert judged.lost == len(SPECS[spec].keys(LEFT[2]))
 
 
 def test_an_element_that_left_one_of_its_two_rows_was_not_atomic() -> None:
@@ -86,31 +86,31 @@ def test_an_element_that_left_one_of_its_two_rows_was_not_atomic() -> None:
     key = fold_keys("left", COUNT - 1)[1]
     torn = [each for each in whole if not (isinstance(each, Output) and each.key == key and each.element == LEFT[-1])]
     assert len(torn) == len(whole) - 1
-    found = verdict("folded", torn)
-    assert (found.satisfied, found.lost) == (NOTHING, 1)
+    judged = verdict("folded", torn)
+    assert (judged.satisfied, judged.lost) == (NOTHING, 1)
     assert AT_MOST_ONCE in verdict("folded", torn, ended=False).satisfied
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_element_that_entered_twice_is_at_least_once(spec: str) -> None:
     twice = [*IN_TURN[:5], *IN_TURN[3:]]
-    found = verdict(spec, MAKE[spec](twice))
-    assert AT_LEAST_ONCE in found.satisfied and EXACTLY_ONCE not in found.satisfied
-    assert AT_MOST_ONCE not in found.satisfied
-    assert found.doubled == 2 * len(SPECS[spec].keys(LEFT[2])) and found.lost == found.contradicted == 0
+    judged = verdict(spec, MAKE[spec](twice))
+    assert AT_LEAST_ONCE in judged.satisfied and EXACTLY_ONCE not in judged.satisfied
+    assert AT_MOST_ONCE not in judged.satisfied
+    assert judged.doubled == 2 * len(SPECS[spec].keys(LEFT[2])) and judged.lost == judged.contradicted == 0
 
 
 def test_rows_again_from_an_earlier_state_are_no_input_given_twice() -> None:
-    """What a rollback shows whose rows were visible: the same rows again, if nothing is chance."""
+    """A rollback after visible rows repeats the same rows, if nothing is nondeterministic."""
     first, again = folding(IN_TURN[:6]), folding(IN_TURN)[6:]
-    found = verdict("folded", [*first, CRASH, *again])
-    assert found.satisfied == (GOING_BACK,) and found.doubled == len(first) + len(again) - 4 * COUNT
-    assert found.contradicted > 0, "the sum after the failure does not follow from the one before it"
+    judged = verdict("folded", [*first, CRASH, *again])
+    assert judged.satisfied == (GOING_BACK,) and judged.doubled == len(first) + len(again) - 4 * COUNT
+    assert judged.contradicted > 0, "the sum after the failure does not follow from the one before it"
 
 
 def test_without_state_nobody_can_tell_going_back_from_an_input_given_twice() -> None:
-    found = verdict("passed", [*passing(LEFT[:4]), CRASH, *passing(LEFT[2:]), *passing(RIGHT)])
-    assert found.satisfied == (AT_LEAST_ONCE, GOING_BACK) and found.doubled == 2
+    judged = verdict("passed", [*passing(LEFT[:4]), CRASH, *passing(LEFT[2:]), *passing(RIGHT)])
+    assert judged.satisfied == (AT_LEAST_ONCE, GOING_BACK) and judged.doubled == 2
 
 
 def test_by_chance_the_rows_that_come_again_are_others() -> None:
@@ -130,16 +130,16 @@ def test_going_back_needs_everything_in_the_end_and_a_failure_each_time() -> Non
 
 
 def test_a_state_that_begins_anew_is_nothing_of_all_this() -> None:
-    """A failed task that goes on empty: its sums begin again with elements from the middle."""
-    found = verdict("folded", [*folding(IN_TURN[:6]), CRASH, *folding(IN_TURN[6:])])
-    assert found.satisfied == NOTHING and found.lost == found.doubled == 0 and found.contradicted > 0
+    """A failed task that continues without state: its sums begin again with elements from the middle."""
+    judged = verdict("folded", [*folding(IN_TURN[:6]), CRASH, *folding(IN_TURN[6:])])
+    assert judged.satisfied == NOTHING and judged.lost == judged.doubled == 0 and judged.contradicted > 0
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_channel_that_was_reordered_is_no_execution(spec: str) -> None:
     order = [*IN_TURN[:2], LEFT[2], RIGHT[1], LEFT[1], *IN_TURN[5:]]
-    found = verdict(spec, MAKE[spec](order))
-    assert (found.satisfied, found.reordered) == (NOTHING, len(SPECS[spec].keys(LEFT[1])))
+    judged = verdict(spec, MAKE[spec](order))
+    assert (judged.satisfied, judged.reordered) == (NOTHING, len(SPECS[spec].keys(LEFT[1])))
 
 
 def test_two_tasks_that_saw_repeats_in_orders_that_exclude_each_other() -> None:
@@ -170,22 +170,22 @@ def test_what_no_element_leaves_is_impossible() -> None:
         replace(rows[0], key="nowhere"),
         replace(rows[0], stage="another task"),
     ):
-        found = verdict("passed", [*rows, foreign])
-        assert (found.satisfied, found.impossible) == (NOTHING, 1)
+        judged = verdict("passed", [*rows, foreign])
+        assert (judged.satisfied, judged.impossible) == (NOTHING, 1)
 
 
 def test_a_row_with_another_content_contradicts() -> None:
     rows = merging(IN_TURN)
     assert isinstance(rows[4], Output)
     rows[4] = replace(rows[4], content={**rows[4].content, "dice": 0.1})
-    found = verdict("merged", rows)
-    assert found.satisfied == NOTHING and found.contradicted > 0
+    judged = verdict("merged", rows)
+    assert judged.satisfied == NOTHING and judged.contradicted > 0
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_output_that_is_taken_back_was_never_right(spec: str) -> None:
-    found = verdict(spec, MAKE[spec](IN_TURN), vanished=1)
-    assert (found.satisfied, found.vanished) == (NOTHING, 1)
+    judged = verdict(spec, MAKE[spec](IN_TURN), vanished=1)
+    assert (judged.satisfied, judged.vanished) == (NOTHING, 1)
 
 
 def test_the_reference_run_is_the_only_exactly_once_output_of_what_is_determined() -> None:

@@ -59,13 +59,13 @@ def with_repeats(channel: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
 
 def after_one_failure() -> set[tuple[Told, int]]:
     """(rows, after how many of them it failed): performed, some time after that cut back, and performed to the end."""
-    found: set[tuple[Told, int]] = set()
+    executions: set[tuple[Told, int]] = set()
     for rows in executed(A, B):
         for cut in range(len(rows) + 1):
             for kept in range(cut + 1):
                 again = [whole for whole in executed(A, B) if whole[:kept] == rows[:kept]]
-                found |= {(rows[:cut] + whole[kept:], failed) for whole in again for failed in range(cut + 1)}
-    return found
+                executions |= {(rows[:cut] + whole[kept:], failed) for whole in again for failed in range(cut + 1)}
+    return executions
 
 
 def everything() -> Iterator[Told]:
@@ -74,8 +74,8 @@ def everything() -> Iterator[Told]:
         yield from product(product((*A, *B), range(1, ROWS_MAX + 1)), repeat=length)
 
 
-def outputs(told: Told) -> list[Output]:
-    return [Output("task", "key", element, n) for element, n in told]
+def outputs(execution: Told) -> list[Output]:
+    return [Output("task", "key", element, n) for element, n in execution]
 
 
 def test_the_checker_says_what_the_definitions_say() -> None:
@@ -84,11 +84,11 @@ def test_the_checker_says_what_the_definitions_say() -> None:
     at_least = {rows for a in with_repeats(A) for b in with_repeats(B) for rows in executed(a, b)}
     assert exactly < at_most and exactly < at_least
     tried = 0
-    for told in everything():
-        found = check(Counted(), History(INPUTS, outputs(told))).satisfied
-        assert (EXACTLY_ONCE in found) == (told in exactly), told
-        assert (AT_MOST_ONCE in found) == (told in at_most), told
-        assert (AT_LEAST_ONCE in found) == (told in at_least), told
+    for execution in everything():
+        satisfied = check(Counted(), History(INPUTS, outputs(execution))).satisfied
+        assert (EXACTLY_ONCE in satisfied) == (execution in exactly), execution
+        assert (AT_MOST_ONCE in satisfied) == (execution in at_most), execution
+        assert (AT_LEAST_ONCE in satisfied) == (execution in at_least), execution
         tried += 1
     assert tried == sum(12**length for length in range(ROWS_MAX + 1))
 
@@ -96,15 +96,18 @@ def test_the_checker_says_what_the_definitions_say() -> None:
 def test_a_prefix_is_judged_by_what_it_can_still_become() -> None:
     exactly = executed(A, B)
     prefixes = {rows[:length] for rows in exactly for length in range(len(rows) + 1)}
-    for told in everything():
-        found = check(Counted(), History(INPUTS, outputs(told), ended=False)).satisfied
-        assert (EXACTLY_ONCE in found) == (told in prefixes), told
+    for execution in everything():
+        satisfied = check(Counted(), History(INPUTS, outputs(execution), ended=False)).satisfied
+        assert (EXACTLY_ONCE in satisfied) == (execution in prefixes), execution
 
 
 def test_going_back_is_what_one_failure_can_do() -> None:
     possible = after_one_failure()
-    for told in everything():
-        for failed in range(len(told) + 1):
-            rows = outputs(told)
+    for execution in everything():
+        for failed in range(len(execution) + 1):
+            rows = outputs(execution)
             history = History(INPUTS, [*rows[:failed], Failed("kill"), *rows[failed:]])
-            assert (GOING_BACK in check(Counted(), history).satisfied) == ((told, failed) in possible), (told, failed)
+            assert (GOING_BACK in check(Counted(), history).satisfied) == ((execution, failed) in possible), (
+                execution,
+                failed,
+            )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import causal, wait_for
 from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, Verdict, check
@@ -38,8 +38,8 @@ def test_exactly_once_is_told_by_no_reader_from_a_run_without_failures(
             run.until_seen(200)
             run.kill(*tasks)
         recorded = run.finish()
-    for name, found in judged(recorded).items():
-        assert found.satisfied[0] == EXACTLY_ONCE, (name, found)
+    for name, verdict in judged(recorded).items():
+        assert verdict.satisfied[0] == EXACTLY_ONCE, (name, verdict)
         assert sum(isinstance(event, Failed) for event in recorded[name].events) == len(KILLED)
 
 
@@ -54,22 +54,22 @@ def test_at_least_once_repeats_what_is_determined_and_contradicts_where_there_is
         run.kill("merge/1")  # and everybody goes back
         run.until_seen(100)
         recorded = run.finish()
-    found = judged(recorded)
-    assert all(each.doubled and not each.lost and not each.impossible for each in found.values()), found
-    assert found["passed"].satisfied == (AT_LEAST_ONCE, GOING_BACK), found["passed"]
+    verdicts = judged(recorded)
+    assert all(each.doubled and not each.lost and not each.impossible for each in verdicts.values()), verdicts
+    assert verdicts["passed"].satisfied == (AT_LEAST_ONCE, GOING_BACK), verdicts["passed"]
     for name in ("folded", "merged"):
-        assert found[name].satisfied == (GOING_BACK,) and found[name].contradicted, (name, found[name])
+        assert verdicts[name].satisfied == (GOING_BACK,) and verdicts[name].contradicted, (name, verdicts[name])
     assert not others_than_before(recorded["folded"]), "a fold that goes back can only say the same again"
     assert others_than_before(recorded["merged"]) > 0
 
 
 def others_than_before(history: History) -> int:
-    """How many rows of an element say something else than its row of before."""
-    told: dict[Any, Any] = {}
-    found = 0
+    """The number of rows that differ from an earlier row of the same element."""
+    contents: dict[Any, Any] = {}
+    count = 0
     for each in history.outputs:
-        found += told.setdefault((each.element, each.key), each.content) != each.content
-    return found
+        count += contents.setdefault((each.element, each.key), each.content) != each.content
+    return count
 
 
 def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Pa
         run.job.until_replaced(*pids)
         run.until_seen(200)
         recorded = run.finish()
-    found = judged(recorded)
-    assert all(each.lost for each in found.values()), found
-    assert EXACTLY_ONCE not in found["passed"].satisfied and AT_LEAST_ONCE not in found["passed"].satisfied
-    assert not found["passed"].contradicted and found["folded"].contradicted and found["merged"].contradicted
-    assert found["folded"].satisfied == found["merged"].satisfied == ()
-    assert found["passed"].doubled or found["passed"].satisfied == (AT_MOST_ONCE,)
+    verdicts = judged(recorded)
+    assert all(each.lost for each in verdicts.values()), verdicts
+    assert EXACTLY_ONCE not in verdicts["passed"].satisfied and AT_LEAST_ONCE not in verdicts["passed"].satisfied
+    assert not verdicts["passed"].contradicted and verdicts["folded"].contradicted and verdicts["merged"].contradicted
+    assert verdicts["folded"].satisfied == verdicts["merged"].satisfied == ()
+    assert verdicts["passed"].doubled or verdicts["passed"].satisfied == (AT_MOST_ONCE,)
 
 
 def entered(run: Recording) -> int:

@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
     parser.add_argument("--examples", type=int, default=300, metavar="N", help="how many examples to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed of each oracle (0)")
-    parser.add_argument("--soak", action="store_true", help="go on until stopped with Ctrl-C")
+    parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     parser.add_argument("--only", metavar="NAME", help=f"one oracle: {', '.join(ORACLES)}")
     parser.add_argument("--failures", type=int, default=5, metavar="N", help="stop after so many failures (5)")
     options = parser.parse_args(argv)

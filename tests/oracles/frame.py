@@ -24,11 +24,11 @@ from causal.errors import PipelineError
 from causal.ports import SinkStore
 from causal.values import encode
 from operators import Pipeline
-from operators.keyed.cold_values import Disk
-from operators.pipeline import Stream
-from operators.sinks.base import Sink
+from operators.builder.pipeline import Stream
+from operators.sinks.contract.sink import Sink
 from operators.sources import GeneratedSource
-from operators.testing import Told, run
+from operators.state.cold_values import Disk
+from operators.testing import TrialResult, run
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Draw(random.Random):
         return {name: self.choice(values) for name, values in options.items() if self.flip(0.6)}
 
 
-Check = Callable[[Told], None]
+Check = Callable[[TrialResult], None]
 
 
 @dataclass(frozen=True)
@@ -122,21 +122,21 @@ def examine(name: str, seed: int) -> None:
 
 
 def _examined(scenario: Scenario, circumstances: Draw, options: dict[str, Any]) -> None:
-    told = run(scenario.pipeline, scenario.inputs, **options)
-    _judge(scenario, told, options)
-    places = [(task, number) for task, given in told.elements.items() for number in range(1, given + 1)]
+    result = run(scenario.pipeline, scenario.inputs, **options)
+    _judge(scenario, result, options)
+    places = [(task, number) for task, elements in result.elements.items() for number in range(1, elements + 1)]
     if scenario.crashes and places:
         crash: dict[str, list[int]] = {}
         for task, number in circumstances.sample(places, min(len(places), circumstances.randint(1, scenario.crashes))):
             crash.setdefault(task, []).append(number)
         try:
-            told = run(scenario.pipeline, scenario.inputs, crash=crash, **options)
+            result = run(scenario.pipeline, scenario.inputs, crash=crash, **options)
         except PipelineError as problem:
             # Where the order of arrival is chance, a crash of one task may leave another one with fewer records.
             if "never came" not in str(problem):
                 raise
         else:
-            _judge(scenario, told, {**options, "crash": crash})
+            _judge(scenario, result, {**options, "crash": crash})
 
 
 @contextmanager
@@ -151,9 +151,9 @@ def budget_of_one_byte() -> Iterator[None]:
         yield
 
 
-def _judge(scenario: Scenario, told: Told, options: Mapping[str, Any]) -> None:
+def _judge(scenario: Scenario, result: TrialResult, options: Mapping[str, Any]) -> None:
     try:
-        scenario.check(told)
+        scenario.check(result)
     except Mismatch as problem:
         shown = f"{scenario.shown[:SHOWN_MAX]}\nrun with {dict(options)}\ninputs {scenario.inputs!r:.2000}"
         raise Mismatch(f"{problem}\n{shown}") from problem
@@ -166,7 +166,7 @@ class NoSink(Sink):
     """Encodes as every sink does; the kit keeps the rows."""
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Never asked."""
+        """Never called."""
         raise NotImplementedError
 
 
@@ -174,12 +174,12 @@ class AnySink(NoSink):
     """Takes whatever a record may be."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Any bytes: the kit keeps the records themselves."""
+        """Returns any bytes: the kit keeps the records themselves."""
         return encode(list(records))
 
 
 def source(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """A source that is given its records by the inputs of the run."""
+    """A source whose records are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 
@@ -192,31 +192,31 @@ def sink(stream: Any, name: str = "out", **options: Any) -> None:
 
 
 def exact(sink: str, expected: Sequence[Any]) -> Check:
-    """These rows, in this order."""
+    """Returns a check that a sink has these rows, in this order."""
 
-    def check(told: Told) -> None:
-        same(sink, told.rows.get(sink, []), expected)
+    def check(result: TrialResult) -> None:
+        same(sink, result.rows.get(sink, []), expected)
 
     return check
 
 
 def bag(sink: str, expected: Sequence[Any]) -> Check:
-    """These rows, in any order."""
+    """Returns a check that a sink has these rows, in any order."""
 
-    def check(told: Told) -> None:
-        given, wanted = Counter(map(encode, told.rows.get(sink, []))), Counter(map(encode, expected))
-        if given != wanted:
-            _differ(sink, told.rows.get(sink, []), expected, given, wanted)
+    def check(result: TrialResult) -> None:
+        actual, wanted = Counter(map(encode, result.rows.get(sink, []))), Counter(map(encode, expected))
+        if actual != wanted:
+            _differ(sink, result.rows.get(sink, []), expected, actual, wanted)
 
     return check
 
 
 def per_key(sink: str, expected: Sequence[Any], key: Callable[[Any], Any]) -> Check:
-    """These rows, those of one key in this order."""
+    """Returns a check that a sink has these rows, those of one key in this order."""
 
-    def check(told: Told) -> None:
-        rows = told.rows.get(sink, [])
-        bag(sink, expected)(told)
+    def check(result: TrialResult) -> None:
+        rows = result.rows.get(sink, [])
+        bag(sink, expected)(result)
         for each in {encode(key(row)) for row in expected}:
             of_key = [[row for row in listed if encode(key(row)) == each] for listed in (rows, expected)]
             same(f"{sink}, one key", of_key[0], of_key[1])
@@ -225,59 +225,61 @@ def per_key(sink: str, expected: Sequence[Any], key: Callable[[Any], Any]) -> Ch
 
 
 def every(*checks: Check) -> Check:
-    """All of these."""
+    """Returns a check that makes all of these."""
 
-    def check(told: Told) -> None:
+    def check(result: TrialResult) -> None:
         for each in checks:
-            each(told)
+            each(result)
 
     return check
 
 
 def counted(operator: str, expected: Mapping[str, int]) -> Check:
-    """What the operator has counted: these reasons so often, and no other."""
+    """Returns a check that the operator has counted these reasons so often, and no other."""
 
-    def check(told: Told) -> None:
+    def check(result: TrialResult) -> None:
         wanted = {reason: count for reason, count in expected.items() if count}
-        if told.counts.get(operator, {}) != wanted:
-            raise Mismatch(f"{operator} counted {told.counts.get(operator, {})}, expected {wanted}")
+        if result.counts.get(operator, {}) != wanted:
+            raise Mismatch(f"{operator} counted {result.counts.get(operator, {})}, expected {wanted}")
 
     return check
 
 
 def letters(expected: Sequence[tuple[str, Any]]) -> Check:
-    """Dead letters of these (operator, record as JSON has it), in any order."""
+    """Returns a check for dead letters of these (operator, record as JSON has it), in any order."""
 
-    def check(told: Told) -> None:
-        rows = [[letter["operator"], letter["record"]] for letter in told.rows.get(LETTERS, [])]
+    def check(result: TrialResult) -> None:
+        rows = [[letter["operator"], letter["record"]] for letter in result.rows.get(LETTERS, [])]
         wanted = [[operator, record] for operator, record in expected]
-        given, known = Counter(map(repr, rows)), Counter(map(repr, wanted))
-        if given != known:
-            _differ(LETTERS, rows, wanted, given, known)
+        actual, known = Counter(map(repr, rows)), Counter(map(repr, wanted))
+        if actual != known:
+            _differ(LETTERS, rows, wanted, actual, known)
 
     return check
 
 
-def same(what: str, given: Sequence[Any], expected: Sequence[Any]) -> None:
+def same(what: str, actual: Sequence[Any], expected: Sequence[Any]) -> None:
     """Refuse rows that differ.
 
     Raises:
         Mismatch: with the first difference.
     """
-    for place, (row, wanted) in enumerate(zip(given, expected, strict=False)):
+    for place, (row, wanted) in enumerate(zip(actual, expected, strict=False)):
         if encode(row) != encode(wanted):
-            raise Mismatch(f"{what}: row {place} is {row!r}, expected {wanted!r}{_both(given, expected)}")
-    if len(given) != len(expected):
-        raise Mismatch(f"{what}: {len(given)} rows, expected {len(expected)}{_both(given, expected)}")
+            raise Mismatch(f"{what}: row {place} is {row!r}, expected {wanted!r}{_both(actual, expected)}")
+    if len(actual) != len(expected):
+        raise Mismatch(f"{what}: {len(actual)} rows, expected {len(expected)}{_both(actual, expected)}")
 
 
-def _differ(what: str, rows: Sequence[Any], expected: Sequence[Any], given: Counter[Any], wanted: Counter[Any]) -> None:
-    more, less = sum((given - wanted).values()), sum((wanted - given).values())
+def _differ(
+    what: str, rows: Sequence[Any], expected: Sequence[Any], actual: Counter[Any], wanted: Counter[Any]
+) -> None:
+    more, less = sum((actual - wanted).values()), sum((wanted - actual).values())
     raise Mismatch(f"{what}: {more} rows too many, {less} missing{_both(rows, expected)}")
 
 
-def _both(given: Sequence[Any], expected: Sequence[Any]) -> str:
-    return f"\n given    {_cut(given)}\n expected {_cut(expected)}"
+def _both(actual: Sequence[Any], expected: Sequence[Any]) -> str:
+    return f"\n actual   {_cut(actual)}\n expected {_cut(expected)}"
 
 
 def _cut(rows: Sequence[Any]) -> str:

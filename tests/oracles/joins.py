@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from operators import BroadcastOperator, Pipeline, Sliding, Tumbling
-from operators.testing import Told
+from operators.testing import TrialResult
 from tests.oracles.frame import Draw, Mismatch, Scenario, bag, oracle, per_key, sink, source
 from tests.oracles.windows import aligned, us
 
@@ -29,7 +29,7 @@ def side(draw: Draw, name: str) -> list[Row]:
 
 
 def pair(left: Row | None, right: Row | None) -> Any:
-    """What a join gives."""
+    """Returns the row of a pair, as a join emits it."""
     return [left and left["id"], right and right["id"]]
 
 
@@ -94,11 +94,16 @@ def _late(draw: Draw) -> Scenario:
     sure, possible = (Counter(map(repr, paired("inner", each, each, near))) for each in (intime, rows))
     most = Counter(map(repr, late * 2))
 
-    def check(told: Told) -> None:
+    def check(result: TrialResult) -> None:
         # How far the other input is decides which of the late ones come in time: that is chance.
-        found, aside = Counter(map(repr, told["out"])), Counter(map(repr, told["late"]))
-        if sure - found or found - possible or aside - most or told.counts.get("j", {}).get("late", 0) != aside.total():
-            raise Mismatch(f"{told['out']}, late {told['late']}, sure {sure}, late at most {most}")
+        joined, aside = Counter(map(repr, result["out"])), Counter(map(repr, result["late"]))
+        if (
+            sure - joined
+            or joined - possible
+            or aside - most
+            or result.counts.get("j", {}).get("late", 0) != aside.total()
+        ):
+            raise Mismatch(f"{result['out']}, late {result['late']}, sure {sure}, late at most {most}")
 
     return Scenario(pipeline, {"in": rows}, check)
 
@@ -124,7 +129,7 @@ def _window_join(draw: Draw) -> Scenario:
 
 @oracle("join-table")
 def _join_table(draw: Draw) -> Scenario:
-    """With `wait` each record sees the last row that the table had; nothing, or None, where it has none."""
+    """A table joined with `wait`: each record sees the last row of its key, or nothing, or None, if there is none."""
     pipeline, how = Pipeline("p"), draw.choice(("inner", "left"))
     table = source(pipeline, "rows").key_by(lambda r: r["k"]).table("t")
     stream = source(pipeline, "in").key_by(lambda r: r["k"])
@@ -153,21 +158,21 @@ class Ruled(BroadcastOperator):
 
 @oracle("broadcast")
 def _broadcast(draw: Draw) -> Scenario:
-    """With `wait` all rules come first, in every task; their keys are iterated over in key order."""
+    """A broadcast with `wait`: all rules come first, in every task, and are iterated over in key order."""
     pipeline, width = Pipeline("p"), draw.choice((1, 2, 3))
     stream = source(pipeline).key_by(lambda r: r["k"])
     sink(stream.broadcast("b", source(pipeline, "rules"), Ruled(), wait=True, parallelism=width))
     rules, records = side(draw, "r"), side(draw, "x")
-    held: dict[str, list[str]] = {}
+    rule_ids: dict[str, list[str]] = {}
     expected: list[Any] = []
     for rule in rules:
         if rule["at"] < 0:
-            held.pop(rule["k"], None)
+            rule_ids.pop(rule["k"], None)
         else:
-            held.setdefault(rule["k"], []).append(rule["id"])
-        expected += [[rule["id"], sorted(held)]] * width
+            rule_ids.setdefault(rule["k"], []).append(rule["id"])
+        expected += [[rule["id"], sorted(rule_ids)]] * width
     counts: dict[str, int] = {}
     for record in records:
         counts[record["k"]] = counts.get(record["k"], 0) + 1
-        expected.append([record["id"], counts[record["k"]], {key: held[key] for key in sorted(held)}])
+        expected.append([record["id"], counts[record["k"]], {key: rule_ids[key] for key in sorted(rule_ids)}])
     return Scenario(pipeline, {"rules": rules, "in": records}, bag("out", expected))

@@ -28,14 +28,14 @@ from operators import (
     ValueState,
 )
 from operators import every as every_n
-from operators.testing import Told, run
+from operators.testing import TrialResult, run
 from tests.oracles.frame import LETTERS, Draw, Mismatch, Scenario, oracle, same, sink, source
 
 Row = dict[str, Any]
 
 
 class Refused(Exception):
-    """What user code raises here."""
+    """The error that user code raises here."""
 
 
 def refuse(record: Row) -> None:
@@ -73,7 +73,7 @@ class Everything(Operator):
         yield self.shown(ctx)
 
     def act(self, act: int, v: int, ctx: Any) -> None:
-        """One change."""
+        """Makes one change."""
         letter = "abcdefgh"[v % 8]
         if act == 0:
             ctx.state["n"] = ctx.state.get("n", 0) + 1
@@ -108,7 +108,7 @@ class Everything(Operator):
             self.named.popitem()
 
     def shown(self, ctx: Any) -> Any:
-        """All state of the key."""
+        """Returns all state of the key."""
         total = self.value.value
         return [
             ctx.key, dict(ctx.state), total.n, total.seen, self.plain.value, list(self.items),
@@ -130,12 +130,12 @@ class Aging(Everything):
 
 
 def record_time(v: int) -> float:
-    """Some time."""
+    """Returns the time of a timer."""
     return 3.0 * v - 10
 
 
-def given(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) -> tuple[list[Row], list[Row]]:
-    """(records among which some are bad, the same without those).
+def draw_records(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) -> tuple[list[Row], list[Row]]:
+    """Draws (records among which some are bad, the same without those).
 
     A bad record never has a time of its own, so that watermarks are the same without it.
     """
@@ -152,33 +152,33 @@ def given(draw: Draw, bad: Callable[[Draw, Row], Any], back: int = -2) -> tuple[
 
 
 def acts(draw: Draw) -> list[int]:
-    """What `Everything` does."""
+    """Draws the acts of `Everything` for one record."""
     return [draw.randint(0, 13) for _ in range(draw.randint(0, 6))]
 
 
 def simply(draw: Draw, row: Row) -> Any:
-    """A record on which everything raises."""
+    """Marks a record on which everything raises."""
     return "bad"
 
 
 def somewhere(draw: Draw, row: Row) -> Any:
-    """A record on which `Everything` raises before one of its acts, or behind them."""
+    """Marks a record on which `Everything` raises before one of its acts, or behind them."""
     return draw.choice(["end", *(f"at {number}" for number in range(len(row["acts"])))])
 
 
 def sieve(pipeline: Pipeline, mixed: list[Row], good: list[Row], config: dict[str, Any], where: str) -> Scenario:
-    """The rows without the bad records, and a letter for each of these."""
+    """Expects the rows without the bad records, and a letter for each of these."""
     expected = run(pipeline, {"in": good}, **config)
     bad = [record["id"] for record in mixed if "bad" in record]
 
-    def check(told: Told) -> None:
-        letters = [letter for letter in told.rows.get(LETTERS, []) if letter["operator"] == where]
-        found = [letter["record"]["id"] for letter in letters]
-        if sorted(found) != sorted(bad) or len(letters) != len(told.rows.get(LETTERS, [])):
-            raise Mismatch(f"letters of {found}, expected {bad}: {told.rows.get(LETTERS)!r:.500}")
+    def check(result: TrialResult) -> None:
+        letters = [letter for letter in result.rows.get(LETTERS, []) if letter["operator"] == where]
+        ids = [letter["record"]["id"] for letter in letters]
+        if sorted(ids) != sorted(bad) or len(letters) != len(result.rows.get(LETTERS, [])):
+            raise Mismatch(f"letters of {ids}, expected {bad}: {result.rows.get(LETTERS)!r:.500}")
         for name in expected.rows:
             if name != LETTERS:
-                same(name, told.rows.get(name, []), expected.rows[name])
+                same(name, result.rows.get(name, []), expected.rows[name])
 
     return Scenario(pipeline, {"in": mixed}, check, {**config, "on_error": "dead-letter"})
 
@@ -192,12 +192,14 @@ def config_of(draw: Draw) -> dict[str, Any]:
 def _process(draw: Draw) -> Scenario:
     """State of all kinds, timers, side outputs and rows of an operator that raises somewhere in the middle."""
     pipeline, delivery = Pipeline("p"), draw.choice(("arrival", "arrival", "ordered"))
-    mixed, good = given(draw, somewhere, back=0 if delivery == "ordered" else -2)  # the operator gets none that is late
+    mixed, good = draw_records(
+        draw, somewhere, back=0 if delivery == "ordered" else -2
+    )  # the operator gets none that is late
     stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: r["k"])
     operator = Aging() if draw.flip() else Everything()
-    made = stream.process("p", operator, delivery=delivery)
-    sink(made)
-    sink(made.side("side"), "side")
+    processed = stream.process("p", operator, delivery=delivery)
+    sink(processed)
+    sink(processed.side("side"), "side")
     scenario = sieve(pipeline, mixed, good, config_of(draw), "p")
     # Between which records a timer fires is a matter of batches where they are not ordered.
     return replace(scenario, batches=(1,)) if delivery == "arrival" else scenario
@@ -245,13 +247,13 @@ def _timers(draw: Draw) -> Scenario:
         pending.remove(due)
         rows, failed, n = _fired(rows, failed, n, pending, due, None)
 
-    def check(told: Told) -> None:
-        same("out", told["out"], rows)
-        if len(told.rows.get(LETTERS, [])) != failed:
-            raise Mismatch(f"{told.rows.get(LETTERS)}, expected {failed}")
+    def check(result: TrialResult) -> None:
+        same("out", result["out"], rows)
+        if len(result.rows.get(LETTERS, [])) != failed:
+            raise Mismatch(f"{result.rows.get(LETTERS)}, expected {failed}")
 
-    given = [{"at": at} for at in times]
-    return Scenario(pipeline, {"in": given}, check, {"on_error": "dead-letter", **config_of(draw)}, batches=(1,))
+    records = [{"at": at} for at in times]
+    return Scenario(pipeline, {"in": records}, check, {"on_error": "dead-letter", **config_of(draw)}, batches=(1,))
 
 
 def _fired(rows: list[Any], failed: int, n: int, pending: list[Any], due: Any, now: Any) -> tuple[list[Any], int, int]:
@@ -263,11 +265,11 @@ def _fired(rows: list[Any], failed: int, n: int, pending: list[Any], due: Any, n
     return [*rows, [name, float(at), [[1] * n, {"n": n} if n else {}]]], failed, n + 1
 
 
-def adds(held: list[int], record: Row) -> list[int]:
+def adds(values: list[int], record: Row) -> list[int]:
     """Changes the accumulator before it raises."""
-    held.append(record["v"])
+    values.append(record["v"])
     refuse(record)
-    return held
+    return values
 
 
 def joins(first: list[int], second: list[int]) -> list[int]:
@@ -277,19 +279,19 @@ def joins(first: list[int], second: list[int]) -> list[int]:
 
 
 def ofs(record: Row) -> int:
-    """A value, or none."""
+    """Returns a value, or raises."""
     refuse(record)
     return int(record["v"])
 
 
-def results(held: list[int]) -> list[int]:
-    """Changes the accumulator that it is given."""
-    held.sort()
-    return list(held)
+def results(values: list[int]) -> list[int]:
+    """Changes its argument, the accumulator."""
+    values.sort()
+    return list(values)
 
 
 def aggregate(draw: Draw) -> Any:
-    """One whose `add` raises on bad records."""
+    """Draws an aggregate whose `add` raises on bad records."""
     return draw.choice(
         [
             Sum(ofs),
@@ -305,7 +307,7 @@ def aggregate(draw: Draw) -> Any:
 def _windows(draw: Draw) -> Scenario:
     """`add` raises: the record is in no window, and no session is as it would be with the record."""
     pipeline = Pipeline("p")
-    mixed, good = given(draw, simply, back=0)  # what is late is given to no function
+    mixed, good = draw_records(draw, simply, back=0)  # no function sees a late record
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=draw.choice((0, 3)))
     if draw.flip(0.7):
         stream = stream.key_by(lambda r: r["k"])
@@ -323,10 +325,10 @@ def _windows(draw: Draw) -> Scenario:
     }[kind]
     if kind in ("global", "triggered"):
         options["trigger"] = every_n(2, purge=draw.flip())
-    held = aggregate(draw)
-    if isinstance(held, Reduce):  # the first record of a window is not given to the function
-        held = Sum(ofs)
-    sink(stream.window("w", assigner, held, parallelism=1, **options))
+    aggregation = aggregate(draw)
+    if isinstance(aggregation, Reduce):  # the function does not see the first record of a window
+        aggregation = Sum(ofs)
+    sink(stream.window("w", assigner, aggregation, parallelism=1, **options))
     scenario = sieve(pipeline, mixed, good, {}, "w")
     return replace(scenario, batches=(1,)) if options else scenario
 
@@ -335,7 +337,7 @@ def _windows(draw: Draw) -> Scenario:
 def _folds(draw: Draw) -> Scenario:
     """`reduce`, `aggregate_table`, `window_table`, `flat_map`: nothing of a bad record stands."""
     pipeline = Pipeline("p")
-    mixed, good = given(draw, simply, back=0)  # what is late is given to no aggregate
+    mixed, good = draw_records(draw, simply, back=0)  # no aggregate sees a late record
     stream = source(pipeline).watermarks("time", lambda r: r["at"])
     kind = draw.choice(("reduce", "aggregate_table", "window_table", "flat_map", "map", "filter"))
     if kind == "flat_map":
@@ -360,16 +362,16 @@ def _folds(draw: Draw) -> Scenario:
 
 
 def table_aggregate(draw: Draw) -> Any:
-    """One whose `add`, or whose `result`, raises."""
+    """Draws an aggregate whose `add`, or whose `result`, raises."""
 
-    def keeps(held: list[Any], record: Row) -> list[Any]:
-        held.append([record["v"], record.get("bad")])
-        return held
+    def keeps(values: list[Any], record: Row) -> list[Any]:
+        values.append([record["v"], record.get("bad")])
+        return values
 
-    def result(held: list[Any]) -> Any:
-        if held and held[-1][1]:
-            raise Refused(held[-1][1])
-        return [v for v, _ in held]
+    def result(values: list[Any]) -> Any:
+        if values and values[-1][1]:
+            raise Refused(values[-1][1])
+        return [v for v, _ in values]
 
     return draw.choice([Sum(ofs), Aggregate(list, adds), Aggregate(list, keeps, result=result)])
 
@@ -394,23 +396,23 @@ class Ruled(BroadcastOperator):
 def _broadcast(draw: Draw) -> Scenario:
     """A bad rule has changed nothing, and neither has a bad record."""
     pipeline = Pipeline("p")
-    mixed, good = given(draw, simply)
-    rules, right = given(draw, simply)
+    mixed, good = draw_records(draw, simply)
+    rules, right = draw_records(draw, simply)
     stream = source(pipeline).key_by(lambda r: r["k"])
     sink(stream.broadcast("w", source(pipeline, "rules"), Ruled(), wait=True, parallelism=1))
     expected = run(pipeline, {"in": good, "rules": right})
     bad = len(mixed) - len(good) + len(rules) - len(right)
 
-    def check(told: Told) -> None:
-        same("out", sorted(told["out"], key=repr), sorted(expected["out"], key=repr))
-        if len(told.rows.get(LETTERS, [])) != bad:
-            raise Mismatch(f"{len(told.rows.get(LETTERS, []))} letters, expected {bad}")
+    def check(result: TrialResult) -> None:
+        same("out", sorted(result["out"], key=repr), sorted(expected["out"], key=repr))
+        if len(result.rows.get(LETTERS, [])) != bad:
+            raise Mismatch(f"{len(result.rows.get(LETTERS, []))} letters, expected {bad}")
 
     return Scenario(pipeline, {"in": mixed, "rules": rules}, check, {"on_error": "dead-letter"})
 
 
 class Latest(Operator):
-    """What the speculative operator does: a list of what came, on its state."""
+    """Lists in its state the values that came: the speculative operator."""
 
     def process(self, record: Row, ctx: Any) -> Any:
         ctx.state.setdefault("seen", []).append(record["v"])
@@ -422,16 +424,16 @@ class Latest(Operator):
 def _speculative(draw: Draw) -> Scenario:
     """A record that fails has no rows, and the state behind it is that before it."""
     pipeline = Pipeline("p")
-    mixed, good = given(draw, simply)
+    mixed, good = draw_records(draw, simply)
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=50).key_by(lambda r: r["k"])
     sink(stream.process("w", Latest(), delivery="speculative").revisions("rows"))
     expected = _standing(run(pipeline, {"in": good})["out"])
 
-    def check(told: Told) -> None:
-        same("out", _standing(told["out"]), expected)
-        found = sorted(letter["record"]["id"] for letter in told.rows.get(LETTERS, []))
-        if found != sorted(record["id"] for record in mixed if "bad" in record):
-            raise Mismatch(f"letters of {found}")
+    def check(result: TrialResult) -> None:
+        same("out", _standing(result["out"]), expected)
+        ids = sorted(letter["record"]["id"] for letter in result.rows.get(LETTERS, []))
+        if ids != sorted(record["id"] for record in mixed if "bad" in record):
+            raise Mismatch(f"letters of {ids}")
 
     return Scenario(pipeline, {"in": mixed}, check, {"on_error": "dead-letter"})
 
@@ -451,16 +453,16 @@ def _groups(draw: Draw) -> Scenario:
     groups = stream.table("t").group_by("by", lambda key, row: row["k"])
     kind = draw.choice(("sum", "result"))
     if kind == "sum":
-        held: Any = Sum(lambda row: 10 // row["v"])
+        aggregation: Any = Sum(lambda row: 10 // row["v"])
     else:
 
         def result(total: int) -> int:
             return total - total % (10 // (total % 4))
 
-        held = Aggregate(
+        aggregation = Aggregate(
             int, lambda total, row: total + row["v"], result=result, subtract=lambda total, row: total - row["v"]
         )
-    sink(groups.aggregate("w", held).revisions("rows"))
+    sink(groups.aggregate("w", aggregation).revisions("rows"))
     rows = draw.listed(25, lambda: {"id": draw.randint(0, 3), "k": draw.choice("ab"), "v": draw.randint(0, 3)})
     table: dict[int, Row] = {}
     taken: dict[str, list[int]] = {"a": [], "b": []}
@@ -497,16 +499,16 @@ def _groups(draw: Draw) -> Scenario:
             problem += 1
         letters += problem
 
-    def check(told: Told) -> None:
-        last = {key: new for key, _, new in told["out"]}
+    def check(result: TrialResult) -> None:
+        last = {key: new for key, _, new in result["out"]}
         wanted = {key: row for key, row in standing.items() if row is not None}
-        found = {key: row for key, row in last.items() if row is not None}
-        if found != wanted:
-            raise Mismatch(f"rows {found}, expected {wanted}: {told['out']}")
-        if len(told.rows.get(LETTERS, [])) != letters:
-            raise Mismatch(f"{told.rows.get(LETTERS)}, expected {letters}")
+        rows = {key: row for key, row in last.items() if row is not None}
+        if rows != wanted:
+            raise Mismatch(f"rows {rows}, expected {wanted}: {result['out']}")
+        if len(result.rows.get(LETTERS, [])) != letters:
+            raise Mismatch(f"{result.rows.get(LETTERS)}, expected {letters}")
         before: dict[Any, Any] = {}
-        for key, old, new in told["out"]:
+        for key, old, new in result["out"]:
             if before.get(key) != old:
                 raise Mismatch(f"a revision of {key} says {old!r}, it was {before.get(key)!r}")
             before[key] = new

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operators import Operator, Pipeline
-from operators.testing import Told
+from operators.testing import TrialResult
 from tests.oracles.frame import Draw, Mismatch, Scenario, exact, oracle, same, sink, source
 
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ def _order(draw: Draw) -> Scenario:
         else:
             expected.append([row["k"], before[-1] if before else None, row["at"]])
     if how == "reduce":
-        sink(keyed.reduce("o", lambda held, r: [*held, r["at"]], initial=[], parallelism=1, delivery="ordered"))
+        sink(keyed.reduce("o", lambda times, r: [*times, r["at"]], initial=[], parallelism=1, delivery="ordered"))
     elif how == "count":
         sink(keyed.count("o", parallelism=1, delivery="ordered"))
     elif how == "process":
@@ -64,8 +64,8 @@ def _order(draw: Draw) -> Scenario:
     else:
         sink(keyed.process("o", Pairs(), parallelism=1, delivery="speculative").revisions("rows"))
 
-    def check(told: Told) -> None:
-        same("out", standing(told["out"]), expected)
+    def check(result: TrialResult) -> None:
+        same("out", standing(result["out"]), expected)
 
     inputs = {name: [row for row in rows if row["of"] == name] for name in ("left", "right")}
     return Scenario(pipeline, inputs, check if how == "speculative" else exact("out", expected))

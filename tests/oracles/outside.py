@@ -63,10 +63,10 @@ def _vectors(draw: Draw) -> Scenario:
         stream = stream.map_batches("m", doubled)
         kept = [{"k": row["k"], "v": row["v"] + row["v"]} for row in kept]
     what = draw.choice(("count", "sum", "min", "max", "rows"))
-    held: dict[Any, list[Any]] = {}
+    values_by_key: dict[Any, list[Any]] = {}
     expected = []
     for row in kept:
-        so_far = held.setdefault(row["k"], [])
+        so_far = values_by_key.setdefault(row["k"], [])
         so_far.append(row["v"])
         if what == "rows":
             expected.append(row)

@@ -25,9 +25,9 @@ def partitioned(draw: Draw, records: list[Row]) -> list[list[Row]]:
 
 @oracle("map")
 def _map(draw: Draw) -> Scenario:
-    """A chain of functions of records, which gives the records of one partition in their order."""
-    pipeline, given = Pipeline("p"), rows(draw)
-    stream, expected = source(pipeline), list(given)
+    """A chain of functions of records, which emits the records of one partition in their order."""
+    pipeline, records = Pipeline("p"), rows(draw)
+    stream, expected = source(pipeline), list(records)
     for number in range(draw.randint(1, 4)):
         kind, name, n = draw.choice(("map", "filter", "flat_map")), f"s{number}", draw.randint(1, 3)
         if kind == "map":
@@ -40,7 +40,7 @@ def _map(draw: Draw) -> Scenario:
             stream = stream.flat_map(name, lambda r, n=n: [r] * (r["v"] % (n + 1)) or None)
             expected = [r for r in expected for _ in range(r["v"] % (n + 1))]
     sink(stream)
-    return Scenario(pipeline, {"in": given}, exact("out", expected))
+    return Scenario(pipeline, {"in": records}, exact("out", expected))
 
 
 @oracle("union")
@@ -68,13 +68,13 @@ def _union(draw: Draw) -> Scenario:
 @oracle("count")
 def _count(draw: Draw) -> Scenario:
     """`(key, n)` per record: n is how many records of the key have come."""
-    pipeline, given = Pipeline("p"), rows(draw)
-    parts = partitioned(draw, given)
+    pipeline, records = Pipeline("p"), rows(draw)
+    parts = partitioned(draw, records)
     keyed = source(pipeline, partitions=len(parts)).key_by(lambda r: r["k"])
     sink(keyed.count("count", parallelism=draw.choice((1, 2, 3))))
     counts: dict[str, int] = {}
     expected = []
-    for record in given:
+    for record in records:
         counts[record["k"]] = counts.get(record["k"], 0) + 1
         expected.append((record["k"], counts[record["k"]]))
     return Scenario(pipeline, {"in": parts}, per_key("out", expected, lambda row: row[0]))
@@ -83,32 +83,34 @@ def _count(draw: Draw) -> Scenario:
 @oracle("reduce")
 def _reduce(draw: Draw) -> Scenario:
     """`(key, accumulated)` per record; without `initial` the first record of a key is its first state."""
-    pipeline, given = Pipeline("p"), rows(draw)
-    how = draw.choice(("sum", "first", "mutates", "made"))
+    pipeline, records = Pipeline("p"), rows(draw)
+    how = draw.choice(("sum", "first", "mutates", "factory"))
     keyed = source(pipeline).key_by(lambda r: r["k"])
     expected: list[Any] = []
     state: dict[str, Any] = {}
     width = draw.choice((1, 2))
     if how == "first":
-        sink(keyed.reduce("r", lambda held, r: {**held, "v": held["v"] + r["v"]}, parallelism=width))
-        for r in given:
-            held = state.get(r["k"])
-            state[r["k"]] = r if held is None else {**held, "v": held["v"] + r["v"]}
+        sink(
+            keyed.reduce("r", lambda accumulated, r: {**accumulated, "v": accumulated["v"] + r["v"]}, parallelism=width)
+        )
+        for r in records:
+            accumulated = state.get(r["k"])
+            state[r["k"]] = r if accumulated is None else {**accumulated, "v": accumulated["v"] + r["v"]}
             expected.append((r["k"], state[r["k"]]))
     elif how == "sum":
         sink(keyed.reduce("r", lambda total, r: total + r["v"], initial=10, parallelism=width))
-        for r in given:
+        for r in records:
             state[r["k"]] = state.get(r["k"], 10) + r["v"]
             expected.append((r["k"], state[r["k"]]))
     else:
 
-        def mutates(held: list[int], r: Row) -> list[int]:
-            held.append(r["v"])
-            return held
+        def mutates(accumulated: list[int], r: Row) -> list[int]:
+            accumulated.append(r["v"])
+            return accumulated
 
-        initial: Any = list if how == "made" else []
+        initial: Any = list if how == "factory" else []
         sink(keyed.reduce("r", mutates, initial=initial, parallelism=width))
-        for r in given:
+        for r in records:
             state[r["k"]] = [*state.get(r["k"], []), r["v"]]
             expected.append((r["k"], state[r["k"]]))
-    return Scenario(pipeline, {"in": given}, per_key("out", expected, lambda row: row[0]))
+    return Scenario(pipeline, {"in": records}, per_key("out", expected, lambda row: row[0]))

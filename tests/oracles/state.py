@@ -27,7 +27,7 @@ class Plain:
         self.state: dict[Any, Any] = {}
 
     def do(self, what: str, name: Any, v: int) -> Any:
-        """One operation; what it gives."""
+        """Performs one operation and returns its result."""
         if what == "value":
             self.value = [v]
         elif what == "value in place":
@@ -54,9 +54,9 @@ class Plain:
         elif what == "popitem" and self.named:
             return list(self.named.popitem())
         elif what == "setdefault":
-            held = self.named.setdefault(name, [v])
-            held.append(-v)
-            return list(held)
+            numbers = self.named.setdefault(name, [v])
+            numbers.append(-v)
+            return list(numbers)
         elif what == "update":
             self.named.update({name: [v, v], "u": [v]})
         elif what == "clear map":
@@ -71,13 +71,13 @@ class Plain:
             self.state.clear()
         return None
 
-    def shown(self, given: list[Any]) -> Any:
-        """All of it."""
-        named = [[name, list(held)] for name, held in self.named.items()]
+    def shown(self, results: list[Any]) -> Any:
+        """Returns all of it."""
+        named = [[name, list(numbers)] for name, numbers in self.named.items()]
         more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
-        state = {name: list(held) for name, held in self.state.items()}
+        state = {name: list(numbers) for name, numbers in self.state.items()}
         return [
-            given,
+            results,
             None if self.value is None else list(self.value),
             list(self.items),
             named,
@@ -99,7 +99,7 @@ class Stateful(Operator):
         yield [ctx.key, self.shown([self.do(*each, ctx) for each in record["do"]], ctx)]
 
     def do(self, what: str, name: Any, v: int, ctx: Any) -> Any:
-        """One operation; what it gives."""
+        """Performs one operation and returns its result."""
         if what == "value":
             self.value.value = [v]
         elif what == "value in place":
@@ -121,13 +121,13 @@ class Stateful(Operator):
             return Plain.do(self, what, name, v)  # type: ignore[arg-type]  # and as a dict
         return None
 
-    def shown(self, given: list[Any], ctx: Any) -> Any:
-        """All of it, read in every way."""
+    def shown(self, results: list[Any], ctx: Any) -> Any:
+        """Returns all of it, read in every way."""
         value = self.value.value
-        named = [[name, list(held)] for name, held in self.named.items()]
+        named = [[name, list(numbers)] for name, numbers in self.named.items()]
         more = [len(self.items), len(self.named), self.items[-1] if self.items else None, 3 in self.items]
-        state = {name: list(held) for name, held in ctx.state.items()}
-        return [given, None if value is None else list(value), list(self.items), named, self.fold.value, state, more]
+        state = {name: list(numbers) for name, numbers in ctx.state.items()}
+        return [results, None if value is None else list(value), list(self.items), named, self.fold.value, state, more]
 
 
 @oracle("state")
@@ -157,7 +157,7 @@ def _state(draw: Draw) -> Scenario:
 
 
 AFTER_S = {"event": 7.5, "processing": 1e6}
-"""When the timer is due that another one sets: of event time at once, by the wall clock behind the end of the input."""
+"""The delay of a timer that another timer sets: in event time it is due at once, by the wall clock after all input."""
 
 
 class Timed(Operator):
@@ -266,7 +266,7 @@ def _clock_timers(draw: Draw) -> Scenario:
     if times:  # time passes behind the last record
         _followed(pending, times[-1] + 0.25, expected, counts, tick, "processing")
         _followed(pending, times[-1] + 20.25, expected, counts, tick, "processing")
-    given: list[Any] = [At(row["at"], row) for row in rows]
+    inputs: list[Any] = [At(row["at"], row) for row in rows]
     if times:
-        given.append(At(times[-1] + 20.25))
-    return Scenario(pipeline, {"in": given}, exact("out", expected), batches=(1,))
+        inputs.append(At(times[-1] + 20.25))
+    return Scenario(pipeline, {"in": inputs}, exact("out", expected), batches=(1,))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Sliding, Sum, Tumbling
-from operators.testing import Told
+from operators.testing import TrialResult
 from tests.oracles.frame import Check, Draw, Mismatch, Scenario, counted, every, exact, oracle, same, sink, source
 from tests.oracles.windows import aligned, marks, us
 
@@ -24,53 +24,53 @@ def rows(draw: Draw) -> list[Any]:
 
 
 def table(expected: dict[Any, Any], name: str = "out") -> Check:
-    """Revisions that chain, and amount to these rows."""
+    """Returns a check for revisions that chain, and amount to these rows."""
 
-    def check(told: Told) -> None:
-        held: dict[Any, Any] = {}
-        for key, old, new in told[name]:
-            same(f"{name}, what {key!r} was", [old], [held.pop(key, None)])
+    def check(result: TrialResult) -> None:
+        rows: dict[Any, Any] = {}
+        for key, old, new in result[name]:
+            same(f"{name}, what {key!r} was", [old], [rows.pop(key, None)])
             if old is None and new is None:
                 raise Mismatch(f"{name}: a revision of {key!r} from nothing to nothing")
             if new is not None:
-                held[key] = new
-        same(name, sorted(held.items(), key=repr), sorted(expected.items(), key=repr))
+                rows[key] = new
+        same(name, sorted(rows.items(), key=repr), sorted(expected.items(), key=repr))
 
     return check
 
 
 def aggregate(draw: Draw) -> tuple[Any, Callable[[list[Any]], Any]]:
-    """(an aggregate of the field `v` that can subtract, what it is of a list of rows)."""
+    """Draws (an aggregate of the field `v` that can subtract, the function of a list of rows that it computes)."""
 
     def of(row: Row) -> int:
         return int(row["v"])
 
-    def values(held: list[Row]) -> list[int]:
-        return [row["v"] for row in held]
+    def values(rows: list[Row]) -> list[int]:
+        return [row["v"] for row in rows]
 
-    def less(held: list[int], row: Row) -> list[int]:
-        held.remove(row["v"])
-        return held
+    def less(numbers: list[int], row: Row) -> list[int]:
+        numbers.remove(row["v"])
+        return numbers
 
-    def more(held: list[int], row: Row) -> list[int]:
-        held.append(row["v"])
-        return held
+    def more(numbers: list[int], row: Row) -> list[int]:
+        numbers.append(row["v"])
+        return numbers
 
     return draw.choice(
         [
             (Count(), len),
-            (Sum(of), lambda held: sum(values(held))),
-            (Min(of), lambda held: min(values(held))),
-            (Max(of), lambda held: max(values(held))),
-            (Mean(of), lambda held: sum(values(held)) / len(held)),
-            (Aggregate(list, more, result=sorted, subtract=less), lambda held: sorted(values(held))),
+            (Sum(of), lambda rows: sum(values(rows))),
+            (Min(of), lambda rows: min(values(rows))),
+            (Max(of), lambda rows: max(values(rows))),
+            (Mean(of), lambda rows: sum(values(rows)) / len(rows)),
+            (Aggregate(list, more, result=sorted, subtract=less), lambda rows: sorted(values(rows))),
         ]
     )
 
 
-def latest(given: list[Row]) -> dict[int, Row]:
-    """The row of each key."""
-    return {row["id"]: row for row in given}
+def latest(rows: list[Row]) -> dict[int, Row]:
+    """Returns the last row of each key."""
+    return {row["id"]: row for row in rows}
 
 
 @oracle("table")
@@ -78,15 +78,15 @@ def _table(draw: Draw) -> Scenario:
     """`table`, `filter`, `map_values`: one revision for each change of a value, types included; None deletes."""
     pipeline = Pipeline("p")
     values = [None, 0, False, 0.0, 1, True, 1.0, [1], [True], (1,), {"a": 0}, {"a": False}, "s", -0.0]
-    given = draw.listed(30, lambda: [draw.randint(0, 2), draw.choice(values)])
+    records = draw.listed(30, lambda: [draw.randint(0, 2), draw.choice(values)])
     valued = source(pipeline).key_by(lambda r: r[0]).table("t").map_values("value", lambda key, r: r[1])
     sink(valued.revisions("rows"))
     kept = valued.filter("kept", lambda key, value: bool(value))
     sink(kept.to_stream("stream", lambda key, value: [key, value]), "some")
-    held: dict[int, Any] = {}
+    standing: dict[int, Any] = {}
     expected, some, changes = [], [], dict[int, Any]()
-    for key, value in given:
-        old = held.get(key)
+    for key, value in records:
+        old = standing.get(key)
         if repr(old) != repr(value):
             expected.append((key, old, value))
             before = changes.get(key)
@@ -94,71 +94,71 @@ def _table(draw: Draw) -> Scenario:
             if repr(before) != repr(after):
                 some.append([key, after])
                 changes[key] = after
-        held[key] = value
-    return Scenario(pipeline, {"in": [given]}, every(exact("out", expected), exact("some", some)))
+        standing[key] = value
+    return Scenario(pipeline, {"in": [records]}, every(exact("out", expected), exact("some", some)))
 
 
 @oracle("groups")
 def _groups(draw: Draw) -> Scenario:
     """`group_by(…).aggregate`: a row per group out of the values that are in it now."""
-    pipeline, given = Pipeline("p"), rows(draw)
-    held, judge = aggregate(draw)
+    pipeline, records = Pipeline("p"), rows(draw)
+    aggregation, judge = aggregate(draw)
     people = source(pipeline).key_by(lambda r: r["id"]).table("t").filter("f", lambda key, row: row["v"] != 7)
-    sink(people.group_by("by", lambda key, row: row["g"]).aggregate("n", held).revisions("rows"))
+    sink(people.group_by("by", lambda key, row: row["g"]).aggregate("n", aggregation).revisions("rows"))
     members: dict[str, list[Row]] = {}
-    for row in latest(given).values():
+    for row in latest(records).values():
         if row["v"] != 7:
             members.setdefault(row["g"], []).append(row)
-    return Scenario(pipeline, {"in": given}, table({group: judge(each) for group, each in members.items()}))
+    return Scenario(pipeline, {"in": records}, table({group: judge(each) for group, each in members.items()}))
 
 
 @oracle("aggregate-table")
 def _aggregate_table(draw: Draw) -> Scenario:
     """`aggregate_table`: what all records of a key amount to so far, a revision for each change."""
-    pipeline, given = Pipeline("p"), rows(draw)
-    held, judge = aggregate(draw)
-    sink(source(pipeline).key_by(lambda r: r["g"]).aggregate_table("t", held).revisions("rows"))
-    told: dict[str, list[Row]] = {}
+    pipeline, records = Pipeline("p"), rows(draw)
+    aggregation, judge = aggregate(draw)
+    sink(source(pipeline).key_by(lambda r: r["g"]).aggregate_table("t", aggregation).revisions("rows"))
+    members: dict[str, list[Row]] = {}
     expected = []
-    for row in given:
-        before = told.get(row["g"], [])
+    for row in records:
+        before = members.get(row["g"], [])
         old, new = (judge(before) if before else None), judge([*before, row])
-        told[row["g"]] = [*before, row]
+        members[row["g"]] = [*before, row]
         if repr(old) != repr(new):
             expected.append((row["g"], old, new))
-    return Scenario(pipeline, {"in": given}, exact("out", expected))
+    return Scenario(pipeline, {"in": records}, exact("out", expected))
 
 
 @oracle("table-join")
 def _join(draw: Draw) -> Scenario:
     """`table.join`: a row per key that both, this side or either side has."""
     pipeline, how = Pipeline("p"), draw.choice(("inner", "left", "right", "outer"))
-    given = {name: rows(draw) for name in ("left", "right")}
+    inputs = {name: rows(draw) for name in ("left", "right")}
     sides = {
         name: source(pipeline, name).key_by(lambda r: r["id"]).table(f"{name}-t").filter(
             f"{name}-f", lambda key, row: row["v"] > 0
         )
-        for name in given
+        for name in inputs
     }  # fmt: skip
     joined = sides["left"].join("j", sides["right"], how=how, fn=lambda a, b: [a and a["v"], b and b["v"]])
     sink(joined.revisions("rows"))
-    left, right = ({key: row["v"] for key, row in latest(each).items() if row["v"] > 0} for each in given.values())
+    left, right = ({key: row["v"] for key, row in latest(each).items() if row["v"] > 0} for each in inputs.values())
     keys = {
         "inner": left.keys() & right.keys(), "left": left.keys(), "right": right.keys(),
         "outer": left.keys() | right.keys(),
     }[how]  # fmt: skip
-    return Scenario(pipeline, given, table({key: [left.get(key), right.get(key)] for key in keys}))
+    return Scenario(pipeline, inputs, table({key: [left.get(key), right.get(key)] for key in keys}))
 
 
 @oracle("window-table")
 def _window_table(draw: Draw) -> Scenario:
     """`window_table` with grace, and `suppress` behind it: the last row of each window when it is closed."""
     pipeline, grace = Pipeline("p"), draw.choice((0, 0, 2, 7))
-    held, judge = aggregate(draw)
-    at, given = 0, []
+    aggregation, judge = aggregate(draw)
+    at, records = 0, []
     for _ in range(draw.randint(0, 25)):
         at += draw.choice((0, 1, 2, -3, -6, 5))
-        given.append({"g": draw.choice("xy"), "at": at, "v": draw.choice(VALUES)})
+        records.append({"g": draw.choice("xy"), "at": at, "v": draw.choice(VALUES)})
     bound = draw.choice((None, 0, 2))
     stream = source(pipeline)
     stream = stream.timed(lambda r: r["at"]) if bound is None else stream.watermarks(
@@ -167,7 +167,7 @@ def _window_table(draw: Draw) -> Scenario:
     size = draw.choice((3, 5))
     step = draw.choice((1, 2, size))
     assigner: Any = Tumbling(size, offset_s=1) if step == size else Sliding(size, step, offset_s=1)
-    counts = stream.key_by(lambda r: r["g"]).window_table("w", assigner, held, grace_s=grace, parallelism=1)
+    counts = stream.key_by(lambda r: r["g"]).window_table("w", assigner, aggregation, grace_s=grace, parallelism=1)
     sink(counts.revisions("rows"))
     sink(counts.side("late"), "late")
     sink(counts.suppress("final", until="closed").revisions("final-rows"), "closed")
@@ -175,7 +175,7 @@ def _window_table(draw: Draw) -> Scenario:
     sink(after.revisions("less-rows"), "folded")
     windows: dict[Any, list[Row]] = {}
     late = []
-    for row, mark in zip(given, marks(given, bound or 0), strict=False):
+    for row, mark in zip(records, marks(records, bound or 0), strict=False):
         opened = aligned(row["at"], size, step, 1)
         if mark is not None and us(row["at"]) < mark - us(grace):
             opened = [window for window in opened if window[1] > mark]
@@ -186,7 +186,7 @@ def _window_table(draw: Draw) -> Scenario:
     final = {key: judge(each) for key, each in windows.items()}
     checks = [table(final), table(final, "closed"), table(final, "folded"), once("closed", final)]
     return Scenario(
-        pipeline, {"in": given}, every(*checks, exact("late", late), counted("w", {"late": len(late)})),
+        pipeline, {"in": records}, every(*checks, exact("late", late), counted("w", {"late": len(late)})),
         shown=f"{vars(assigner)} grace {grace} bound {bound}",
     )  # fmt: skip
 
@@ -197,10 +197,10 @@ def bound_of(at_us: int) -> float:
 
 
 def once(name: str, final: dict[Any, Any]) -> Check:
-    """One revision for each row."""
+    """Returns a check for one revision for each row."""
 
-    def check(told: Told) -> None:
-        if len(told[name]) != len(final):
-            raise Mismatch(f"{name}: {told[name]} for {final}")
+    def check(result: TrialResult) -> None:
+        if len(result[name]) != len(final):
+            raise Mismatch(f"{name}: {result[name]} for {final}")
 
     return check

@@ -29,7 +29,7 @@ from operators import (
     after_each,
 )
 from operators import every as every_n
-from operators.testing import At, Told
+from operators.testing import At, TrialResult
 from tests.oracles.frame import (
     Check,
     Draw,
@@ -49,12 +49,12 @@ Row = dict[str, Any]
 
 
 def timed_rows(draw: Draw, length_max: int = 30) -> list[Row]:
-    """Records with a key, a time in seconds that mostly rises, and a value."""
-    at, found = draw.randint(-20, 20), []
+    """Draws records with a key, a time in seconds that mostly rises, and a value."""
+    at, rows = draw.randint(-20, 20), []
     for _ in range(draw.randint(0, length_max)):
         at += draw.choice((0, 1, 1, 2, 3, -3, -8, 6))
-        found.append({"k": draw.choice("ab"), "at": at / draw.choice((1, 2, 10)), "v": draw.randint(0, 9)})
-    return found
+        rows.append({"k": draw.choice("ab"), "at": at / draw.choice((1, 2, 10)), "v": draw.randint(0, 9)})
+    return rows
 
 
 def us(seconds: float) -> int:
@@ -63,24 +63,24 @@ def us(seconds: float) -> int:
 
 
 def marks(records: list[Row], bound_s: float) -> list[int | None]:
-    """The watermark before each record, and the one behind them all, in µs."""
-    found: list[int | None] = [None]
+    """Returns the watermark before each record, and the one behind them all, in µs."""
+    watermarks: list[int | None] = [None]
     largest = None
     for record in records:
         largest = us(record["at"]) if largest is None else max(largest, us(record["at"]))
-        found.append(largest - us(bound_s))
-    return found
+        watermarks.append(largest - us(bound_s))
+    return watermarks
 
 
 Judge = Callable[[list[Row]], Any]
 
 
 def contents(draw: Draw) -> tuple[Any, Judge, bool]:
-    """(what a window is given, what its value is of its records, whether it is an aggregate)."""
+    """Draws (the function of a window, its value of a list of records, whether it is an aggregate)."""
 
-    def mutates(held: list[int], record: Row) -> list[int]:
-        held.append(record["v"])
-        return held
+    def mutates(values: list[int], record: Row) -> list[int]:
+        values.append(record["v"])
+        return values
 
     def joined(first: list[int], second: list[int]) -> list[int]:
         first.extend(second)
@@ -114,18 +114,18 @@ def _rank(record: Row) -> Any:
 
 
 def _listed(key: Any, records: list[Row], window: Any) -> Any:
-    """As a function of a window: the row that an aggregate would give."""
+    """A function of a window, with the row that an aggregate would emit."""
     yield key, sorted(record["v"] for record in records), window.start, window.end
-    records.clear()  # it may do what it likes with what it is given
+    records.clear()  # it may change its arguments
 
 
-def told_row(key: str, judge: Judge, records: list[Row], start_us: int, end_us: int) -> Any:
-    """The row of a window."""
+def window_row(key: str, judge: Judge, records: list[Row], start_us: int, end_us: int) -> Any:
+    """Returns the row of a window."""
     return (key, judge(records), start_us / 1e6, end_us / 1e6)
 
 
 def panes(draw: Draw, clock: str = "event") -> tuple[Any, Callable[[float], list[tuple[int, int]]]]:
-    """(an assigner, the windows of a time in s as (start, end) in µs, ascending)."""
+    """Draws (an assigner, a function of a time in s to its windows as (start, end) in µs, ascending)."""
     size = draw.choice((1, 2.5, 4, 10))
     offset = draw.choice((0, 0, 1, 0.5, -3, 12))
     if draw.flip():
@@ -137,7 +137,7 @@ def panes(draw: Draw, clock: str = "event") -> tuple[Any, Callable[[float], list
 
 
 def aligned(at: float, size: float, step: float, offset: float) -> list[tuple[int, int]]:
-    """The windows of a time as (start, end) in µs, ascending."""
+    """Returns the windows of a time as (start, end) in µs, ascending."""
     at_us, size_us, step_us, offset_us = map(us, (at, size, step, offset))
     last = at_us - (at_us - offset_us) % step_us
     return [(start, start + size_us) for start in sorted(range(last, at_us - size_us, -step_us))]
@@ -155,23 +155,23 @@ class Windowed:
 
     @classmethod
     def drawn(cls, draw: Draw) -> Windowed:
-        """Records and options."""
+        """Draws records and options."""
         return cls(
             Pipeline("p"), timed_rows(draw), draw.choice((0, 1, 4, 100)), draw.choice((0, 0, 2, 7)), draw.flip(0.8)
         )
 
-    def built(self, draw: Draw, assigner: Any, given: Any) -> None:
-        """The pipeline."""
+    def built(self, draw: Draw, assigner: Any, function: Any) -> None:
+        """Adds the window to the pipeline."""
         stream = source(self.pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=self.bound_s)
         if self.keyed:
             stream = stream.key_by(lambda r: r["k"])
         options = {"lateness_s": self.lateness_s} if self.lateness_s else {}
-        window = stream.window("w", assigner, given, parallelism=1, **options)
+        window = stream.window("w", assigner, function, parallelism=1, **options)
         sink(window)
         sink(window.side("late"), "late")
 
     def key(self, record: Row) -> Any:
-        """The key of a record."""
+        """Returns the key of a record."""
         return record["k"] if self.keyed else None
 
 
@@ -181,20 +181,20 @@ def _order(row: Any) -> Any:
 
 @oracle("windows")
 def _assigned(draw: Draw) -> Scenario:
-    """Tumbling and sliding windows of event time: told at the end, again for late records within the lateness."""
+    """Tumbling and sliding windows of event time: emitted at the end, again for late records within the lateness."""
     scene = Windowed.drawn(draw)
     assigner, windows_of = panes(draw)
-    given, judge, _ = contents(draw)
-    scene.built(draw, assigner, given)
-    held: dict[Any, list[Row]] = {}
+    function, judge, _ = contents(draw)
+    scene.built(draw, assigner, function)
+    records_by_window: dict[Any, list[Row]] = {}
     late = []
     for record, mark in zip(scene.rows, marks(scene.rows, scene.bound_s), strict=False):
         opened = [w for w in windows_of(record["at"]) if mark is None or w[1] + us(scene.lateness_s) > mark]
         if not opened:
             late.append(record)
         for window in opened:
-            held.setdefault((scene.key(record), *window), []).append(record)
-    final = [told_row(key, judge, records, start, end) for (key, start, end), records in held.items()]
+            records_by_window.setdefault((scene.key(record), *window), []).append(record)
+    final = [window_row(key, judge, records, start, end) for (key, start, end), records in records_by_window.items()]
     checks = [exact("late", late), counted("w", {"late": len(late)})]
     if scene.lateness_s:
         checks.append(last_of_each("out", final))
@@ -204,10 +204,10 @@ def _assigned(draw: Draw) -> Scenario:
 
 
 def last_of_each(name: str, final: list[Any]) -> Check:
-    """Of each (key, start, end) the last row is this one."""
+    """Returns a check that the last row of each (key, start, end) is this one."""
 
-    def check(told: Told) -> None:
-        rows = {(row[0], row[2], row[3]): row for row in told[name]}
+    def check(result: TrialResult) -> None:
+        rows = {(row[0], row[2], row[3]): row for row in result[name]}
         same(name, sorted(rows.values(), key=repr), sorted(final, key=repr))
 
     return check
@@ -219,8 +219,8 @@ def _sessions(draw: Draw) -> Scenario:
     scene = Windowed.drawn(draw)
     gap_s = draw.choice((1, 2.5, 4, 10))
     gap, lateness = us(gap_s), us(scene.lateness_s)
-    given, judge, _ = contents(draw)
-    scene.built(draw, Session(gap_s), given)
+    function, judge, _ = contents(draw)
+    scene.built(draw, Session(gap_s), function)
     open_: dict[Any, list[list[Any]]] = {}
     done, late = [], []
 
@@ -228,7 +228,7 @@ def _sessions(draw: Draw) -> Scenario:
         for key, sessions in open_.items():
             for session in [each for each in sessions if each[1] + lateness <= mark]:
                 sessions.remove(session)
-                done.append(told_row(key, judge, session[2], session[0], session[1]))
+                done.append(window_row(key, judge, session[2], session[0], session[1]))
 
     for record, mark in zip(scene.rows, marks(scene.rows, scene.bound_s), strict=False):
         if mark is not None:
@@ -239,7 +239,7 @@ def _sessions(draw: Draw) -> Scenario:
             late.append(record)
             continue
         reached.sort(key=lambda each: each[0])
-        records = [held for each in reached for held in each[2]]
+        records = [earlier for each in reached for earlier in each[2]]
         for each in reached:
             sessions.remove(each)
         start, end = min([at, *(each[0] for each in reached)]), max([at + gap, *(each[1] for each in reached)])
@@ -254,13 +254,13 @@ def _sessions(draw: Draw) -> Scenario:
 
 
 def holds(name: str, final: list[Any]) -> Check:
-    """These rows are among what was told."""
+    """Returns a check that these rows are among what was emitted."""
 
-    def check(told: Told) -> None:
-        known = {encode(row) for row in told[name]}
+    def check(result: TrialResult) -> None:
+        known = {encode(row) for row in result[name]}
         missing = [row for row in final if encode(row) not in known]
         if missing:
-            raise Mismatch(f"{name}: {missing} are missing in {told[name]}")
+            raise Mismatch(f"{name}: {missing} are missing in {result[name]}")
 
     return check
 
@@ -271,11 +271,11 @@ def _counted(draw: Draw) -> Scenario:
     pipeline, rows = Pipeline("p"), timed_rows(draw)
     n = draw.randint(1, 4)
     every_n = draw.randint(1, n) if draw.flip() else None
-    given, judge, _ = contents(draw)
+    function, judge, _ = contents(draw)
     stream, keyed = source(pipeline), draw.flip(0.8)
     if keyed:
         stream = stream.key_by(lambda r: r["k"])
-    sink(stream.window("w", CountWindow(n, every_n) if every_n else CountWindow(n), given, parallelism=1))
+    sink(stream.window("w", CountWindow(n, every_n) if every_n else CountWindow(n), function, parallelism=1))
     seen: dict[Any, list[Row]] = {}
     expected = []
     for row in rows:
@@ -290,21 +290,21 @@ def _counted(draw: Draw) -> Scenario:
 
 @oracle("triggers")
 def _triggered(draw: Draw) -> Scenario:
-    """`every(n)`, `after_each()`: told when so many have come, and at the end if something has come since."""
+    """`every(n)`, `after_each()`: emitted when so many have come, and at the end if something has come since."""
     pipeline, bound = Pipeline("p"), draw.choice((0, 2, 100))
     rows = timed_rows(draw)
     n, purge, is_global = draw.choice((1, 2, 3)), draw.flip(), draw.flip()
-    given, judge, _ = contents(draw)
+    function, judge, _ = contents(draw)
     trigger = after_each(purge=purge) if n == 1 and draw.flip() else every_n(n, purge=purge)
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=bound).key_by(lambda r: r["k"])
     assigner, windows_of = panes(draw)
     if is_global:
         assigner = Global()
-    sink(stream.window("w", assigner, given, trigger=trigger, parallelism=1))
-    held: dict[Any, list[Any]] = {}
+    sink(stream.window("w", assigner, function, trigger=trigger, parallelism=1))
+    entries: dict[Any, list[Any]] = {}
     expected: list[Any] = []
 
-    def tell(key: Any, window: Any, entry: list[Any], firing: bool) -> None:
+    def emit(key: Any, window: Any, entry: list[Any], firing: bool) -> None:
         records, _, begun, seen = entry
         bounds = (begun, seen) if is_global else (window[0] / 1e6, window[1] / 1e6)
         expected.append((key, judge(records), *bounds))
@@ -313,11 +313,11 @@ def _triggered(draw: Draw) -> Scenario:
             entry[0], entry[2] = [], seen
 
     def close(mark: int) -> None:
-        for key, window in sorted(held, key=lambda each: (each[1][1], each[0])):
+        for key, window in sorted(entries, key=lambda each: (each[1][1], each[0])):
             if window[1] <= mark:
-                entry = held.pop((key, window))
+                entry = entries.pop((key, window))
                 if entry[1]:
-                    tell(key, window, entry, False)
+                    emit(key, window, entry, False)
 
     for row, mark in zip(rows, marks(rows, bound), strict=False):
         if mark is not None:
@@ -325,10 +325,10 @@ def _triggered(draw: Draw) -> Scenario:
         for window in [(0, 1 << 62)] if is_global else windows_of(row["at"]):
             if mark is not None and window[1] <= mark:
                 continue
-            entry = held.setdefault((row["k"], window), [[], False, 0, 0])
+            entry = entries.setdefault((row["k"], window), [[], False, 0, 0])
             entry[0], entry[1], entry[3] = [*entry[0], row], True, entry[3] + 1
             if entry[3] % n == 0:
-                tell(row["k"], window, entry, True)
+                emit(row["k"], window, entry, True)
     close(1 << 62)
     return Scenario(pipeline, {"in": rows}, exact("out", expected), batches=(1,), shown=f"{vars(assigner)} {n} {purge}")
 
@@ -340,9 +340,9 @@ def _by_clock(draw: Draw) -> Scenario:
     for _ in range(draw.randint(0, 15)):
         at += draw.choice((0, 0.5, 1, 3, 20))
         rows.append({"k": draw.choice("ab"), "at": at, "v": draw.randint(0, 9)})
-    given, judge, _ = contents(draw)
+    function, judge, _ = contents(draw)
     stream = source(pipeline).key_by(lambda r: r["k"])
-    held: dict[Any, list[Row]] = {}
+    contents_of: dict[Any, list[Row]] = {}
     if draw.flip(0.3):
         gap = draw.choice((1, 2.5, 6))
         assigner: Any = Session(gap, clock="processing")
@@ -350,27 +350,29 @@ def _by_clock(draw: Draw) -> Scenario:
         for row in rows:
             if row["k"] not in last or us(row["at"]) >= last[row["k"]][1]:
                 last[row["k"]] = [us(row["at"]), 0, []]
-                held[row["k"], len(held)] = last[row["k"]]
+                contents_of[row["k"], len(contents_of)] = last[row["k"]]
             last[row["k"]][1] = us(row["at"]) + us(gap)
             last[row["k"]][2].append(row)
-        expected = [told_row(key, judge, session[2], session[0], session[1]) for (key, _), session in held.items()]
+        expected = [
+            window_row(key, judge, session[2], session[0], session[1]) for (key, _), session in contents_of.items()
+        ]
     else:
         assigner, windows_of = panes(draw, "processing")
         for row in rows:
             for window in windows_of(row["at"]):
-                held.setdefault((row["k"], *window), []).append(row)
-        expected = [told_row(key, judge, each, start, end) for (key, start, end), each in held.items()]
-    sink(stream.window("w", assigner, given, parallelism=1))
+                contents_of.setdefault((row["k"], *window), []).append(row)
+        expected = [window_row(key, judge, each, start, end) for (key, start, end), each in contents_of.items()]
+    sink(stream.window("w", assigner, function, parallelism=1))
     inputs = [At(row["at"], row) for row in rows]
     if rows:
         inputs.append(At(at + 100))
-    # What nobody has seen when a task dies comes at another time behind it: see `_each_once`.
+    # What no other task has seen when a task dies is delivered at another time after it: see `_each_once`.
     return Scenario(pipeline, {"in": inputs}, bag("out", expected), {"clock_s": 1000.0}, (1,), 0, str(vars(assigner)))
 
 
 @oracle("clock-windows-crashed")
 def _each_once(draw: Draw) -> Scenario:
-    """Whoever dies, each record is in one tumbling window of the wall clock, and in all of its sliding ones."""
+    """Whichever task dies, each record is in one tumbling window of the wall clock, and in all of its sliding ones."""
     pipeline, rows, at = Pipeline("p"), list[Row](), 1000.25
     for _ in range(draw.randint(0, 15)):
         at += draw.choice((0, 0.5, 1, 3, 20))
@@ -378,16 +380,16 @@ def _each_once(draw: Draw) -> Scenario:
     times, offset = draw.choice((1, 2, 5)), draw.choice((0, 0.5))
     tumbling = Tumbling(2, offset_s=offset, clock="processing")
     assigner: Any = tumbling if times == 1 else Sliding(2 * times, 2, offset_s=offset, clock="processing")
-    given: Any = Count() if draw.flip() else lambda key, records, window: [(key, len(records))]
-    sink(source(pipeline).key_by(lambda r: r["k"]).window("w", assigner, given, parallelism=1))
+    function: Any = Count() if draw.flip() else lambda key, records, window: [(key, len(records))]
+    sink(source(pipeline).key_by(lambda r: r["k"]).window("w", assigner, function, parallelism=1))
 
-    def check(told: Told) -> None:
+    def check(result: TrialResult) -> None:
         counts = Counter(row["k"] for row in rows)
-        found: Counter[str] = Counter()
-        for row in told["out"]:
-            found[row[0]] += row[1]
-        if found != {key: count * times for key, count in counts.items()}:
-            raise Mismatch(f"{told['out']} of {counts}, {times} times each")
+        sums: Counter[str] = Counter()
+        for row in result["out"]:
+            sums[row[0]] += row[1]
+        if sums != {key: count * times for key, count in counts.items()}:
+            raise Mismatch(f"{result['out']} of {counts}, {times} times each")
 
     inputs = [At(row["at"], row) for row in rows]
     return Scenario(pipeline, {"in": inputs}, check, {"clock_s": 1000.0}, shown=str(vars(assigner)))

@@ -40,7 +40,7 @@ from operators import (
 )
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from operators.testing import Told, run
+from operators.testing import TrialResult, run
 
 BATCHES = (1, 2, 3, 7, 50, 1000)
 PROGRESS = 100
@@ -54,7 +54,7 @@ class Case:
     """One pipeline and its input.
 
     Attributes:
-        build: makes the pipeline, anew for each run.
+        build: makes a new pipeline for each run.
         tasks: that may die.
         rows: what must be equal, of what a run gave.
     """
@@ -62,7 +62,7 @@ class Case:
     build: Callable[[], Pipeline]
     inputs: Inputs
     tasks: list[str]
-    rows: Callable[[Told], Any]
+    rows: Callable[[TrialResult], Any]
 
 
 Draw = Callable[[Random], Case]
@@ -93,7 +93,7 @@ def examine(name: str, seed: int) -> None:
 
 
 def _crashes(chance: Random, case: Case, options: dict[str, Any]) -> dict[str, int]:
-    """At most one death, of a task that is given so many records: how many one without crashes shows."""
+    """Draws at most one death, after so many records of its task: a run without crashes shows how many it has."""
     if chance.random() < 0.3:
         return {}
     elements = run(case.build(), case.inputs, **options).elements
@@ -110,23 +110,23 @@ def _difference(first: Any, rows: Any) -> str:
 # What is compared.
 
 
-def in_order(told: Told) -> Any:
-    """The rows of all sinks as they came."""
-    return {sink: list(told[sink]) for sink in sorted(told.rows)}
+def in_order(result: TrialResult) -> Any:
+    """Returns the rows of all sinks in the order of arrival."""
+    return {sink: list(result[sink]) for sink in sorted(result.rows)}
 
 
-def as_multiset(told: Told) -> Any:
-    """The rows of all sinks, in whatever order."""
-    return Multiset((sink, repr(row)) for sink in sorted(told.rows) for row in told[sink])
+def as_multiset(result: TrialResult) -> Any:
+    """Returns the rows of all sinks without an order."""
+    return Multiset((sink, repr(row)) for sink in sorted(result.rows) for row in result[sink])
 
 
-def folded(told: Told) -> Any:
-    """What revisions of the sink `out` add up to; each must say what was there."""
+def folded(result: TrialResult) -> Any:
+    """Returns the rows that revisions of the sink `out` add up to; each must say what was there."""
     rows: dict[str, Any] = {}
-    for key, old, new in told["out"]:
-        held = rows.pop(repr(key), None)
-        if held != old:
-            raise AssertionError(f"a revision of {key!r} says that {old!r} was there, not {held!r}")
+    for key, old, new in result["out"]:
+        standing = rows.pop(repr(key), None)
+        if standing != old:
+            raise AssertionError(f"a revision of {key!r} says that {old!r} was there, not {standing!r}")
         if new is not None:
             rows[repr(key)] = new
     return rows
@@ -136,22 +136,22 @@ def folded(told: Told) -> Any:
 
 
 def at_of(record: Record) -> float:
-    """Event time."""
+    """Returns the event time."""
     return float(record["at"])
 
 
 def key_of(record: Record) -> Any:
-    """The key."""
+    """Returns the key."""
     return record["k"]
 
 
 def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0.0) -> list[Record]:
-    """No two have the same time: the order of those from two inputs is chance."""
-    keys, now_s, told = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]]), chance.choice([-50.0, 0.0, 1.7e9]), []
+    """Draws records, no two with the same time: the order of those from two inputs would be chance."""
+    keys, now_s, records = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]]), chance.choice([-50.0, 0.0, 1.7e9]), []
     for number in range(chance.randint(1, size)):
         now_s += chance.choice([0.01, 0.2, 1, 1, 2, 5, 9, 60])
-        told.append({"at": round(now_s + shift + number / 8192, 6), "k": chance.choice(keys), "n": number})
-    return sorted(told, key=lambda record: record["at"] + chance.random() * disorder_s)
+        records.append({"at": round(now_s + shift + number / 8192, 6), "k": chance.choice(keys), "n": number})
+    return sorted(records, key=lambda record: record["at"] + chance.random() * disorder_s)
 
 
 def _bound_s(chance: Random, disorder_s: float, late: bool) -> float:
@@ -164,14 +164,14 @@ def _disorder_s(chance: Random) -> float:
 
 
 def _source(pipeline: Pipeline, name: str, bound_s: float, partitions: int = 1) -> Any:
-    made = pipeline.source(name, GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
-    return made.watermarks(f"{name}-time", at_of, out_of_order_s=bound_s)
+    stream = pipeline.source(name, GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    return stream.watermarks(f"{name}-time", at_of, out_of_order_s=bound_s)
 
 
 def _one(
     chance: Random,
     add: Callable[[Any], Any],
-    rows: Callable[[Told], Any] = in_order,
+    rows: Callable[[TrialResult], Any] = in_order,
     late: bool = True,
     aside: bool = False,
 ) -> Case:
@@ -181,16 +181,16 @@ def _one(
 
     def build() -> Pipeline:
         pipeline = Pipeline("one")
-        made = add(_source(pipeline, "in", bound_s))
-        made.sink("out", SqliteSink("out.db"))
+        stream = add(_source(pipeline, "in", bound_s))
+        stream.sink("out", SqliteSink("out.db"))
         if aside:
-            made.side("late").sink("late", SqliteSink("late.db"))
+            stream.side("late").sink("late", SqliteSink("late.db"))
         return pipeline
 
     return Case(build, {"in": _records(chance, disorder_s)}, ["op/0"], rows)
 
 
-def _two(chance: Random, add: Callable[[Any, Any], Any], rows: Callable[[Told], Any] = as_multiset) -> Case:
+def _two(chance: Random, add: Callable[[Any, Any], Any], rows: Callable[[TrialResult], Any] = as_multiset) -> Case:
     """An operator `op` in two tasks behind two streams of two partitions each; no record is late."""
     disorders = [_disorder_s(chance) for _ in "ab"]
     inputs = {}
@@ -234,7 +234,7 @@ def windows(chance: Random) -> Case:
 
 
 def triggered_windows(chance: Random) -> Case:
-    """Windows that are told before their end; by number of records, or by event time in order."""
+    """Windows that emit before their end; by number of records, or by event time in order."""
     trigger = chance.choice([every(3), every(2, purge=True), at_end()])
     assigner = Global() if trigger.__class__.__name__ == "Every" and chance.random() < 0.5 else _assigner(chance)
     if isinstance(assigner, Session):
@@ -334,14 +334,14 @@ class Timed(Aging):
         yield ("at", n, ctx.event_time(), ctx.watermark())
 
     def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
-        """Tells what it finds."""
+        """Emits all state that it sees."""
         yield ("timer", name, ctx.key, ctx.event_time(), ctx.watermark(), list(self.items), dict(self.named))
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         if ctx.state["n"] % 3:
             ctx.set_timer(ctx.event_time() + 1.25, name + "'" if len(name) < 3 else "0", clock="event")
 
     def finish(self, ctx: Any) -> Iterator[Any]:
-        """Tells what is left."""
+        """Emits all state that is left."""
         yield ("end", ctx.key, self.value.value, list(self.items), dict(self.named), self.total.value)
 
 
@@ -361,20 +361,20 @@ def timers_in_order(chance: Random) -> Case:
 
 
 class Recent(Operator):
-    """The record before it, of its key."""
+    """Pairs a record with the record of its key before it."""
 
     def process(self, record: Record, ctx: Any) -> Iterator[Any]:
-        """Gives pairs."""
+        """Emits pairs."""
         before, ctx.state["n"] = ctx.state.get("n"), record["n"]
         yield [ctx.key, before, record["n"]]
 
 
 def speculation(chance: Random) -> Case:
-    """Two streams, corrected; and the same as in order."""
+    """Two streams, corrected; the sum of the corrections is the result in order."""
 
-    def rows(told: Told) -> Any:
-        standing = Multiset(repr(row) for row in folded(told).values())
-        if standing != Multiset(map(repr, told["ordered"])):
+    def rows(result: TrialResult) -> Any:
+        standing = Multiset(repr(row) for row in folded(result).values())
+        if standing != Multiset(map(repr, result["ordered"])):
             raise AssertionError("what stands in the end is not what the operator gives in order")
         return standing
 
@@ -402,7 +402,7 @@ def speculation(chance: Random) -> Case:
 
 
 def window_tables(chance: Random) -> Case:
-    """What revisions of windows add up to, suppressed or not; late records are put aside."""
+    """Sums of the revisions of windows, suppressed or not; late records are put aside."""
     assigner = chance.choice([Tumbling(5), Sliding(10, 5)])
     grace_s, how = chance.choice([0, 3, 40]), chance.choice([None, {"until": "closed"}, {"after_s": 4}])
 
@@ -413,11 +413,11 @@ def window_tables(chance: Random) -> Case:
             table = table.suppress("suppressed", **how)
         return table.revisions("revisions")
 
-    return _one(chance, add, lambda told: (folded(told), list(told["late"])))
+    return _one(chance, add, lambda result: (folded(result), list(result["late"])))
 
 
 def tables(chance: Random) -> Case:
-    """What revisions of a table, and of groups of its rows, add up to."""
+    """Sums of the revisions of a table and of groups of its rows."""
     after_s = chance.choice([0.5, 10])
 
     def add(stream: Any) -> Any:
@@ -455,13 +455,13 @@ def chains(chance: Random) -> Case:
 def arrival(chance: Random) -> Case:
     """Two streams as they arrive: which order that is is chance, but no row contradicts one that was seen."""
 
-    def rows(told: Told) -> Any:
+    def rows(result: TrialResult) -> Any:
         last: dict[str, Any] = {}
-        for key, before, after in told["out"]:
+        for key, before, after in result["out"]:
             if last.get(repr(key)) != before:
                 raise AssertionError(f"key {key!r}: {before!r} stands before {after!r}, not {last.get(repr(key))!r}")
             last[repr(key)] = after
-        return len(told["out"])
+        return len(result["out"])
 
     disorders = (3.0, 3.0)
     inputs = {name: _records(chance, 3.0, 40) for name in "ab"}
@@ -490,7 +490,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, default=300, metavar="N", help="how many examples to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed of each kind (0)")
     parser.add_argument("--only", metavar="NAME", choices=list(DRAWS), help=f"one kind: {', '.join(DRAWS)}")
-    parser.add_argument("--soak", action="store_true", help="go on until stopped with Ctrl-C")
+    parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     options = parser.parse_args(argv)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what runs in the background deaf to Ctrl-C
         signal.signal(number, signal.default_int_handler)

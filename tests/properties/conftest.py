@@ -1,4 +1,4 @@
-"""How many examples: few and the same in each run here; `--hypothesis-profile=deep` looks for new ones, for minutes."""
+"""Few examples, the same in each run, by default; `--hypothesis-profile=deep` looks for new ones, for minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of what `python -m tests.properties.batching` runs without end."""
+"""A sample of the examples that `python -m tests.properties.batching` runs without end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def test_results_by_event_time_do_not_depend_on_batches(name: str) -> None:
 
 
 def test_a_result_that_depends_on_batches_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an operator tells of the watermark as records arrive is such a result, and is documented as one."""
+    """An operator that emits the watermark as records arrive has such a result, and is documented so."""
 
-    def tells_watermarks(chance: batching.Random) -> batching.Case:
-        class Tells(batching.Operator):
+    def emits_watermarks(chance: batching.Random) -> batching.Case:
+        class Emitting(batching.Operator):
             def process(self, record: batching.Record, ctx: batching.Any) -> batching.Any:
                 yield [record["n"], ctx.watermark()]
 
-        return batching._one(chance, lambda stream: stream.key_by(batching.key_of).process("op", Tells()))
+        return batching._one(chance, lambda stream: stream.key_by(batching.key_of).process("op", Emitting()))
 
-    monkeypatch.setitem(batching.DRAWS, "tells-watermarks", tells_watermarks)
+    monkeypatch.setitem(batching.DRAWS, "emits-watermarks", emits_watermarks)
     with pytest.raises(AssertionError, match="the rows are others"):
         for seed in range(20):
-            batching.examine("tells-watermarks", seed)
+            batching.examine("emits-watermarks", seed)

@@ -1,7 +1,7 @@
-"""A chain that dies at any moment, again and again, gives what one that never died gives, byte for byte.
+"""A chain that dies at any moment, again and again, emits what one that never died emits, byte for byte.
 
 Each life begins with what the last complete snapshots restore, full ones and increments in any order, encoded while the
-chain went on; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.
+chain continued; what came after the barrier is replayed from the log.  Keys, timers and windows keep their order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Totals:
 
 
 class Keeper(Operator):
-    """A record is (key, what, number): changes declared states of every kind, and tells all that they hold."""
+    """A record is (key, what, number): changes declared states of every kind, and emits all that they hold."""
 
     log = ListState[int]()
     recent = ListState[int](ttl_s=0.02, clock="processing")
@@ -111,22 +111,22 @@ MAKERS = (a_chain, a_window, a_keeper)
 
 @dataclass
 class Event:
-    """What the task did, what it asked for meanwhile, and what came out."""
+    """One event of the task: its input, the requests that it logged, and its output."""
 
     what: str
-    told: Any
+    argument: Any
     position: int
     epoch: int
     log: list[tuple[str, Any]]
-    given: Bytes
+    output: Bytes
 
 
-def bytes_of(given: list[Output]) -> Bytes:
-    return [(ordinal, chunk.kind, chunk.count, bytes(chunk.body)) for ordinal, chunk in given]
+def bytes_of(output: list[Output]) -> Bytes:
+    return [(ordinal, chunk.kind, chunk.count, bytes(chunk.body)) for ordinal, chunk in output]
 
 
 class Chains(RuleBasedStateMachine):
-    """Of each kind two chains side by side: `mortal` dies, `twin` never does."""
+    """Two chains of each kind side by side: `mortal` dies, `twin` never does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Chains(RuleBasedStateMachine):
         self.position = 0
         self.epoch = 0
         self.complete = [0] * len(MAKERS)
-        """How many events the complete snapshots cover."""
+        """The number of events that the complete snapshots cover."""
         self.stored: list[list[list[bytes]]] = [[] for _ in MAKERS]
         """Parts of the snapshots that restore each chain, oldest first."""
         self.jobs: list[tuple[SnapshotJob, int] | None] = [None] * len(MAKERS)
@@ -144,17 +144,17 @@ class Chains(RuleBasedStateMachine):
     def _perform(self, chain: Chain, event: Event, services: Services) -> Bytes:
         services.epoch_now = event.epoch
         if event.what == "deliver":
-            return bytes_of(chain.deliver(0, listed(event.told), event.position, services))
-        return bytes_of(chain.fire(event.told, services))
+            return bytes_of(chain.deliver(0, listed(event.argument), event.position, services))
+        return bytes_of(chain.fire(event.argument, services))
 
-    def _live(self, place: int, what: str, told: Any) -> None:
-        event = Event(what, told, self.position, self.epoch, [], [])
+    def _live(self, place: int, what: str, argument: Any) -> None:
+        event = Event(what, argument, self.position, self.epoch, [], [])
         mortal, twin = self.chains[place]
         services = Services(start_ns=self.now_ns)
-        event.given = self._perform(twin, event, services)
+        event.output = self._perform(twin, event, services)
         event.log = services.log
         again = Services(start_ns=self.now_ns)
-        assert self._perform(mortal, event, again) == event.given
+        assert self._perform(mortal, event, again) == event.output
         assert again.log == event.log
         self.events[place].append(event)
 
@@ -199,7 +199,7 @@ class Chains(RuleBasedStateMachine):
 
     @rule(full=st.booleans(), key=st.sampled_from(KEYS), records=st.booleans())
     def a_snapshot_of_a_cleared_key(self, full: bool, key: Any, records: bool) -> None:
-        """What is gone from the state is gone from what is restored."""
+        """A cleared key is in no restored state."""
         self.deliver([(key, "put", 1), (key, "clear", 1)] if records else [(key, "put", 2)])
         self.a_barrier(full)
         for place in range(len(self.chains)):
@@ -220,13 +220,13 @@ class Chains(RuleBasedStateMachine):
     @precondition(lambda self: any(self.stored))
     @rule(place=st.integers(0, len(MAKERS) - 1))
     def die(self, place: int) -> None:
-        """What a standby holds is loaded, and the log is replayed."""
+        """The snapshots of a standby are loaded, and the log is replayed."""
         restored = MAKERS[place]()
         for parts in self.stored[place]:
             restored.restore(parts)
         for event in self.events[place][self.complete[place] :]:
             services = Services(event.log)
-            assert self._perform(restored, event, services) == event.given
+            assert self._perform(restored, event, services) == event.output
             assert services.place == len(event.log), "a replay asks for all that was logged"
         self.chains[place] = (restored, self.chains[place][1])
         self.jobs[place] = None

@@ -1,7 +1,7 @@
 """Both ends of a channel against the list of what was put in: deaths of either end, losses, a disk, checkpoints.
 
-Whatever happens between them, each element is delivered once, in order, unchanged; and what somebody may still ask for
-is in the in-flight log, in memory or on disk.  Sizes are made small, so that a few elements fill frames and segments.
+Whatever happens between them, each element is delivered once, in order, unchanged; the in-flight log, in memory or on
+disk, has all that the receiver may still ask for.  Sizes are small, so that a few elements fill frames and segments.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from causal import batch, inflight, output_channel, wire
+from causal import batch, inflight, wire
 from causal.batch import Chunk, pack_chunks
+from causal.channels import output_queue
+from causal.channels.receiver import Receiver
+from causal.channels.sender import Sender
 from causal.inflight import Entry
-from causal.input_channel import InputChannel
-from causal.output_channel import OutputChannel
 from causal.wire import Header, Welcome
 
 CREDIT = 150
@@ -32,7 +33,7 @@ class Ends(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patches = [
-            mock.patch.object(output_channel, "FRAME_BYTES_TARGET", FRAME_BYTES_TARGET),
+            mock.patch.object(output_queue, "FRAME_BYTES_TARGET", FRAME_BYTES_TARGET),
             mock.patch.object(inflight, "SEGMENT_BYTES", SEGMENT_BYTES),
         ]
         for patch in self.patches:
@@ -42,7 +43,7 @@ class Ends(RuleBasedStateMachine):
         self.firsts = [0]
         """Position of each chunk of the stream, and the one behind the last."""
         self.put = 0
-        """How many chunks this incarnation of the sender stands at."""
+        """The number of chunks that this incarnation of the sender has sent."""
         self.received_most = 0
         self.delivered: list[Chunk] = []
         self.complete = 0
@@ -55,18 +56,18 @@ class Ends(RuleBasedStateMachine):
         self.answers: list[Welcome] = []
         self.frames: list[Frame] = []
         self.incarnation = 1
-        self.receiver = InputChannel(0, 0, 0, 0, 0, False)
+        self.receiver = Receiver(0, 0, 0, 0, 0, False, 1 << 20)
         self.sender = self._a_sender()
 
     def teardown(self) -> None:
         for patch in self.patches:
             patch.stop()
 
-    def _a_sender(self) -> OutputChannel:
+    def _a_sender(self) -> Sender:
         self.put, position, digest = self.sender_cuts[self.complete]
-        sender = OutputChannel(0, 1, "a to b", position, digest, self.complete, CREDIT, keeping=True)
-        sender.redial(1, 0)
-        self.receiver.introduce(self.incarnation)
+        sender = Sender(0, 1, "a to b", position, digest, self.complete, CREDIT, keeping=True)
+        sender.dial(1, 0)
+        self.receiver.announce(self.incarnation)
         return sender
 
     # -- elements ------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class Ends(RuleBasedStateMachine):
 
     @rule(copies=st.integers(0, 2))
     def a_frame_arrives(self, copies: int) -> None:
-        """Not at all, once or twice."""
+        """A frame is lost, or arrives once or twice."""
         if self.frames:
             frame = self.frames.pop(0)
             for _ in range(copies):
@@ -149,18 +150,18 @@ class Ends(RuleBasedStateMachine):
 
     @rule()
     def credit(self) -> None:
-        self.sender.credit(self.receiver.delivered, self.sender.credit_bytes, 0)
+        self.sender.credit(self.receiver.delivered, self.sender.flow.window_bytes, 0)
 
     # -- handshakes ----------------------------------------------------------------------------------------------
 
     @rule()
     def hello(self) -> None:
-        self.answers.append(self.receiver.welcome(self.sender.hello(collect=False).attempt))
+        self.answers.append(self.receiver.welcome(self.sender.hello(False, 0).attempt))
 
     @precondition(lambda self: self.answers)
     @rule(place=st.integers(0, 9), again=st.booleans())
     def an_answer_arrives(self, place: int, again: bool) -> None:
-        """In any order, late, or twice."""
+        """Answers arrive in any order, late, or twice."""
         answer = self.answers[place % len(self.answers)]
         if not again:
             self.answers.remove(answer)
@@ -240,10 +241,10 @@ class Ends(RuleBasedStateMachine):
 
     @rule()
     def a_connection_is_cut(self) -> None:
-        """What is under way is lost; both ends live."""
+        """All that is under way is lost; both ends live."""
         self.frames.clear()
         self.answers.clear()
-        self.sender.redial(1, 0)
+        self.sender.dial(1, 0)
 
     @rule()
     def the_receiver_is_gone(self) -> None:
@@ -256,16 +257,16 @@ class Ends(RuleBasedStateMachine):
     @rule()
     def the_receiver_is_replaced(self) -> None:
         chunks, position, digest = self.receiver_cuts[self.complete]
-        self.receiver = InputChannel(0, 0, 0, position, digest, False)
-        self.receiver.introduce(self.incarnation)
+        self.receiver = Receiver(0, 0, 0, position, digest, False, 1 << 20)
+        self.receiver.announce(self.incarnation)
         del self.delivered[chunks:]
         self.frames.clear()
         self.answers.clear()
-        self.sender.redial(1, 0)
+        self.sender.dial(1, 0)
 
     @rule(kept=st.integers(0, 3))
     def the_sender_is_replaced(self, kept: int) -> None:
-        """It will do again what others have seen of it; what nobody has seen may turn out otherwise."""
+        """The new sender repeats what others have seen; what no one has seen may turn out otherwise."""
         seen = max(chunk for chunk in range(len(self.firsts)) if self.firsts[chunk] <= self.received_most)
         restored = self.sender_cuts[self.complete][0]
         keep = max(seen, restored, len(self.stream) - kept)
@@ -285,7 +286,7 @@ class Ends(RuleBasedStateMachine):
         self.answers.clear()
         while self._replaying:
             self._put(self.stream[self.put])
-        self.sender.redial(1, 0)
+        self.sender.dial(1, 0)
         for _ in range(STEPS_MAX):
             self.hello()
             self.sender.welcome(self.answers.pop(), False, 0)
@@ -299,7 +300,7 @@ class Ends(RuleBasedStateMachine):
                 break
         assert self.delivered == self.stream
         assert self.receiver.welcome(0).digest == self.sender.digest
-        assert not self.sender.waiting_for_credit and not self.receiver.queued_bytes
+        assert not self.sender.flow.outstanding_bytes and not self.receiver.queued_bytes
 
     # -- what holds always ---------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Determinants in a random graph, over channels that lose and repeat: every replica is a prefix, nobody asks twice.
+"""Determinants in a random graph, over channels that lose and repeat: every replica is a prefix, no task asks twice.
 
-Channels behave as `causal.exchange` has them: messages of a session arrive in order or not at all, a lost one is
-noticed by the next, and what the receiver then says it holds begins a new session.
+Channels behave as `causal.channels.exchange` has them: messages of a session arrive in order or not at all, a lost one
+is noticed by the next, and what the receiver then says it holds begins a new session.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Dissemination(RuleBasedStateMachine):
         edge.taken += 1
 
     def _take(self, edge: Edge, message: Message) -> None:
-        """As an element would be: its determinants are stored first, its dependencies count when it is delivered."""
+        """Takes a message like an element: determinants are stored first, dependencies count when it is delivered."""
         deltas, depends = unpack_deltas(pack_deltas(*message))
         self.tasks[edge.target].merge(deltas)
         self.tasks[edge.target].depend(depends)
@@ -131,7 +131,7 @@ class Dissemination(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        """When the network is quiet, everybody who may hold a log holds all of it that is depended on."""
+        """Once the network is quiet, every task that may hold a log holds all of it that any task depends on."""
         for edge in sorted(self.edges, key=lambda each: each.source):
             self._resync(edge)
             self._send(edge)
@@ -140,9 +140,11 @@ class Dissemination(RuleBasedStateMachine):
             self._holds_all(edge.target, edge.source)
         if self.tasks[0].partial:
             for edge in self.edges:
-                told = vector_of(self.tasks[edge.target].dependencies())
+                extents = vector_of(self.tasks[edge.target].dependencies())
                 for owner, epoch, extent in self.tasks[edge.source].dependencies():
-                    assert told.get((owner, epoch), 0) >= extent, "who depends on a task depends on all it depends on"
+                    assert extents.get((owner, epoch), 0) >= extent, (
+                        "a task that depends on another depends on all that the other depends on"
+                    )
             return
         for task in self.topology.tasks:
             for ancestor in self.topology.ancestors(task.index):
@@ -161,7 +163,7 @@ class Dissemination(RuleBasedStateMachine):
                     assert log.bytes_of(epoch) == self.written[owner][epoch][:extent]
 
     @invariant()
-    def whoever_holds_a_log_is_near_enough_and_depends_on_no_more_than_was_written(self) -> None:
+    def a_holder_of_a_log_is_near_enough_and_depends_on_no_more_than_was_written(self) -> None:
         for holdings in self.tasks:
             distance = self.topology.ancestors(holdings.task)
             assert set(holdings.logs) == {holdings.task} | {t for t, hops in distance.items() if hops <= self.depth}
@@ -169,7 +171,7 @@ class Dissemination(RuleBasedStateMachine):
                 assert extent <= len(self.written[owner].get(epoch, b""))
                 near = owner == holdings.task or distance[TaskIndex(owner)] <= self.depth
                 assert not near or holdings.logs[owner].extent(epoch) >= extent, "always no orphans"
-            assert holdings.missing() == [], "nobody is an orphan while nobody fails"
+            assert holdings.missing() == [], "there are no orphans while no task fails"
 
 
 TestDissemination = Dissemination.TestCase

@@ -1,4 +1,4 @@
-"""A receiver against the stream it is sent: frames that overlap, repeat, come out of turn, damaged, or are given back.
+"""A receiver against the stream it is sent: frames that overlap, repeat, come out of turn, damaged, or are returned.
 
 It takes each chunk once, in order, or nothing of a frame at all; what it says it wants next is the truth.
 """
@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from causal import batch, wire
 from causal.batch import Chunk, pack_chunks
+from causal.channels.receiver import Receiver
 from causal.errors import PeerViolation
-from causal.input_channel import InputChannel
 from causal.rolling import RollingDigest
 from causal.wire import Header
 
@@ -21,12 +21,12 @@ CHUNKS_PER_FRAME_MAX = 5
 
 
 class Receiving(RuleBasedStateMachine):
-    """One input channel and what its sender has made so far."""
+    """One input channel and what its sender has sent so far."""
 
     @initialize(marking=st.booleans())
     def begin(self, marking: bool) -> None:
-        self.channel = InputChannel(3, 0, 1, 0, 0, False)
-        self.channel.introduce(1)
+        self.channel = Receiver(3, 0, 1, 0, 0, False, 1 << 20)
+        self.channel.announce(1)
         self.channel.marking = marking
         self.stream: list[Chunk] = []
         self.firsts = [0]
@@ -71,7 +71,7 @@ class Receiving(RuleBasedStateMachine):
     @precondition(lambda self: self.stream)
     @rule(first=st.integers(0, 40), length=st.integers(1, CHUNKS_PER_FRAME_MAX))
     def a_frame_arrives(self, first: int, length: int) -> None:
-        """From anywhere: all of it, the end of it or nothing of it is new, or something is missing before it."""
+        """A frame begins anywhere: all of it, its end or nothing of it is new, or something is missing before it."""
         first = max(0, min(self.accepted + 2 - first % 8, len(self.stream) - 1))
         header, payload = self._frame(first, min(first + length, len(self.stream)))
         fits = first <= self.accepted
@@ -120,7 +120,7 @@ class Receiving(RuleBasedStateMachine):
     @precondition(lambda self: self.channel.marking)
     @rule()
     def the_sender_goes_back(self) -> None:
-        """Frames of which nothing was delivered are forgotten; from there on it makes something else."""
+        """Frames of which nothing was delivered are forgotten; from there on the sender sends something else."""
         waiting = [first for first in self.frames if first >= self.taken]
         self.channel.give_back()
         self.accepted = waiting[0] if waiting else self.accepted

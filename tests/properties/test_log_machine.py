@@ -25,10 +25,10 @@ class Logs(RuleBasedStateMachine):
         """All that the owner ever logged and has not taken back, by epoch."""
         self.epoch = 0
         self.first = [0 for _ in HOLDERS]
-        self.held: list[dict[int, int]] = [{} for _ in HOLDERS]
+        self.extents: list[dict[int, int]] = [{} for _ in HOLDERS]
 
     def _stored(self, holder: int, epoch: int) -> int:
-        return self.held[holder].get(epoch, 0)
+        return self.extents[holder].get(epoch, 0)
 
     @rule(entry=st.binary(min_size=1, max_size=9))
     def append(self, entry: bytes) -> None:
@@ -49,22 +49,22 @@ class Logs(RuleBasedStateMachine):
         start = data.draw(st.integers(0, len(whole) - 1))
         end = data.draw(st.integers(start + 1, len(whole)))
         delta = LogDelta(TASK, epoch, start, whole[start:end])
-        held = self._stored(holder, epoch)
+        stored = self._stored(holder, epoch)
         log = self.holders[holder]
         if epoch < self.first[holder]:
             assert log.check(delta) == log.merge(delta) == 0
-        elif start > held:
+        elif start > stored:
             with pytest.raises(PeerViolation, match="begins at"):
                 log.merge(delta)
         else:
-            assert log.check(delta) == max(held, end)
-            assert log.merge(delta) == max(held, end) - held
+            assert log.check(delta) == max(stored, end)
+            assert log.merge(delta) == max(stored, end) - stored
             if end:
-                self.held[holder][epoch] = max(held, end)
+                self.extents[holder][epoch] = max(stored, end)
 
     @rule(holder=holders, data=st.data())
     def other_bytes_arrive(self, holder: int, data: st.DataObject) -> None:
-        """A delta that contradicts what is held is refused, and nothing of it is taken."""
+        """A delta that contradicts the log of the holder is refused, and nothing of it is taken."""
         known = [e for e in range(self.first[holder], self.epoch + 1) if self._stored(holder, e)]
         if not known:
             return
@@ -82,7 +82,7 @@ class Logs(RuleBasedStateMachine):
             taken = self.holders[holder].merge(delta)
             if delta.epoch >= self.first[holder]:
                 assert taken == len(delta.bytes), "a delta of what is lacking is all new"
-                self.held[holder][delta.epoch] = len(self.written[delta.epoch])
+                self.extents[holder][delta.epoch] = len(self.written[delta.epoch])
         assert [d for d in self.owner.deltas(self.holders[holder].extents()) if d.epoch >= self.first[holder]] == []
 
     @rule(holder=holders, data=st.data())
@@ -98,7 +98,7 @@ class Logs(RuleBasedStateMachine):
         epoch = data.draw(st.integers(0, self.epoch))
         self.holders[holder].truncate(epoch)
         self.first[holder] = max(self.first[holder], epoch)
-        self.held[holder] = {e: n for e, n in self.held[holder].items() if e >= self.first[holder]}
+        self.extents[holder] = {e: n for e, n in self.extents[holder].items() if e >= self.first[holder]}
 
     @rule(data=st.data())
     def truncate_the_owner(self, data: st.DataObject) -> None:
@@ -108,19 +108,19 @@ class Logs(RuleBasedStateMachine):
         for holder in HOLDERS:  # a checkpoint is complete for all; a range of an older epoch exists nowhere any more
             self.holders[holder].truncate(epoch)
             self.first[holder] = max(self.first[holder], epoch)
-            self.held[holder] = {e: n for e, n in self.held[holder].items() if e >= self.first[holder]}
+            self.extents[holder] = {e: n for e, n in self.extents[holder].items() if e >= self.first[holder]}
 
     @precondition(lambda self: self.written)
     @rule(data=st.data())
     def go_back(self, data: st.DataObject) -> None:
-        """A rollback: what does not stand is forgotten by all, and the owner goes on from there."""
+        """A rollback: what does not stand is forgotten by all, and the owner resumes from there."""
         at = data.draw(st.sampled_from(sorted(self.written)))
         stands = {e: len(b) for e, b in self.written.items() if e < at}
         stands[at] = data.draw(st.integers(0, len(self.written[at])))
         for log in (self.owner, *self.holders):
             log.cut(stands)
         self.written = {e: b[: stands[e]] for e, b in self.written.items() if stands.get(e)}
-        self.held = [{e: min(n, stands.get(e, 0)) for e, n in held.items()} for held in self.held]
+        self.extents = [{e: min(n, stands.get(e, 0)) for e, n in extents.items()} for extents in self.extents]
         self.epoch = max(at, self.owner.first_epoch)
 
     @precondition(lambda self: self.owner.first_epoch > 0)
@@ -137,8 +137,8 @@ class Logs(RuleBasedStateMachine):
 
     @invariant()
     def a_holder_holds_a_prefix(self) -> None:
-        for log, held in zip(self.holders, self.held, strict=True):
-            assert log.extents() == {e: n for e, n in sorted(held.items()) if n}
+        for log, extents in zip(self.holders, self.extents, strict=True):
+            assert log.extents() == {e: n for e, n in sorted(extents.items()) if n}
             for epoch, extent in log.extents().items():
                 assert bytes(log.view(epoch)) == log.bytes_of(epoch) == self.written[epoch][:extent]
 

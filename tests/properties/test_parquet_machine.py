@@ -1,6 +1,6 @@
 """Parquet stores against an account in memory that never dies, with files of every size.
 
-Beside what our reader sees, which is every row, whoever reads the bare files sees whole files without a row twice.
+Beside what our reader sees, which is every row, a reader of the bare files sees whole files without a row twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
 from operators.sinks.conformance import Subject
-from operators.sinks.parquet import ParquetSink
+from operators.sinks.parquet.parquet_sink import ParquetSink
 from tests.properties.test_store_machine import TASK, Stores
 from tests.unit.sinks.parquet_scene import plain_rows, rows_of
 
@@ -29,15 +29,15 @@ class Files(Stores):
 
     @rule()
     def publish(self) -> None:
-        """All rows that nobody can take back go to files."""
+        """All rows that can no longer be withdrawn go to files."""
         self.store.publish()  # type: ignore[attr-defined]
         assert len(plain_rows(self.sink.directory)) == self._covered()
 
     @invariant()
     def bare_files_hold_the_first_rows(self) -> None:
         if hasattr(self, "sink"):
-            found = plain_rows(self.sink.directory)
-            assert found == self.records[: len(found)]
+            rows = plain_rows(self.sink.directory)
+            assert rows == self.records[: len(rows)]
             assert rows_of(self.sink.directory, TASK, uncovered=False) == self.records[: self._covered()]
 
     def _covered(self) -> int:

@@ -31,7 +31,7 @@ def test_how_the_bytes_are_cut_does_not_matter(seed: int, epochs: list[list[byte
 
 @given(seeds, pieces, pieces, st.binary(min_size=1, max_size=9))
 def test_one_number_carries_the_past_on(seed: int, before: list[bytes], after: list[bytes], other: bytes) -> None:
-    """A task restored at a barrier knows the value there and nothing else, and goes on alike."""
+    """A task restored at a barrier knows the value there and nothing else, and continues alike."""
     one = fed(seed, [before, after])
     at_barrier = fed(seed, [before]).close()
     assert fed(at_barrier, [[b"", *after]]).value == fed(seed, [before, [b"", *after]]).value

@@ -1,4 +1,4 @@
-"""What a task recorded is its schedule: after any death it takes the same again, then goes on where the log ended."""
+"""The log of a task is its schedule: after any death it takes the same again, then resumes where the log ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, Window
 from causal.errors import InvariantViolation, ReplayDivergence
 from causal.log import DeterminantLog, LogDelta
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 
 times = st.integers(-(2**62), 2**62) | st.integers(0, 1000)
 small = st.integers(0, 300)
@@ -26,19 +26,19 @@ determinants: st.SearchStrategy[Determinant] = st.one_of(
 
 
 class Scheduled(RuleBasedStateMachine):
-    """One task: it records, passes barriers, dies, and is replayed from what somebody held of its log."""
+    """One task: it records, passes barriers, dies, and is replayed from what holders have of its log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.recorded: list[list[Any]] = [[]]
-        """What was performed, by epoch."""
+        """The determinants that were performed, by epoch."""
         self.bounds: list[list[int]] = [[0]]
-        """Where each determinant ends in the log of its epoch."""
+        """The end of each determinant in the log of its epoch."""
         self.restored = 0
         """The epoch that a new incarnation begins with."""
-        self.schedule = Schedule(DeterminantLog(0), 0, "count/0")
+        self.schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
         self.at = 0
-        """How many determinants of the present epoch have been performed."""
+        """The number of determinants of the present epoch that have been performed."""
 
     @property
     def _behind(self) -> bool:
@@ -51,8 +51,8 @@ class Scheduled(RuleBasedStateMachine):
         return bool(performed) and type(performed[-1]) is Barrier
 
     @precondition(lambda self: not self._ended)
-    @rule(told=determinants)
-    def perform(self, told: Determinant) -> None:
+    @rule(determinant=determinants)
+    def perform(self, determinant: Determinant) -> None:
         """One code path: what the log has is taken, otherwise what happens is recorded."""
         if self._behind:
             wanted = self.recorded[self.schedule.epoch][self.at]
@@ -60,11 +60,11 @@ class Scheduled(RuleBasedStateMachine):
             assert self.schedule.take(type(wanted)) == wanted
         else:
             assert not self.schedule.replaying
-            if type(told) is Order:
-                self.schedule.record_order(told.input, told.count)
+            if type(determinant) is Order:
+                self.schedule.record_order(determinant.input, determinant.count)
             else:
-                self.schedule.record(told)
-            self.recorded[-1].append(told)
+                self.schedule.record(determinant)
+            self.recorded[-1].append(determinant)
             self.bounds[-1].append(self.schedule.log.extent(self.schedule.epoch))
         self.at += 1
 
@@ -81,14 +81,14 @@ class Scheduled(RuleBasedStateMachine):
         self.at = 0
 
     @precondition(lambda self: self._behind)
-    @rule(told=determinants)
-    def another_question_is_a_divergence(self, told: Determinant) -> None:
+    @rule(determinant=determinants)
+    def another_question_is_a_divergence(self, determinant: Determinant) -> None:
         wanted = self.recorded[self.schedule.epoch][self.at]
-        if type(told) is not type(wanted):
+        if type(determinant) is not type(wanted):
             with pytest.raises(ReplayDivergence, match="the log has"):
-                self.schedule.take(type(told))
+                self.schedule.take(type(determinant))
         with pytest.raises(InvariantViolation):
-            self.schedule.record(told)
+            self.schedule.record(determinant)
         with pytest.raises(ReplayDivergence, match="before the log of epoch"):
             self.schedule.advance(self.schedule.epoch + 1)
 
@@ -100,7 +100,7 @@ class Scheduled(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 8), cuts=st.lists(st.integers(0, 60), min_size=1))
     def die(self, kept: int, cuts: list[int]) -> None:
-        """The last determinants may have been shared with nobody: then they did not happen."""
+        """The last determinants may not have been shared: then they did not happen."""
         log = DeterminantLog(0, self.restored)
         last = len(self.recorded) - 1
         self.recorded[last] = self.recorded[last][:kept]
@@ -112,7 +112,7 @@ class Scheduled(RuleBasedStateMachine):
         while last > self.restored and not self.recorded[last]:
             del self.recorded[last], self.bounds[last]
             last -= 1
-        self.schedule = Schedule(log, self.restored, "count/0")
+        self.schedule = DeterminantCursor(log, self.restored, "count/0")
         self.at = 0
 
     @rule()
@@ -125,11 +125,11 @@ class Scheduled(RuleBasedStateMachine):
         log = self.schedule.log
         assert self.schedule.exhausted() == (not self._behind and self.schedule.epoch == len(self.recorded) - 1)
         for epoch in range(self.restored, len(self.recorded)):
-            codec, place, found = DeterminantCodec(), 0, []
+            codec, place, determinants = DeterminantCodec(), 0, []
             while place < log.extent(epoch):
-                told, place = codec.decode(log.view(epoch), place)
-                found.append(told)
-            assert found == self.recorded[epoch]
+                determinant, place = codec.decode(log.view(epoch), place)
+                determinants.append(determinant)
+            assert determinants == self.recorded[epoch]
 
 
 TestScheduled = Scheduled.TestCase

@@ -17,10 +17,10 @@ from xxhash import xxh3_64_intdigest
 
 from causal.errors import Fenced, InvariantViolation, PeerViolation
 from causal.log import LogDelta
-from causal.ports import Bundle, Held, SinkStore
+from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks import JsonLinesSink
-from operators.sinks.account import Account
 from operators.sinks.conformance import Subject
+from operators.sinks.contract.account import Account
 from tests.unit.sinks.test_conformance import sqlite
 
 TASK, RUN = "out/0", "run-1"
@@ -46,8 +46,8 @@ class Stores(RuleBasedStateMachine):
         self.incarnation = 1
         self.last: Bundle | None = None
         self.abandoned: list[tuple[SinkStore, int, int]] = []
-        self.store, held = self.kind.opened(1)
-        assert held == Held(0, 0, ())
+        self.store, state = self.kind.opened(1)
+        assert state == StoreState(0, 0, ())
 
     def teardown(self) -> None:
         if hasattr(self, "directory"):
@@ -67,9 +67,9 @@ class Stores(RuleBasedStateMachine):
             if entry:
                 logs.append(LogDelta(owner, self.epoch, start, before[start:] + entry))
                 depends.append((owner, self.epoch, len(before) + len(entry)))
-        told = tuple(depends) if self.marked else None
+        dependencies = tuple(depends) if self.marked else None
         return Bundle(
-            self.account.next, len(texts), rows, digest, self.epoch, self.incarnation, tuple(logs), False, told
+            self.account.next, len(texts), rows, digest, self.epoch, self.incarnation, tuple(logs), False, dependencies
         )
 
     @rule(texts=st.lists(st.text(max_size=4), max_size=3), logged=entries, overlap=st.integers(0, 3))
@@ -101,7 +101,7 @@ class Stores(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def other_determinants_are_refused_and_nothing_is_taken(self, data: st.DataObject) -> None:
-        known = sorted((o, e) for (o, e), held in self.logged.items() if held and e >= self.account.kept_from)
+        known = sorted((o, e) for (o, e), log in self.logged.items() if log and e >= self.account.kept_from)
         if not known:
             return
         owner, epoch = data.draw(st.sampled_from(known))
@@ -124,19 +124,19 @@ class Stores(RuleBasedStateMachine):
         epoch = max(0, self.epoch - back)
         self.store.truncate(epoch)
         self.account.truncate(epoch)
-        self.logged = {(o, e): held for (o, e), held in self.logged.items() if e >= self.account.kept_from}
+        self.logged = {(o, e): log for (o, e), log in self.logged.items() if e >= self.account.kept_from}
 
     @precondition(lambda self: self.account.marks)
     @rule(place=st.integers(0, 5))
     def withdraw(self, place: int) -> None:
-        """Rows are taken back to a mark; what was logged beyond what the others depend on did not happen."""
+        """Rows behind a mark are withdrawn; what was logged beyond what the others depend on did not happen."""
         mark = self.account.marks[-1 - place % len(self.account.marks)]
-        held = self.store.withdraw(mark)
+        state = self.store.withdraw(mark)
         self.account.withdraw(mark)
-        assert held == self.account.held()
+        assert state == self.account.store_state()
         assert self.account.next == mark.next
         del self.records[mark.next :]
-        self.logged = {(delta.task, delta.epoch): delta.bytes for delta in held.logs}
+        self.logged = {(delta.task, delta.epoch): delta.bytes for delta in state.logs}
         self.epoch = max(mark.epoch, self.account.kept_from)
         self.last = None
 
@@ -150,13 +150,13 @@ class Stores(RuleBasedStateMachine):
             rises = True
         self.incarnation += rises
         self.last = None
-        self.store, held = self.kind.opened(self.incarnation)
-        assert held == self.account.held()
+        self.store, state = self.kind.opened(self.incarnation)
+        assert state == self.account.store_state()
 
     @precondition(lambda self: self.abandoned)
     @rule()
     def a_zombie_changes_nothing(self) -> None:
-        """It goes on where it was when its successor came."""
+        """A zombie continues where it was when its successor came."""
         store, incarnation, following = self.abandoned.pop(0)
         row = self.kind.sink.encode([{"text": "of a zombie"}])
         with pytest.raises(Fenced):
@@ -174,13 +174,13 @@ class Stores(RuleBasedStateMachine):
     def the_account_holds_what_was_written(self) -> None:
         if not hasattr(self, "account"):
             return
-        held = self.account.held()
-        assert held.next == len(self.records)
-        assert {(d.task, d.epoch): d.bytes for d in held.logs} == {key: log for key, log in self.logged.items() if log}
-        assert all(delta.offset == 0 for delta in held.logs)
-        ends = [mark.next for mark in held.marks]
-        assert ends == sorted(ends) and (not ends or ends[-1] == held.next)
-        assert held.marks == () or self.marked
+        state = self.account.store_state()
+        assert state.next == len(self.records)
+        assert {(d.task, d.epoch): d.bytes for d in state.logs} == {key: log for key, log in self.logged.items() if log}
+        assert all(delta.offset == 0 for delta in state.logs)
+        ends = [mark.next for mark in state.marks]
+        assert ends == sorted(ends) and (not ends or ends[-1] == state.next)
+        assert state.marks == () or self.marked
 
 
 class Sqlite(Stores):

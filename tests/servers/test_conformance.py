@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from operators.sinks import conformance, conformance_withdrawal
-from operators.sinks.conformance import Subject, bundles, crashes, outages, successions
-from operators.sinks.postgres import PostgresSink
-from operators.sinks.redis_streams import RedisSink
+from operators.sinks import conformance
+from operators.sinks.conformance import Subject, bundles, crashes, outages, successions, withdrawal
+from operators.sinks.postgres.postgres_sink import PostgresSink
+from operators.sinks.redis.redis_streams import RedisSink
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
 
 NUMBERS = count()
-ALL = conformance.CHECKS + conformance_withdrawal.CHECKS
-AWAY = outages.waits_for_a_store_that_is_away
+ALL = conformance.CHECKS + withdrawal.CHECKS
+AWAY = outages.waits_for_an_unavailable_store
 NOT_SHARED = (AWAY, crashes.takes_a_half_written_bundle_for_nothing)
 """Ends the server; tears what only a server can tear."""
 QUICK = tuple(check for check in bundles.CHECKS + outages.CHECKS if check not in NOT_SHARED)
@@ -31,13 +31,13 @@ def generic(server: Postgres, **options: Any) -> Subject:
 
     def read(task: str) -> list[Any]:
         [(there,)] = server.query("SELECT to_regclass(%s) IS NOT NULL", table)
-        found = (
+        rows = (
             server.query(f"SELECT position, record FROM {table} WHERE task = %s ORDER BY position", task)
             if there
             else []
         )
-        assert len({position for position, _ in found}) == len(found)
-        return [record for _, record in found]
+        assert len({position for position, _ in rows}) == len(rows)
+        return [record for _, record in rows]
 
     def poison() -> Any:
         server.query(f"ALTER TABLE {table} ADD CHECK ((record ->> 'n')::int < 1000)")
@@ -47,18 +47,20 @@ def generic(server: Postgres, **options: Any) -> Subject:
 
 
 def columns(server: Postgres, place: bool) -> Subject:
-    """A table of the user's, with types and a constraint; without `place` nothing in it tells which row is which."""
+    """A table of the user's, with types and a constraint; without `place` nothing in it identifies a row."""
     table = f"own_{next(NUMBERS)}"
     key = ", PRIMARY KEY(maker, number)" if place else ""
     server.query(
         f'CREATE TABLE {table}(task text, n int NOT NULL CHECK (n < 1000), "text" text, maker text, number bigint{key})'
     )
-    told = ("maker", "number") if place else ()
-    sink = PostgresSink(server.dsn, table=table, columns=["task", "n", "text"], place_columns=told, timeout_ms=1000)
+    place_columns = ("maker", "number") if place else ()
+    sink = PostgresSink(
+        server.dsn, table=table, columns=["task", "n", "text"], place_columns=place_columns, timeout_ms=1000
+    )
 
     def read(task: str) -> list[Any]:
-        found = server.query(f'SELECT task, n, "text" FROM {table} WHERE task = %s ORDER BY n', task)
-        return [{"task": task, "n": n, "text": text} for task, n, text in found]
+        rows = server.query(f'SELECT task, n, "text" FROM {table} WHERE task = %s ORDER BY n', task)
+        return [{"task": task, "n": n, "text": text} for task, n, text in rows]
 
     return Subject(sink, read, poison=lambda: {"task": "out/0", "n": 1001, "text": "x"})
 
@@ -83,7 +85,7 @@ def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_p
     check(generic(shared_postgres))
 
 
-@pytest.mark.parametrize("check", QUICK + successions.CHECKS + conformance_withdrawal.CHECKS, ids=named)
+@pytest.mark.parametrize("check", QUICK + successions.CHECKS + withdrawal.CHECKS, ids=named)
 def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(columns(shared_postgres, place=True))
 

@@ -1,4 +1,4 @@
-"""PostgreSQL on a disk that is really full: the job waits and says so, or ends in one line; room lets it go on."""
+"""PostgreSQL on a disk that is really full: the job waits and says so, or ends in one line; room lets it resume."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_disk import SmallDisk, permitted
 from tests.faults.conftest import Start
 from tests.servers.chains import assert_consistent, assert_exactly_once
 from tests.servers.jobs import COUNT, Chained
 from tests.servers.postgres import Postgres
 from tests.servers.test_jobs import in_postgres, kill_the_sink
+from tests.soak.disk import SmallDisk, permitted
 
 DISK_BYTES = 160 << 20
 FULL = "no space is left on the server: make room"
@@ -40,7 +40,7 @@ def disk(own_postgres: Postgres, tmp_path: Path) -> Iterator[SmallDisk]:
     small.close()
 
 
-def test_a_full_disk_is_waited_for_whoever_dies_meanwhile(
+def test_a_full_disk_is_waited_for_whatever_dies_meanwhile(
     start: Start, tmp_path: Path, own_postgres: Postgres, disk: SmallDisk
 ) -> None:
     chained = Chained(start, tmp_path, dsn=own_postgres.dsn)
@@ -61,10 +61,10 @@ def test_a_full_disk_is_waited_for_whoever_dies_meanwhile(
     assert_exactly_once(in_postgres(own_postgres), COUNT)
 
 
-def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_go_on(
+def test_a_disk_that_stays_full_ends_the_job_in_one_line_and_room_lets_it_resume(
     start: Start, tmp_path: Path, own_postgres: Postgres, disk: SmallDisk
 ) -> None:
-    chained = Chained(start, tmp_path, config={"sink_patience_s": 2.0}, dsn=own_postgres.dsn)
+    chained = Chained(start, tmp_path, config={"sink_retry_timeout_s": 2.0}, dsn=own_postgres.dsn)
     chained.job.until_warm(records=50)
     disk.fill()
     status, said = chained.job.finish()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.servers.chains import FIELDS, assert_consistent, assert_exactly_once
 from tests.servers.jobs import COUNT, Chained
@@ -23,9 +23,9 @@ COLUMNS = "source int, i int, key int, n int, dice bigint, hash text"
 
 
 def in_postgres(server: Postgres) -> list[dict[str, Any]]:
-    found = server.query("SELECT position, record FROM output WHERE task = 'out/0' ORDER BY position")
-    assert [position for position, _ in found] == list(range(len(found)))
-    return [record for _, record in found]
+    rows = server.query("SELECT position, record FROM output WHERE task = 'out/0' ORDER BY position")
+    assert [position for position, _ in rows] == list(range(len(rows)))
+    return [record for _, record in rows]
 
 
 def in_table(server: Postgres, table: str) -> list[dict[str, Any]]:
@@ -34,9 +34,9 @@ def in_table(server: Postgres, table: str) -> list[dict[str, Any]]:
 
 def in_redis(server: Redis) -> list[dict[str, Any]]:
     with server.client() as client:
-        found = client.xrange("chained:out/0")
-    assert [entry for entry, _ in found] == [f"{position}-1" for position in range(len(found))]
-    return [json.loads(fields["record"]) for _, fields in found]
+        entries = client.xrange("chained:out/0")
+    assert [entry for entry, _ in entries] == [f"{position}-1" for position in range(len(entries))]
+    return [json.loads(fields["record"]) for _, fields in entries]
 
 
 def kill_the_sink(chained: Chained) -> None:
@@ -77,8 +77,8 @@ def test_postgres_is_not_there_yet_and_stands_still_later(start: Start, tmp_path
 
 def test_a_table_of_the_user_changes_and_refuses_rows(start: Start, tmp_path: Path, own_postgres: Postgres) -> None:
     own_postgres.query(f"CREATE TABLE shop({COLUMNS}, PRIMARY KEY(key, n), CONSTRAINT odd CHECK (i % 500 <> 7))")
-    told = {"dsn": own_postgres.dsn, "table": "shop", "columns": ",".join(FIELDS)}
-    chained = Chained(start, tmp_path, "--on-error", "dead-letter", **told)
+    options = {"dsn": own_postgres.dsn, "table": "shop", "columns": ",".join(FIELDS)}
+    chained = Chained(start, tmp_path, "--on-error", "dead-letter", **options)
     chained.job.until_warm(records=50)
     own_postgres.query("ALTER TABLE shop RENAME n TO number")
     chained.until_waiting("a column is gone: put it back")
@@ -133,15 +133,15 @@ def test_redis_and_its_client_are_killed(start: Start, tmp_path: Path, own_redis
     assert_exactly_once(in_redis(own_redis), COUNT)
 
 
-def test_a_redis_that_forgot_rows_ends_the_job_which_can_go_on(start: Start, tmp_path: Path) -> None:
+def test_a_redis_that_forgot_rows_ends_the_job_which_can_be_resumed(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("redis", reason="redis is not installed (extra redis)")
     try:
         binary()
     except NoServer as problem:
         pytest.skip(str(problem))
     with redis_server(appendonly="no") as server, server.client() as client:
-        told = {"url": server.url, "durability": "server"}
-        chained = Chained(start, tmp_path, config={"checkpoint_interval_s": 600.0}, **told)
+        options = {"url": server.url, "durability": "server"}
+        chained = Chained(start, tmp_path, config={"checkpoint_interval_s": 600.0}, **options)
         chained.job.until_written(50)
         client.save()
         chained.until_more(100)

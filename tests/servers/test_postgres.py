@@ -1,4 +1,4 @@
-"""What users of `PostgresSink` see, beyond the promises that every sink makes."""
+"""The behaviour of `PostgresSink` that users see, beyond the promises that every sink makes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import pytest
 
 from causal.errors import (
     CorruptData,
+    DeterminantsLost,
     Fenced,
     InvariantViolation,
-    Lost,
     PipelineError,
     RowRefused,
     Superseded,
@@ -31,7 +31,7 @@ from causal.errors import (
 from causal.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
-from operators.sinks.base import SinkStore, encode_json
+from operators.sinks.contract.sink import SinkStore, encode_json
 from tests.servers.postgres import Postgres
 
 NUMBERS = count()
@@ -44,7 +44,7 @@ def bundle(sink: PostgresSink, first: int, *records: Any) -> Bundle:
 
 
 def written_at_last(store: SinkStore, wanted: Bundle) -> bool:
-    """Try again as a job does, while it is of use."""
+    """Retries as a job does, up to a bound."""
     for _ in range(400):
         try:
             store.write(wanted)
@@ -81,9 +81,9 @@ def test_a_table_of_the_sink_is_the_one_that_was_promised(shared_postgres: Postg
     ]
     with opened(sink) as store:
         store.write(bundle(sink, 0, *records))
-    found = shared_postgres.query("SELECT task, position, record FROM promised ORDER BY position")
-    assert found[:4] == [("out/0", place, record) for place, record in enumerate(records[:4])]
-    assert found[4][2] == "2026-01-02T00:00:00+00:00"
+    rows = shared_postgres.query("SELECT task, position, record FROM promised ORDER BY position")
+    assert rows[:4] == [("out/0", place, record) for place, record in enumerate(records[:4])]
+    assert rows[4][2] == "2026-01-02T00:00:00+00:00"
 
 
 def test_columns_take_what_the_types_of_the_table_take(shared_postgres: Postgres) -> None:
@@ -103,8 +103,8 @@ def test_columns_take_what_the_types_of_the_table_take(shared_postgres: Postgres
             names[4]: 3,
         }
         store.write(bundle(sink, 0, {**full, "kept": 9, "more": 1}, {"price": "2.25"}))
-    found = shared_postgres.query(f'SELECT at, price::text, tags, doc, "odd % ""name", kept FROM {table}')
-    assert found == [(full["at"], "1.50", ["a", "b"], {"x": [1]}, 3, 7), (None, "2.25", None, None, None, 7)]
+    rows = shared_postgres.query(f'SELECT at, price::text, tags, doc, "odd % ""name", kept FROM {table}')
+    assert rows == [(full["at"], "1.50", ["a", "b"], {"x": [1]}, 3, 7), (None, "2.25", None, None, None, 7)]
 
 
 def test_every_refused_row_is_named_with_the_words_of_the_server(shared_postgres: Postgres) -> None:
@@ -116,22 +116,22 @@ def test_every_refused_row_is_named_with_the_words_of_the_server(shared_postgres
     with opened(sink) as store:
         with pytest.raises(RowRefused) as refused:
             store.write(bundle(sink, 0, *rows))
-        told = dict(refused.value.rows)
-        assert sorted(told) == sorted(bad)
+        reasons = dict(refused.value.rows)
+        assert sorted(reasons) == sorted(bad)
         for place, words in {
             3: "check constraint",
             7: "invalid input syntax",
             8: "duplicate key",
             11: "null value",
         }.items():
-            assert words in told[place]
+            assert words in reasons[place]
         assert shared_postgres.query(f"SELECT count(*) FROM {table}") == [(0,)]
         store.write(replace(bundle(sink, 0, *rows), refused=refused.value.rows))
         assert store.last_bundle().refused == len(bad)
-    found = {k for (k,) in shared_postgres.query(f"SELECT k FROM {table}")}
-    assert found == {f"k{n}" for n in range(20) if n not in bad}
+    keys = {k for (k,) in shared_postgres.query(f"SELECT k FROM {table}")}
+    assert keys == {f"k{n}" for n in range(20) if n not in bad}
     noted = shared_postgres.query("SELECT position, reason FROM causal_refused WHERE sink = %s", f"public.{table}")
-    assert dict(noted) == told
+    assert dict(noted) == reasons
 
 
 @pytest.mark.parametrize("record", ["\x00", "\ud800"], ids=["nul", "half a character"])
@@ -156,8 +156,8 @@ def test_a_trigger_and_a_deferred_constraint_refuse_rows_too(shared_postgres: Po
             store.write(
                 bundle(sink, 0, {"k": "a", "n": 1}, {"k": "no", "n": 2}, {"k": "b", "n": 3}, {"k": "c", "n": 1})
             )
-        told = dict(refused.value.rows)
-        assert sorted(told) == [1, 3] and "not this one" in told[1] and "duplicate key" in told[3]
+        reasons = dict(refused.value.rows)
+        assert sorted(reasons) == [1, 3] and "not this one" in reasons[1] and "duplicate key" in reasons[3]
 
 
 def test_rows_of_another_run_are_refused_replaced_or_added_to(shared_postgres: Postgres) -> None:
@@ -173,9 +173,9 @@ def test_rows_of_another_run_are_refused_replaced_or_added_to(shared_postgres: P
         one_row("run-2", table=table, columns=["k"])
     assert one_row("run-2", table=table, columns=["k"], existing="append") == [{"k": "run-1"}, {"k": "run-2"}]
     placed = own_table(shared_postgres, "k text, task text, place bigint")
-    told: dict[str, Any] = {"table": placed, "columns": ["k"], "place_columns": ["task", "place"]}
-    one_row("run-1", **told)
-    assert one_row("run-2", **told, existing="replace") == [{"k": "run-2", "task": "out/0", "place": 0}]
+    arguments: dict[str, Any] = {"table": placed, "columns": ["k"], "place_columns": ["task", "place"]}
+    one_row("run-1", **arguments)
+    assert one_row("run-2", **arguments, existing="replace") == [{"k": "run-2", "task": "out/0", "place": 0}]
 
 
 def test_a_bundle_that_is_being_written_is_replaced_as_well(shared_postgres: Postgres) -> None:
@@ -202,7 +202,7 @@ def test_a_bundle_that_is_being_written_is_replaced_as_well(shared_postgres: Pos
     newer.close()
 
 
-def test_a_store_can_take_rows_back_only_where_rows_tell_their_places(shared_postgres: Postgres) -> None:
+def test_a_store_can_take_rows_back_only_where_rows_have_their_places(shared_postgres: Postgres) -> None:
     def withdraws(sink: PostgresSink) -> bool:
         return hasattr(sink.open_store("out/0", HERE), "withdraw")
 
@@ -267,7 +267,7 @@ def test_a_dsn_that_is_none_or_names_nothing_is_refused(shared_postgres: Postgre
             PostgresSink(f"{shared_postgres.dsn} {part}").check()
 
 
-def test_no_message_tells_the_password(tmp_path: Path) -> None:
+def test_no_message_has_the_password(tmp_path: Path) -> None:
     sink = PostgresSink(f"postgresql://app:secret@/shop?host={tmp_path}")
     sink.check()
     with pytest.raises(Unavailable, match=f"PostgreSQL shop at {tmp_path} cannot be reached") as problem:
@@ -315,7 +315,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_what_may_pass_is_tried_again_and_says_the_mend(state: str, shared_postgres: Postgres) -> None:
+def test_what_may_pass_is_tried_again_and_names_the_remedy(state: str, shared_postgres: Postgres) -> None:
     table = own_table(shared_postgres, "n int")
     sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"])
     with opened(sink) as store:
@@ -327,7 +327,7 @@ def test_what_may_pass_is_tried_again_and_says_the_mend(state: str, shared_postg
     assert shared_postgres.query(f"SELECT n FROM {table}") == [(1,)]
 
 
-def test_a_lock_of_another_session_is_waited_for_no_longer_than_told(shared_postgres: Postgres) -> None:
+def test_a_lock_of_another_session_is_waited_for_no_longer_than_configured(shared_postgres: Postgres) -> None:
     import psycopg
 
     table = own_table(shared_postgres, "n int")
@@ -345,7 +345,7 @@ def test_a_schema_that_changes_is_waited_for(shared_postgres: Postgres) -> None:
     table = own_table(shared_postgres, "n int")
     sink = PostgresSink(shared_postgres.dsn, table=table, columns=["n"])
     with opened(sink) as store:
-        for change, words, mend in (
+        for change, words, remedy in (
             (
                 f"ALTER TABLE {table} RENAME TO away",
                 "a table is gone: put it back",
@@ -360,7 +360,7 @@ def test_a_schema_that_changes_is_waited_for(shared_postgres: Postgres) -> None:
             shared_postgres.query(change)
             with pytest.raises(Unavailable, match=words):
                 store.write(bundle(sink, 0, {"n": 1}))
-            shared_postgres.query(mend)
+            shared_postgres.query(remedy)
         store.write(bundle(sink, 0, {"n": 1}))
     assert shared_postgres.query(f"SELECT n FROM {table}") == [(1,)]
 
@@ -418,7 +418,7 @@ def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_postgres: P
         shared_postgres.query(
             "UPDATE causal_task SET next = 2, digest = %s, last = %s WHERE sink = 'public.gone_back'", digest, last
         )
-        with pytest.raises(Lost, match="up to 3 were acknowledged, and it has rows up to 2"):
+        with pytest.raises(DeterminantsLost, match="up to 3 were acknowledged, and it has rows up to 2"):
             store.write(bundle(sink, 3, 4))
     again = sink.open_store("out/0", HERE)
     assert again.open("out/0", "run-1", 2).next == 2
@@ -465,8 +465,8 @@ def test_a_store_that_is_not_open_says_so(shared_postgres: Postgres) -> None:
 def test_determinants_of_covered_epochs_leave_the_database(shared_postgres: Postgres) -> None:
     sink = PostgresSink(shared_postgres.dsn, table="covered")
     subject = conformance.Subject(sink, lambda task: [])
-    store, held = subject.opened()
-    conformance.fill(subject, store, held, 3 * conformance.EPOCH_ROWS)
+    store, state = subject.opened()
+    conformance.fill(subject, store, state, 3 * conformance.EPOCH_ROWS)
     store.truncate(2)
     kept = shared_postgres.query("SELECT DISTINCT epoch FROM causal_held WHERE sink = 'public.covered'")
     assert kept == [(2,)]
@@ -529,15 +529,15 @@ def test_a_column_keeps_a_value_or_refuses_the_row(kind: str, shared_postgres: P
             except RowRefused as problem:
                 assert not refused.keys() & dict(problem.rows).keys()
                 refused |= dict(problem.rows)
-    found = dict(shared_postgres.query(f"SELECT place, value FROM {table}"))
-    assert found.keys() == set(range(len(VALUES))).difference(refused)
+    kept = dict(shared_postgres.query(f"SELECT place, value FROM {table}"))
+    assert kept.keys() == set(range(len(VALUES))).difference(refused)
     changed = {
         repr(VALUES[at]): read
-        for at, read in found.items()
+        for at, read in kept.items()
         if not same(VALUES[at], read.rstrip(" ") if kind == "char(4)" and read else read)
     }
     assert not changed, changed
-    assert len(found) > 1 and all(
+    assert len(kept) > 1 and all(
         not words.startswith("invalid input") or "column" not in words for words in refused.values()
     )
 
@@ -551,8 +551,8 @@ def test_a_float_column_keeps_every_float(shared_postgres: Postgres) -> None:
     floats += [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 9007199254740992.0, 1e22, 1e23, -0.0]
     with opened(sink) as store:
         store.write(bundle(sink, 0, *({"value": value} for value in floats)))
-    found = dict(shared_postgres.query(f"SELECT place, value FROM {table}"))
-    assert [value for at, value in enumerate(floats) if not same(value, found[at])] == []
+    kept = dict(shared_postgres.query(f"SELECT place, value FROM {table}"))
+    assert [value for at, value in enumerate(floats) if not same(value, kept[at])] == []
 
 
 def test_every_reason_names_column_type_and_value(shared_postgres: Postgres) -> None:

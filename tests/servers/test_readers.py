@@ -1,6 +1,6 @@
 """Readers that look at a sink of every kind again and again while tasks, and then all of the job, are killed.
 
-Rows that a reader has seen stay the first rows for everybody, and in the end each reader has seen each row once.
+Rows that a reader has seen stay the first rows for every reader, and in the end each reader has seen each row once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users of `RedisSink` see, beyond the promises that every sink makes."""
+"""The behaviour of `RedisSink` that users see, beyond the promises that every sink makes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from causal.errors import CorruptData, Lost, PipelineError, Unavailable
-from causal.ports import Bundle, Held
-from operators.sinks import RedisSink, conformance, conformance_withdrawal
-from operators.sinks.base import SinkStore, WithdrawingStore
+from causal.errors import CorruptData, DeterminantsLost, PipelineError, Unavailable
+from causal.ports import Bundle, StoreState
+from operators.sinks import RedisSink, conformance
+from operators.sinks.conformance import withdrawal
+from operators.sinks.contract.sink import SinkStore, WithdrawingStore
 from tests.servers.redis import Redis, redis_server
 
 NUMBERS = count()
@@ -79,17 +80,17 @@ def test_readers_of_a_group_go_back_with_the_rows(shared_redis: Redis) -> None:
     sink = fresh(shared_redis)
     subject = conformance.Subject(sink, lambda task: [])
     key = sink.key_of("out/0")
-    store, held = subject.opened()
-    conformance_withdrawal.fill_marked(subject, store, held, 14)
-    held = store.last_bundle()
+    store, state = subject.opened()
+    withdrawal.fill_marked(subject, store, state, 14)
+    state = store.last_bundle()
     with shared_redis.client() as client:
         client.xgroup_create(key, "ahead", id="0")
         client.xgroup_create(key, "behind", id="0")
         client.xreadgroup("ahead", "me", {key: ">"})
         client.xreadgroup("behind", "me", {key: ">"}, count=3)
         assert isinstance(store, WithdrawingStore)
-        told = store.withdraw(next(mark for mark in held.marks if mark.next == 7))
-        conformance_withdrawal.fill_marked(subject, store, told, 10)
+        withdrawn = store.withdraw(next(mark for mark in state.marks if mark.next == 7))
+        withdrawal.fill_marked(subject, store, withdrawn, 10)
         [(_, again)] = client.xreadgroup("ahead", "me", {key: ">"})
         [(_, rest)] = client.xreadgroup("behind", "me", {key: ">"})
     assert [entry for entry, _ in again] == ["7-1", "8-1", "9-1"]
@@ -109,7 +110,7 @@ def test_rows_of_another_run_are_replaced_where_the_sink_says_so(shared_redis: R
     assert entries(shared_redis, again) == [("0-1", 9)]
 
 
-def test_a_key_of_somebody_else_is_left_alone(shared_redis: Redis) -> None:
+def test_a_key_of_another_program_is_left_alone(shared_redis: Redis) -> None:
     sink = fresh(shared_redis)
     with shared_redis.client() as client:
         client.set(sink.key_of("out/0"), "mine")
@@ -118,13 +119,13 @@ def test_a_key_of_somebody_else_is_left_alone(shared_redis: Redis) -> None:
         assert client.get(sink.key_of("out/0")) == "mine"
 
 
-def test_somebody_else_who_adds_to_the_stream_is_noticed(shared_redis: Redis) -> None:
+def test_another_program_that_adds_to_the_stream_is_noticed(shared_redis: Redis) -> None:
     sink = fresh(shared_redis)
     with opened(sink) as store:
         store.write(bundle(sink, 0, 1))
         with shared_redis.client() as client:
             client.xadd(sink.key_of("out/0"), {"record": "2"})
-        with pytest.raises(PipelineError, match="somebody else adds to the stream"):
+        with pytest.raises(PipelineError, match="another program adds to the stream"):
             store.write(bundle(sink, 1, 2))
         assert store.last_bundle().next == 1
 
@@ -138,7 +139,7 @@ NOT_DURABLE: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_DURABLE)
-def test_a_server_that_may_forget_is_refused_unless_told(case: str, shared_redis: Redis) -> None:
+def test_a_server_that_may_forget_is_refused_unless_permitted(case: str, shared_redis: Redis) -> None:
     settings, durability = NOT_DURABLE[case]
     with redis_server(**settings) as server:
         sink = fresh(server, durability=durability)
@@ -154,24 +155,24 @@ def test_what_was_acknowledged_survives_the_server(appendfsync: str, shared_redi
     with redis_server(appendfsync=appendfsync) as server:
         sink = fresh(server)
         store = sink.open_store("out/0", HERE)
-        held = store.open("out/0", "run-1", 1)
+        state = store.open("out/0", "run-1", 1)
         for place in range(5):
             store.write(bundle(sink, 2 * place, place, place))
             with server.down():
                 pass
             assert [row for _, row in entries(server, sink)] == [n // 2 for n in range(2 * place + 2)]
-            held = _asked_at_last(store)
-            assert held.next == 2 * place + 2
+            state = _asked_at_last(store)
+            assert state.next == 2 * place + 2
         store.close()
 
 
-def _asked_at_last(store: SinkStore) -> Held:
+def _asked_at_last(store: SinkStore) -> StoreState:
     for _ in range(400):
         try:
             return store.last_bundle()
         except Unavailable:
             continue
-    raise AssertionError("the store stays away")
+    raise AssertionError("the store stays unavailable")
 
 
 def test_what_was_asked_of_a_stopped_server_happens_once(own_redis: Redis) -> None:
@@ -218,7 +219,7 @@ def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_redis: Redi
             store.write(bundle(sink, 0, 1, 2, 3))
             with server.down():
                 pass
-            with pytest.raises(Lost, match="up to 3 were acknowledged, and it has rows up to 0"):
+            with pytest.raises(DeterminantsLost, match="up to 3 were acknowledged, and it has rows up to 0"):
                 _asked_at_last(store)
         again = sink.open_store("out/0", HERE)
         assert again.open("out/0", "run-1", 2).next == 0
@@ -235,7 +236,7 @@ def test_an_account_that_cannot_be_read_is_not_used(shared_redis: Redis) -> None
         sink.open_store("out/0", HERE).open("out/0", "run-1", 2)
 
 
-def test_no_message_tells_the_password(tmp_path: Path) -> None:
+def test_no_message_has_the_password(tmp_path: Path) -> None:
     sink = RedisSink(f"unix://app:secret@{tmp_path}/none.sock")
     sink.check()
     with pytest.raises(Unavailable, match="none.sock cannot be reached") as problem:

@@ -17,19 +17,19 @@ from tests.servers.redis import Redis
 @pytest.fixture
 def jobs() -> Iterator[list[Job]]:
     """Jobs to be closed at the end."""
-    made: list[Job] = []
-    yield made
-    for job in made:
+    started: list[Job] = []
+    yield started
+    for job in started:
         job.close()
 
 
 def test_the_newer_of_two_jobs_owns_the_table(tmp_path: Path, shared_postgres: Postgres, jobs: list[Job]) -> None:
     def rows() -> list[tuple[str, int]]:
-        found = shared_postgres.query("SELECT record ->> 'who', (record ->> 'i')::int FROM owned ORDER BY 2")
-        return [(who, i) for who, i in found]
+        records = shared_postgres.query("SELECT record ->> 'who', (record ->> 'i')::int FROM owned ORDER BY 2")
+        return [(who, i) for who, i in records]
 
-    told = ("postgres", shared_postgres.dsn)
-    jobs += [owner(tmp_path, who, *told, table="owned") for who in ("older", "newer")]
+    server = ("postgres", shared_postgres.dsn)
+    jobs += [owner(tmp_path, who, *server, table="owned") for who in ("older", "newer")]
     the_newer_job_owns_the_sink(*jobs, rows)
 
 

@@ -29,11 +29,11 @@ PROGRESS_S = 10.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 if every promise was kept (or every sabotage found), 1 if not."""
+    """Returns the exit status: 0 if every promise was kept (or every sabotage found), 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many seeds to run (300)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (0)")
-    parser.add_argument("--soak", action="store_true", help="go on until stopped with Ctrl-C")
+    parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     parser.add_argument(
         "--sabotage", metavar="NAME", help=f"break one rule, or all of them in turn: all, {', '.join(SABOTAGES)}"
@@ -77,7 +77,7 @@ def _outcomes(seeds: Iterable[int], jobs: int, sabotage: str = "") -> Iterator[O
 
 
 def _deaf() -> None:
-    """Ctrl-C is for the process that sums up."""
+    """Ignores Ctrl-C, which is for the process that sums up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -89,7 +89,7 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
     faults: Counter[str] = Counter()
     figures: Counter[str] = Counter()
     failures: list[Outcome] = []
-    passed, began_s, told_s = 0, time.monotonic(), time.monotonic()
+    passed, began_s, shown_s = 0, time.monotonic(), time.monotonic()
     try:
         for outcome in _outcomes(seeds, options.jobs):
             faults += outcome.faults
@@ -97,16 +97,16 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
             if outcome.problem:
                 failures.append(outcome)
                 if len(failures) <= FAILURES_SHOWN_MAX:
-                    _tell(outcome, shrinking=not options.no_shrink)
+                    _print_failure(outcome, shrinking=not options.no_shrink)
             else:
                 passed += 1
-            if time.monotonic() - told_s > PROGRESS_S and (options.soak or sys.stderr.isatty()):
-                told_s = time.monotonic()
+            if time.monotonic() - shown_s > PROGRESS_S and (options.soak or sys.stderr.isatty()):
+                shown_s = time.monotonic()
                 print(f"{passed} passed, {len(failures)} failed", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         pass
     took_s = time.monotonic() - began_s
-    told = {
+    summary = {
         "passed": passed,
         "failed": len(failures),
         "failing_seeds": sorted(outcome.scenario.seed for outcome in failures)[:100],
@@ -116,14 +116,16 @@ def _many(seeds: Iterable[int], options: argparse.Namespace) -> int:
         "figures": dict(sorted(figures.items())),
     }
     if options.json is not None:
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
+        options.json.write_text(json.dumps(summary, indent=1) + "\n")
     for name in ("faults", "figures"):
-        print(", ".join(f"{kind} {number}" for kind, number in told[name].items()))
-    print(f"{passed} passed, {len(failures)} failed, {told['seeds_per_minute']} seeds a minute on {options.jobs} cores")
+        print(", ".join(f"{kind} {number}" for kind, number in summary[name].items()))
+    print(
+        f"{passed} passed, {len(failures)} failed, {summary['seeds_per_minute']} seeds a minute on {options.jobs} cores"
+    )
     return 1 if failures else 0
 
 
-def _tell(outcome: Outcome, shrinking: bool) -> None:
+def _print_failure(outcome: Outcome, shrinking: bool) -> None:
     seed = outcome.scenario.seed
     print(f"seed {seed}: {outcome.problem}")
     print(f"  again:   python -m tests.simulation --first {seed} --seeds 1")
@@ -140,13 +142,13 @@ def _tell(outcome: Outcome, shrinking: bool) -> None:
 def _teeth(names: list[str], first: int, jobs: int) -> int:
     missed = []
     for name in names:
-        found = next((o for o in _in_order(name, first, jobs) if o.problem), None)
-        if found is None:
+        outcome = next((o for o in _in_order(name, first, jobs) if o.problem), None)
+        if outcome is None:
             missed.append(name)
             print(f"{name}: not found in {FOUND_WITHIN_SEEDS} seeds: a hole in the checkers", flush=True)
         else:
-            seed = found.scenario.seed
-            print(f"{name}: found by seed {seed} (number {seed - first + 1}): {found.problem[:160]}", flush=True)
+            seed = outcome.scenario.seed
+            print(f"{name}: found by seed {seed} (number {seed - first + 1}): {outcome.problem[:160]}", flush=True)
     print(f"{len(names) - len(missed)} of {len(names)} sabotages found")
     return 1 if missed else 0
 

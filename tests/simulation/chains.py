@@ -1,6 +1,6 @@
-"""Operators that cannot be faked: they ask for every kind of determinant and hash all they are told into every output.
+"""Operators that cannot be faked: they use every kind of determinant and hash all that they receive into every output.
 
-Any difference in what a task is given, in its order, or in an answer, shows in everything that follows.
+Any difference in a task's input, in its order, or in an answer, shows in everything that follows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if not registered(USER_KIND):
 
 
 def hash_of(value: object) -> int:
-    """The same in every process."""
+    """Returns a hash of a value that is the same in every process."""
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
 
 
@@ -35,12 +35,12 @@ ASKED_MAX = 3
 
 
 class HashingChain(PlainChain):
-    """Passes each record on, with the hash of everything that this task has been told so far.
+    """Passes each record on, with the hash of everything that this task has received so far.
 
     Args:
         outputs: how many channels to spread over, or to copy to.
         ask: a live answer of the outside world.
-        requests: the channel of the keys of its requests; None where nobody keeps them.
+        requests: the channel of the keys of its requests; None where no store keeps them.
         named: what begins the name of each of its requests.
         by_number: the number of a request is its whole name: who asks under a name again must ask for the same.
         version: of its code; each but 0 gives other rows.
@@ -66,7 +66,7 @@ class HashingChain(PlainChain):
         self._version = (version,) if version else ()
         self._slow_ns = slow_ns
         self.spent_ns = 0
-        """What the records since it was last set to 0 have taken; whoever performs the chain lets that time pass."""
+        """The time that records have taken since it was last set to 0; the simulated process lets that time pass."""
 
     def _link(self, *facts: object) -> str:
         linked = self.state["chain"] + repr(facts + self._version).encode()
@@ -96,17 +96,17 @@ class HashingChain(PlainChain):
                 self._link("mark", input, batch.stamp_of(chunk))
             else:
                 records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
-        told = []
+        linked = []
         for record in records:
             if self._slow_ns and identity_of(record)[0] == "p" and identity_of(record)[-1] % SLOW_EVERY == 0:
                 self.spent_ns += self._slow_ns
-            told.append((self._link(input, record, *self._facts(services)), record))
+            linked.append((self._link(input, record, *self._facts(services)), record))
             if "ask" in self._kinds and self.state["n"] % 7 == 0:
                 self._request(services)
-        return self._out(told, chunks[0].origin_ns) + self._marks() + self._requested()
+        return self._out(linked, chunks[0].origin_ns) + self._marks() + self._requested()
 
     def _marks(self) -> list[Output]:
-        """A watermark behind each event; where tasks also fall idle, now and then that nobody should wait."""
+        """A watermark behind each event; where tasks also fall idle, now and then an idle mark."""
         if self._sink or "marks" not in self._kinds:
             return []
         stamp = batch.IDLE_NS if "idle" in self._kinds and self.state["n"] % 5 == 0 else self.state["n"]
@@ -128,12 +128,12 @@ class HashingChain(PlainChain):
         return [(self._requests, Chunk(batch.ROWS, len(keys), "".join(keys).encode()))]
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        told = self.state["asked"].pop(number)
-        return self._out([(self._link("answer", number, told, body), ("a", number))], 0)
+        request = self.state["asked"].pop(number)
+        return self._out([(self._link("answer", number, request, body), ("a", number))], 0)
 
     def asked(self) -> list[Request]:
-        told, self._new = self._new, []
-        return told
+        requests, self._new = self._new, []
+        return requests
 
     def outstanding(self) -> list[Request]:
         return [Request(0, number, body) for number, body in self.state["asked"].items()]
@@ -148,12 +148,12 @@ class HashingChain(PlainChain):
         self._link("ended", input)
         return []
 
-    def _out(self, told: list[tuple[str, Any]], origin_ns: int) -> list[Output]:
+    def _out(self, linked: list[tuple[str, Any]], origin_ns: int) -> list[Output]:
         if self._sink:
-            rows = "".join(json.dumps([link, identity_of(record)]) + "\n" for link, record in told).encode()
-            return [(0, Chunk(batch.ROWS, len(told), rows, origin_ns))] if told else []
+            rows = "".join(json.dumps([link, identity_of(record)]) + "\n" for link, record in linked).encode()
+            return [(0, Chunk(batch.ROWS, len(linked), rows, origin_ns))] if linked else []
         split: dict[int, list[Any]] = {}
-        for link, record in told:
+        for link, record in linked:
             identity = identity_of(record)
             for output in range(self._outputs) if self._fan_out else [hash_of(identity) % self._outputs]:
                 split.setdefault(output, []).append((link, identity))
@@ -180,21 +180,21 @@ class HashingChain(PlainChain):
 
 
 def identity_of(record: Any) -> Any:
-    """What a record is about, wherever it has been: (kind, …) as its source, timer or end made it."""
+    """Returns the (kind, …) that a record got from its source, timer or end, wherever it has been since."""
     return record if isinstance(record[0], str) and len(record[0]) == 1 else tuple(record[1])
 
 
 def identities(rows: bytes) -> set[tuple[int, int]]:
     """(partition, position) of every record of a source that these rows stem from."""
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for line in rows.splitlines():
         row = json.loads(line)
         kind, *where = (
             row[1] if isinstance(row, list) else ("p" if isinstance(row["from"], int) else "", row["from"], row["i"])
         )
         if kind == "p":
-            found.add((where[0], where[1]))
-    return found
+            places.add((where[0], where[1]))
+    return places
 
 
 class _Whole:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from causal.channels.sink_channel import depended
 from causal.checkpointing import Cut
 from causal.events import CheckpointCompleted, Event
 from causal.ids import OUTSIDE
 from causal.ports import Bundle
 from causal.recovery import PERFORMS, State
-from causal.sink_channel import depended
 from causal.task import TaskProtocol
 from tests.simulation.chains import identities
 from tests.simulation.peers import Store, Violated
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Vector = dict[tuple[int, int], int]
 """(task, epoch) → bytes of that log that something truly depends on."""
 
-Told = tuple[Vector, Vector]
-"""What an element depends on, and how much of that its sender must have handed on before it could be delivered."""
+Dependencies = tuple[Vector, Vector]
+"""An element's dependencies, and the part of them that its sender must have handed on before it could be delivered."""
 
 Life = tuple[int, int]
 """(task, incarnation)."""
@@ -68,8 +68,8 @@ class Observer:
         self._shared_by = [world.topology.shared_by(t.index, world.scenario.depth) for t in world.topology.tasks]
         self._truth: dict[Life, Vector] = {}
         self._owed: dict[Life, Vector] = {}
-        """What must be held: below full depth less than what is depended on, else the same."""
-        self._emitted: dict[int, dict[int, dict[int, Told]]] = {c.id: {} for c in world.topology.channels}
+        """The part of `_truth` that a task must hold: all of it at full depth, less below."""
+        self._emitted: dict[int, dict[int, dict[int, Dependencies]]] = {c.id: {} for c in world.topology.channels}
         """Channel → incarnation → position: a zombie and its successor may put out other elements there."""
         self._senders: dict[Life, dict[int, Senders]] = {}
         self._passed: dict[tuple[int, int], tuple[int, bytes]] = {}
@@ -82,7 +82,7 @@ class Observer:
         self.durable = 0
         """The last complete checkpoint: its manifest is on disk."""
         self.steps = 0
-        """How often something was checked."""
+        """The number of checks."""
 
     # -- what happens --------------------------------------------------------------------------------
 
@@ -91,18 +91,18 @@ class Observer:
         if task.incarnation <= self._incarnations[index]:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
         self._incarnations[index] = task.incarnation
-        task.schedule.logging = task.schedule.logging or self._staged  # for the twin alone: nobody is sent anything
+        task.schedule.logging = task.schedule.logging or self._staged  # for the twin alone: nothing is sent
         self._lives[index].append(task)
         self._current[index] = (process, task)
         self._truth[_life(task)], self._owed[_life(task)] = {}, {}
         self._senders[_life(task)] = {channel.id: [] for channel in task.inputs}
 
     def superseded(self, task: TaskProtocol) -> bool:
-        """Whether a younger incarnation has begun: what this one misses nobody needs to keep for it."""
+        """Whether a younger incarnation has begun: nothing needs to be kept for what this one misses."""
         return task.incarnation < self._incarnations[task.holdings.task]
 
     def before(self, task: TaskProtocol) -> Places:
-        """Where the task stands; to be given to `after`."""
+        """Returns where the task stands, for `after`."""
         outputs = task.execution._outputs
         return (
             [c.next for c in task.inputs],
@@ -143,13 +143,13 @@ class Observer:
         self._check_orphan(task, index, truth, owed)
         for output, first in zip(outputs, positions, strict=True):
             if output.position > first:
-                told = (truth, self._handed_on(task, truth, output.id) if self._partial else truth)
+                dependencies = (truth, self._handed_on(task, truth, output.id) if self._partial else truth)
                 lives = self._emitted[output.id]
                 older = [lives[i] for i in sorted(lives, reverse=True) if i < task.incarnation] if replaying else []
                 emitted = lives.setdefault(task.incarnation, {})
                 for position in range(first, output.position):
                     # A replay may perform several events in a turn; what it makes again depends on what it did before.
-                    emitted[position] = next((life[position] for life in older if position in life), told)
+                    emitted[position] = next((life[position] for life in older if position in life), dependencies)
 
     def _note_senders(self, task: TaskProtocol, accepted: list[int]) -> None:
         """Note who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""
@@ -162,7 +162,7 @@ class Observer:
                     senders.append((before, channel.peer_incarnation))
 
     def _note_barrier(self, task: TaskProtocol, epoch: int) -> int:
-        """What the log of an epoch holds that the task has ended, if it has; how many bytes."""
+        """Notes the log of an epoch if the task has ended it, and returns its size in bytes, else 0."""
         if task.schedule.epoch == epoch:
             return 0
         self.steps += 1
@@ -181,17 +181,17 @@ class Observer:
         senders, seen, from_epoch = self._senders[_life(task)][channel], None, task.holdings.own.first_epoch
         for position in delivered:
             sender = next((i for at, i in reversed(senders) if at <= position), 0)
-            told = self._emitted[channel].get(sender, {}).get(position)
-            if told is None:
+            dependencies = self._emitted[channel].get(sender, {}).get(position)
+            if dependencies is None:
                 raise Violated(
                     f"delivery: {task.name} delivers position {position} of channel {channel}, which incarnation "
                     f"{sender} never put out"
                 )
-            if told is not seen:
-                seen = told
-                _join(truth, told[0], from_epoch)
+            if dependencies is not seen:
+                seen = dependencies
+                _join(truth, dependencies[0], from_epoch)
                 if owed is not truth:
-                    _join(owed, told[1], from_epoch)
+                    _join(owed, dependencies[1], from_epoch)
 
     def wrote(self, store: Store, channel: int, bundle: Bundle) -> None:
         """Rows have become visible: what they depend on must outlive their writer.
@@ -206,13 +206,13 @@ class Observer:
         for position in range(bundle.first, bundle.first + bundle.count):
             truth, owed = self._emitted[channel][bundle.incarnation][position]
             for (owner, epoch), extent in owed.items():
-                held = account.logs[owner].extent(epoch) if owner in account.logs else 0
-                if epoch >= self.durable and held < extent and self._stable_bytes(owner, epoch) < extent:
-                    raise Violated(self._short("store", store.task, owner, epoch, extent, held))
+                stored_extent = account.logs[owner].extent(epoch) if owner in account.logs else 0
+                if epoch >= self.durable and stored_extent < extent and self._stable_bytes(owner, epoch) < extent:
+                    raise Violated(self._short("store", store.task, owner, epoch, extent, stored_extent))
             for (owner, epoch), extent in truth.items() if self._partial else ():
-                told = marked.get((owner, epoch), 0)
-                if epoch >= self.durable and told < extent:
-                    raise Violated(self._short("marks", store.task, owner, epoch, extent, told))
+                marked_extent = marked.get((owner, epoch), 0)
+                if epoch >= self.durable and marked_extent < extent:
+                    raise Violated(self._short("marks", store.task, owner, epoch, extent, marked_extent))
 
     def fenced(self, process: Process, problem: str) -> None:
         """A process ends because a younger one has its task: the supervisor must have decided that there is one."""
@@ -257,7 +257,7 @@ class Observer:
         for (index, past), (_, whole) in self._passed.items():
             if past < epoch:
                 self._complete.setdefault((index, past), whole)
-        self._passed = {log: told for log, told in self._passed.items() if log[1] >= epoch}
+        self._passed = {log: passed for log, passed in self._passed.items() if log[1] >= epoch}
         self._check_replicas()
 
     def decided(self, record: Mapping[str, Any]) -> None:
@@ -266,7 +266,7 @@ class Observer:
             raise Violated("rollback: with full sharing depth nothing can be lost")
 
     def died(self, process: Process) -> None:
-        """A process has ended, or everybody is told that it has."""
+        """A process has ended, or is reported to have ended."""
         if process.task is None:
             return
         index = process.task.holdings.task
@@ -275,7 +275,7 @@ class Observer:
             del self._current[index]
 
     def other_code(self) -> None:
-        """The job goes on with code that gives other rows."""
+        """The job resumes with code that gives other rows."""
         self._shown += [(store, b"".join(store.rows)) for store in self._world.sinks]
         if not self._causal or self._partial or self._world.scenario.production:
             return  # else nothing visible is replayed, or it may be taken back, or not every row is another one
@@ -288,23 +288,25 @@ class Observer:
     # -- what must hold ------------------------------------------------------------------------------
 
     def _check_orphan(self, task: TaskProtocol, index: int, truth: Vector, owed: Vector) -> None:
-        """Depend ⊆ Log: whoever depends on a determinant holds it, or says that it depends on it (D4, D9)."""
+        """Depend ⊆ Log: a task that depends on a determinant holds it, or declares the dependency (D4, D9)."""
         holdings = task.holdings
         first, held_by = holdings.own.first_epoch, self._held_by[index]
         for (owner, epoch), extent in owed.items():
             if epoch >= first and owner in held_by:
-                held = holdings.logs[owner].extent(epoch)
-                if held < extent:
-                    raise Violated(self._short("log", task.name, owner, epoch, extent, held))
+                held_extent = holdings.logs[owner].extent(epoch)
+                if held_extent < extent:
+                    raise Violated(self._short("log", task.name, owner, epoch, extent, held_extent))
         for (owner, epoch), extent in truth.items() if self._partial else ():
             if epoch >= first and owner != index:
-                told = holdings._depends.get((owner, epoch), 0)
-                if told < extent:
-                    raise Violated(self._short("dependencies", task.name, owner, epoch, extent, told))
+                declared_extent = holdings._depends.get((owner, epoch), 0)
+                if declared_extent < extent:
+                    raise Violated(self._short("dependencies", task.name, owner, epoch, extent, declared_extent))
 
-    def _short(self, what: str, who: str, owner: int, epoch: int, extent: int, held: int) -> str:
+    def _short(self, what: str, who: str, owner: int, epoch: int, extent: int, reached: int) -> str:
         name = self._topology.tasks[owner].name
-        return f"always-no-orphans: {what} of {who} reach byte {held} of {name}'s epoch {epoch}; it depends on {extent}"
+        return (
+            f"always-no-orphans: {what} of {who} reach byte {reached} of {name}'s epoch {epoch}; it depends on {extent}"
+        )
 
     def _check_kept(self, task: TaskProtocol) -> None:
         """Nothing is truncated that a task restored from the last complete checkpoint may ask for."""
@@ -344,13 +346,13 @@ class Observer:
                             )
 
     def _stable_bytes(self, owner: int, epoch: int) -> int:
-        """Bytes of a log that are on disk: who replays is not given what its owner need not hold (seed 41012085)."""
+        """Bytes of a log that are on disk: a replay does not receive what its owner need not hold (seed 41012085)."""
         if owner not in self._current:
             return 0
         return len(self._world.stable.youngest(owner, self._current[owner][1].incarnation).get(epoch, b""))
 
     def _check_stable(self, holder: str, owner: TaskProtocol, epoch: int, gone: bytes) -> None:
-        """What a holder has let go of can be read by whoever takes the owner's place."""
+        """The task that takes the owner's place can read what a holder has let go of."""
         if gone:
             stored = self._world.stable.youngest(owner.holdings.task, owner.incarnation).get(epoch, b"")
             if stored[: len(gone)] != gone:
@@ -387,9 +389,9 @@ class Observer:
         if any(store.withdrawn for store in world.stores.values()) and not self._partial:
             raise Violated("withdrawn: rows or requests with full sharing depth")
         withdrawn = sum(store.withdrawn for store in world.sinks)
-        told = sum(int(world.told_last(store.task, "withdrawn_rows")) for store in world.sinks)
-        if self._causal and told != withdrawn:
-            raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {told}")
+        reported = sum(int(world.last_reported(store.task, "withdrawn_rows")) for store in world.sinks)
+        if self._causal and reported != withdrawn:
+            raise Violated(f"withdrawn: {withdrawn} rows were taken back, the report says {reported}")
         if self._causal or self._staged:
             self._check_twin()
         elif world.scenario.guarantee == "at-least-once" or not world.applied:
@@ -404,7 +406,7 @@ class Observer:
         if status and "use ctx" not in reason:
             raise Violated(f"other code: the job fails for another reason: {reason}")
         if not status and self._must_diverge:
-            raise Violated("other code: rows were replayed by code that gives others, and nobody noticed")
+            raise Violated("other code: rows were replayed by code that gives others, and it was not noticed")
 
     def final_logs(self) -> dict[tuple[int, int], bytes]:
         """Every determinant that happened, once; where rows wait for checkpoints, of what the last one covers."""
@@ -425,12 +427,12 @@ class Observer:
         """Logs of the epochs below the last complete checkpoint: no row is visible that depends on a later one.
 
         What a task did behind that barrier may have been rolled back without a successor that has begun, so the last
-        lives of two tasks may tell of different runs of a later epoch.
+        lives of two tasks may have performed different runs of a later epoch.
         """
         unfinished = [self._topology.tasks[index].name for index, cut in self._cuts.items() if not cut.finished]
         if unfinished or not self._cuts:
             raise Violated(
-                f"end: checkpoint {self.durable} is the last complete one, {unfinished or 'all'} go on in it"
+                f"end: checkpoint {self.durable} is the last complete one, {unfinished or 'all'} had not finished in it"
             )
         return {log: whole for log, whole in self._complete.items() if log[1] < self.durable}
 
@@ -458,11 +460,11 @@ class Observer:
 
     def _check_nothing_lost(self) -> None:
         """Every record of every source is in the output at least once."""
-        found: set[tuple[int, int]] = set()
+        written: set[tuple[int, int]] = set()
         for store in self._world.sinks:
             for rows in store.rows:
-                found |= identities(rows)
+                written |= identities(rows)
         for partition in self._world.partitions.values():
-            lost = [i for i in range(partition.records) if (partition.number, i) not in found]
+            lost = [i for i in range(partition.records) if (partition.number, i) not in written]
             if lost:
                 raise Violated(f"lost: {len(lost)} records of partition {partition.number}, the first is {lost[0]}")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from causal.errors import Unavailable
 from causal.values import decode, encode
-from standby import effects as fx
-from standby import events
 from standby.control import AGENT, Inbox, pack
-from standby.supervision import Supervision
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.supervision import Supervision
 from tests.simulation.clockwork import MS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Supervisor:
         self._step(events.Restored(records, manifest))
 
     def receive(self, sender: str, data: bytes) -> None:
-        """A message has arrived on its socket; whoever sends is known from then on."""
+        """A message has arrived on its socket; its sender is known from then on."""
         if not self.living:
             return
         event = self._inbox.receive(sender.encode(), data)
@@ -85,8 +85,8 @@ class Supervisor:
             case fx.Send(slot, message):
                 process = world.processes.get(slot)
                 if slot in self._known and process is not None and process.living:
-                    told = decode(encode(dict(message)))
-                    world.carry("supervisor", slot, partial(process.hear, told))
+                    received = decode(encode(dict(message)))
+                    world.carry("supervisor", slot, partial(process.hear, received))
             case fx.StartProcess(slot, _):
                 world.order("start", slot)
             case fx.KillProcess(slot):
@@ -104,7 +104,7 @@ class Supervisor:
         if self.world.clock.now_ns < self.world.disk.full_until_ns:
             self._step(events.ManifestFailed(epoch, str(Unavailable("no space is left"))))
             return
-        self.world.disk.manifests[epoch] = {task: tuple(told) for task, told in files.items()}
+        self.world.disk.manifests[epoch] = {task: tuple(task_files) for task, task_files in files.items()}
         self.world.observer.completed(epoch)
         self._step(events.ManifestWritten(epoch))
 
@@ -132,10 +132,10 @@ class Agent:
             return
         table, dead = self.world.table, dict(self.world.dead)
         living = {slot: self.world.processes[slot].pid for slot in table}
-        self._tell("agent_beat", slots=living, dead=dead, killed=dict(self.world.killed))
+        self._send("agent_beat", slots=living, dead=dead, killed=dict(self.world.killed))
         self.world.clock.after(self.world.config.heartbeat_ms * MS, self._beat)
 
-    def _tell(self, kind: str, **keys: Any) -> None:
+    def _send(self, kind: str, **keys: Any) -> None:
         self.world.to_supervisor(AGENT, pack(kind, **keys))
 
     def obey(self, kind: str, slot: str) -> None:
@@ -151,7 +151,7 @@ class Agent:
         elif slot not in world.table and slot not in world.dead:
             process = world.spawn(slot)
             world.table.append(slot)
-            self._tell("started", slot=slot, pid=process.pid, at_ns=world.clock.now_ns)
+            self._send("started", slot=slot, pid=process.pid, at_ns=world.clock.now_ns)
 
     def reap(self, slot: str, status: int | None) -> None:
         """A process of ours has ended."""
@@ -160,6 +160,6 @@ class Agent:
             return
         world.table.remove(slot)
         world.dead[slot] = status
-        told = {"status": status, "killed_ns": world.killed.get(slot)}
-        given = {name: value for name, value in told.items() if value is not None}
-        self._tell("exited", slot=slot, pid=world.processes[slot].pid, at_ns=world.clock.now_ns, **given)
+        optional = {"status": status, "killed_ns": world.killed.get(slot)}
+        facts = {name: value for name, value in optional.items() if value is not None}
+        self._send("exited", slot=slot, pid=world.processes[slot].pid, at_ns=world.clock.now_ns, **facts)

@@ -17,7 +17,7 @@ from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import Chain
 from causal.topology import FULL_DEPTH, REQUESTS, Channel, Task, Topology
 from operators import Operator, Pipeline
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from tests.simulation.chains import HashingChain
@@ -29,7 +29,7 @@ Ask = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a scenario runs.
+    """The graph, the code and the records of a scenario.
 
     Attributes:
         chain: a fresh chain of a task; `ask` is the outside world it may call, and each version of its code but 0 gives
@@ -52,7 +52,7 @@ def graph(
 ) -> Topology:
     """Sources, fully connected layers, sinks; with a shortcut each source also sends to the last layer but one.
 
-    Where they are `asking`, each task has a store for the keys of its requests.
+    With `asking`, each task has a store for the keys of its requests.
     """
     tasks: list[Task] = []
     groups: list[list[int]] = []
@@ -157,7 +157,7 @@ def _pipeline_job(scenario: Scenario, config: JobConfig) -> Job:
             keyed = stream.map(f"pass{depth}", dict).key_by(lambda r: r["k"])
             stream = keyed.process(f"chain{depth}", Chained(scenario.kinds, ask, version), parallelism=width)
         if "ask" in scenario.kinds:
-            # Requests of equal content follow each other: only their numbers tell them apart.
+            # Requests of equal content follow each other: only their numbers distinguish them.
             stream = stream.flat_map("repeat", _repeated) if scenario.fan_out else stream
             order = "input" if scenario.seed % 2 else "completion"
             stream = stream.call("ask", _never_called, combine=_with_answer, order=order, concurrency=2)
@@ -174,7 +174,7 @@ def _record(partition: int, position: int) -> dict[str, Any]:
 
 
 def _mixed_record(partition: int, position: int) -> dict[str, Any]:
-    """The same with keys that are equal and of different type."""
+    """Returns the same record, with a key whose type differs from that of equal keys."""
     record = _record(partition, position)
     spelled = (int, float, bool if record["k"] < 2 else int)[position // 5 % 3]
     return {**record, "k": spelled(record["k"])}

@@ -13,7 +13,7 @@ Frame = tuple[bytes, ...]
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """From a task that dialled to the process downstream; answers come back along it.
+    """A connection from a task that dialled to the process downstream; answers come back along it.
 
     State: `generation` rises when it is cut: what was under way is lost, and answers to the old link go nowhere.
     """
@@ -50,10 +50,10 @@ class Network:
         self._receive = receive
         self._connections: dict[int, Connection] = {}
         self.seen: list[tuple[int, int, str, str, int]] | None = None
-        """(sent, arrived, from, to, kind) of each frame, when somebody wants to draw them."""
+        """(sent, arrived, from, to, kind) of each frame, kept for a drawing."""
 
     def dial(self, source: str, target: str) -> Connection:
-        """A connection of its own for each dialling; the one before is closed by whoever dials anew."""
+        """Opens a connection of its own for each dialling; the dialler closes the one before."""
         connection = Connection(len(self._connections), source, target)
         self._connections[connection.number] = connection
         return connection
@@ -65,7 +65,7 @@ class Network:
         connection.free_ns = self._carry(connection, connection.free_ns, connection.target, connection.link, frame)
 
     def reply(self, slot: str, link: bytes, frame: Frame) -> None:
-        """Back along the connection that a frame came from, if it is still that connection."""
+        """Sends a frame back along the connection that a frame came from, if it is still that connection."""
         if not link:
             return
         connection = self._connections[int(link.split(b".")[0])]

@@ -1,4 +1,4 @@
-"""What lies outside the job and outlives its processes: sinks' stores, the disk, the ingest log."""
+"""The world outside the job, which outlives its processes: sinks' stores, the disk, the ingest log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from xxhash import xxh3_128_hexdigest
 
 from causal.errors import Unavailable
-from causal.ports import Bundle, Held, Mark
+from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.runs import run_id
-from operators.sinks import account as accounts
-from operators.sinks.account import Account, fenced
+from operators.sinks.contract import account
+from operators.sinks.contract.account import Account, fenced
 
 RUN, NEWER_RUN = "run", run_id(2, "ab")
 
@@ -21,7 +21,7 @@ class Violated(AssertionError):
 
 
 class Store:
-    """A sink's store: the rules that ship (`operators.sinks.account`), in memory that survives every crash.
+    """A sink's store: the rules that ship (`operators.sinks.contract.account`), in memory that survives every crash.
 
     `written` and `withdrawn` are the observer's own record of what users could see.
     """
@@ -33,7 +33,7 @@ class Store:
         self.account = Account(task, RUN, 0)
         self.superseded = False
         """A newer run has begun to write here (D15)."""
-        self.away_until_ns = 0
+        self.unavailable_until_ns = 0
         self.rows: list[bytes] = []
         self.spans: list[tuple[int, int, int]] = []
         """(first, count, incarnation) of each bundle whose rows are visible."""
@@ -43,7 +43,7 @@ class Store:
         self.opened_by = 0
 
     def reachable(self, now_ns: int) -> bool:
-        return now_ns >= self.away_until_ns
+        return now_ns >= self.unavailable_until_ns
 
     def supersede(self) -> None:
         """A newer run opens the store, which empties it."""
@@ -55,14 +55,14 @@ class Store:
         if self.superseded:
             raise Violated(f"newer run: the older one {how} {self.task}")
 
-    def open(self, incarnation: int) -> Held:
-        accounts.check_newest(f"the store of {self.task}", RUN, self.account.run)
+    def open(self, incarnation: int) -> StoreState:
+        account.check_newest(f"the store of {self.task}", RUN, self.account.run)
         self._changed("opens")
         if incarnation < self.account.incarnation:
             raise fenced(self.task, incarnation)
         self.account.incarnation = incarnation
         self.opened_by = max(self.opened_by, incarnation)
-        return self.account.held()
+        return self.account.store_state()
 
     def write(self, bundle: Bundle) -> None:
         self.account.fence(RUN, bundle.incarnation)
@@ -80,7 +80,7 @@ class Store:
         self._changed("truncates")
         self.account.truncate(epoch)
 
-    def withdraw(self, mark: Mark, incarnation: int) -> Held:
+    def withdraw(self, mark: WithdrawPoint, incarnation: int) -> StoreState:
         self.account.fence(RUN, incarnation)
         self._changed("withdraws rows of")
         before = self.account.next
@@ -89,7 +89,7 @@ class Store:
             self.spans.pop()
             self.taken_back.append(self.rows.pop())
         self.withdrawn += before - mark.next
-        return self.account.held()
+        return self.account.store_state()
 
     def check(self) -> None:
         """Rows are numbered without gaps, and the account counts what is there."""
@@ -155,7 +155,7 @@ class Partition:
         return min(self.records, batches * self._batch)
 
     def ready_ns(self, position: int, began_ns: int) -> int:
-        """When the element at `position` appears."""
+        """Returns when the element at `position` appears."""
         return began_ns + (position // self._batch + 1) * self._every_ns
 
     def read(self, position: int, count: int) -> list[object]:

@@ -1,7 +1,7 @@
 """A worker process on virtual time: production membership and task, a simulated shell around them.
 
-The shell does what `operators.worker` and `causal.shell.driver` do with sockets, disk and stores, in the same order.
-It can be killed between any two effects, paused, and left alive as a zombie.
+The shell does what `operators.runtime.worker` and `causal.shell.driver` do with sockets, disk and stores, in the same
+order. It can be killed between any two effects, paused, and left alive as a zombie.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from causal.effects import Effect
 from causal.errors import (
     CausalError,
     CorruptData,
+    DeterminantsLost,
     Fenced,
     InvariantViolation,
-    Lost,
     OperatorFailed,
     PipelineError,
     ReplayDivergence,
@@ -32,12 +32,11 @@ from causal.events import (
     Turn,
 )
 from causal.task import TaskProtocol
-from operators.backlog import Backlog
-from operators.membership import (
+from operators.runtime.backlog import Backlog
+from operators.runtime.membership import (
     Act,
     Begin,
     Dial,
-    Due,
     End,
     Feed,
     Input,
@@ -45,9 +44,10 @@ from operators.membership import (
     Loaded,
     Membership,
     Reported,
+    SendReport,
     Start,
-    Tell,
-    Told,
+    SupervisorMessage,
+    Tick,
     Vitals,
 )
 from tests.simulation.clockwork import MS
@@ -57,7 +57,15 @@ from tests.simulation.shell import Shell
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
-DEFINITE = (OperatorFailed, ReplayDivergence, Lost, CorruptData, PipelineError, InvariantViolation, Superseded)
+DEFINITE = (
+    OperatorFailed,
+    ReplayDivergence,
+    DeterminantsLost,
+    CorruptData,
+    PipelineError,
+    InvariantViolation,
+    Superseded,
+)
 TURNS_PER_POLL = 8
 
 SLOW_TURN_EVERY_MS, SLOW_TURN_NS = 8, 1_000_000_000
@@ -93,7 +101,7 @@ class _Image:
 class Process:
     """One worker process.
 
-    State: `living` until it ends; a `zombie` lives although everybody was told that it has ended.  `answers` are events
+    State: `living` until it ends; a `zombie` lives although it was reported to have ended.  `answers` are events
     that effects were answered with at once, `from_disk` those that came later.
     """
 
@@ -105,7 +113,7 @@ class Process:
         self.zombie = False
         self.paused_until_ns = 0
         self.mute_until_ns = 0
-        """Until then nothing comes through between it and the supervisor."""
+        """The time until which no message passes between it and the supervisor."""
         self.dies_after: int | None = None
         """Effects left to perform before SIGKILL comes."""
         self.task: TaskProtocol | None = None
@@ -115,15 +123,15 @@ class Process:
         self.membership = Membership(slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals)
         self._image: _Image | None = None
         self._loading: Callable[[], None] | None = None
-        """What follows once the state that is being loaded is there."""
+        """The action to take once the state that is being loaded is there."""
         self._loaded_at_ns = 0
         self._beginning: int | None = None
         """The epoch whose state is being loaded for the task to begin from."""
         self._later = Backlog()
         """Acts that wait behind it."""
         self._busy_until_ns = self._pulsed_ns = 0
-        self._made: list[Effect] = []
-        """What the event has asked for that keeps the process busy."""
+        self._pending_effects: list[Effect] = []
+        """Effects of the event that keeps the process busy."""
         self._control: deque[dict[str, Any]] = deque()
         self._inbox: deque[tuple[bytes, tuple[bytes, ...]]] = deque()
         self.from_disk: deque[Event] = deque()
@@ -176,23 +184,23 @@ class Process:
             self.poke(self._sleep_ns())
 
     def _taken_over(self) -> list[Effect]:
-        made, self._made = self._made, []
-        return made
+        effects, self._pending_effects = self._pending_effects, []
+        return effects
 
     def _pulse(self) -> None:
         """Busy in an event: only the second heartbeat speaks (`causal.shell.pulse`)."""
         now_ns, every_ns = self.world.clock.now_ns, self.world.config.heartbeat_ms * MS
         if now_ns >= self.membership.beat_due_ns + every_ns and now_ns >= self._pulsed_ns + every_ns:
             self._pulsed_ns = now_ns
-            self.world.tell_pulse(self)
+            self.world.report_pulse(self)
         self.poke(min(every_ns, self._busy_until_ns - now_ns))
 
     def fail(self, problem: CausalError) -> None:
         facts = {"task": self.membership.name, "incarnation": self.membership.incarnation}
         definite = isinstance(problem, DEFINITE)
-        told = {**facts, "error": type(problem).__name__, "message": str(problem), "definite": definite}
+        failure = {**facts, "error": type(problem).__name__, "message": str(problem), "definite": definite}
         self.world.note(self.slot, f"{type(problem).__name__}: {problem}")
-        self.world.tell(self, "failed", told)
+        self.world.report(self, "failed", failure)
         self.world.end(self, 1)
 
     def _sleep_ns(self) -> int:
@@ -214,12 +222,12 @@ class Process:
         return max(1_000, min(due) - now_ns)
 
     def _round(self) -> None:
-        """One turn of the worker's loop (`operators.worker`, `TaskDriver.work`); how much it finds ready is chance."""
+        """One turn of the worker's loop (`Worker`, `TaskDriver.work`); how much it finds ready is chance."""
         rng = self.world.rng
         self._load_more()
-        self._handle(Due())
+        self._handle(Tick())
         while self._control:
-            self._handle(Told(self._control.popleft()))
+            self._handle(SupervisorMessage(self._control.popleft()))
         for _ in range(rng.randint(1, 6)):
             if not self._inbox or not self.living:
                 break
@@ -260,7 +268,7 @@ class Process:
         self.poke(0)
 
     def report(self, event: Reported) -> None:
-        """The task has something to tell the supervisor."""
+        """The task has a report for the supervisor."""
         self._handle(event)
 
     def _handle(self, event: Input) -> None:
@@ -293,7 +301,7 @@ class Process:
         if self.task is None:
             return Vitals() if self._beginning is None else Vitals("loading", self._beginning)
         return Vitals(
-            self._effects.word(self.task.word, self.task.recovery.state.value),
+            self._effects.reported_state(self.task.reported_state, self.task.recovery.state.value),
             self.task.schedule.epoch,
             self.task.counters(),
             self.shell.first_record_ns,
@@ -304,8 +312,8 @@ class Process:
             wanted_epoch=self.task.retention.wanted_epoch,
         )
 
-    def _tell(self, act: Tell) -> None:
-        self.world.tell(self, act.kind, act.facts)
+    def _send_report(self, act: SendReport) -> None:
+        self.world.report(self, act.kind, act.facts)
 
     def _load(self, act: Load) -> None:
         if self._image is None or self._image.task != act.task:
@@ -336,7 +344,7 @@ class Process:
         self._beginning = None
         image.load(act.files)
         if image.cut.epoch != act.epoch:
-            raise Violated(f"promotion: {self.slot} is told epoch {act.epoch}, its files hold {image.cut.epoch}")
+            raise Violated(f"promotion: {self.slot} is promoted at epoch {act.epoch}, its files hold {image.cut.epoch}")
         self.task = TaskProtocol(
             self.world.topology, act.task, act.incarnation, self.world.config, image.chain, self.world.live,  # type: ignore[arg-type]
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
@@ -346,7 +354,7 @@ class Process:
 
     def _start(self, act: Start) -> None:
         self._feed(Started())
-        self._handle(Due())
+        self._handle(Tick())
 
     def _dial(self, act: Dial) -> None:
         old = self.shell.dialled.get(act.task)
@@ -380,7 +388,7 @@ class Process:
         spent_ns = getattr(task.execution.chain, "spent_ns", 0)
         if spent_ns:
             task.execution.chain.spent_ns = 0  # type: ignore[attr-defined]
-            self._busy_until_ns, self._made = self.world.clock.now_ns + spent_ns, effects
+            self._busy_until_ns, self._pending_effects = self.world.clock.now_ns + spent_ns, effects
             return
         self._effects.perform(effects)
 
@@ -398,7 +406,7 @@ class Process:
 
 
 _ACTS: dict[type[Act], Callable[[Process, Any], None]] = {
-    Tell: Process._tell,
+    SendReport: Process._send_report,
     Load: Process._load,
     Begin: Process._begin,
     Start: Process._start,

@@ -8,29 +8,30 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import causal.exchange
+import causal.channels.receiver
 import causal.inquiry
-import causal.task
+from causal import wire
 from causal.batch import BARRIER, LISTED, RECORDS
+from causal.channels.exchange import Exchange
+from causal.channels.receiver import Receiver
+from causal.channels.sender import Sender
+from causal.channels.sink_channel import SinkChannel
+from causal.channels.states import ReceiverState, ReceiverStep
 from causal.checkpointing import Checkpointing, Cut
 from causal.determinants import Clock, Timer
 from causal.dissemination import Holdings
-from causal.exchange import Exchange
+from causal.errors import PeerViolation
 from causal.execution import Execution
 from causal.inflight import InflightLog
-from causal.input_channel import InputChannel
 from causal.log import DeterminantLog
-from causal.output_channel import OutputChannel
 from causal.picking import ByContent
-from causal.recovery import State
 from causal.rolling import RollingDigest
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 from causal.services import CausalServices
-from causal.sink_channel import SinkChannel
-from operators.sinks.account import Account
-from standby.checkpoints import Coordinator
-from standby.effects import Journal, Outbox
-from standby.roster import Roster
+from operators.sinks.contract.account import Account
+from standby.supervision.assignments import Assignments
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.effects import Journal, Outbox
 from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
 from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
 from tests.simulation.sabotage_stable import STABLE_SABOTAGES
@@ -52,7 +53,7 @@ def _skip_a_delta() -> Patches:
 
 
 def _deliver_before_storing() -> Patches:
-    """What came with a frame is stored when the next one comes."""
+    """The deltas of a frame are stored when the next one comes."""
     merge = Holdings.merge
 
     def late(self: Any, deltas: Any, extents: Any = ()) -> None:
@@ -80,17 +81,28 @@ def _truncate_in_flight_early() -> Patches:
 
 def _no_fence_between_tasks() -> Patches:
     """Every frame counts as one of the incarnation that is known."""
-    receive = Exchange._data
+    receive = Exchange.receive
 
-    def taken(self: Exchange, link: bytes, header: Any, parts: Any, answers: bool, now_ns: int) -> Any:
-        channel = self.inputs.get(header.channel)
-        if channel is not None:
+    def taken(self: Exchange, link: bytes, parts: Any, replaying: bool, now_ns: int) -> Any:
+        header = _data_header(self, parts)
+        channel = self.inputs.get(header.channel) if header is not None else None
+        if header is not None and channel is not None:
             header.incarnation = channel.peer_incarnation
             if not channel.follows(header.session, header.sequence) and header.position <= channel.next:
-                channel._session, channel._sequence = header.session, header.sequence
-        return receive(self, link, header, parts, answers, now_ns)
+                channel.next_frame = (header.session, header.sequence)
+            parts = [header.pack(), *parts[1:]]
+        return receive(self, link, parts, replaying, now_ns)
 
-    return {(Exchange, "_data"): taken}
+    return {(Exchange, "receive"): taken}
+
+
+def _data_header(exchange: Exchange, parts: Any) -> Any:
+    """Returns the header of a frame, if it is DATA."""
+    try:
+        header = wire.read_header(parts, exchange.job)
+    except PeerViolation:
+        return None
+    return header if header.kind == wire.DATA else None
 
 
 def _no_fence_at_the_store() -> Patches:
@@ -98,12 +110,12 @@ def _no_fence_at_the_store() -> Patches:
 
 
 def _trust_a_shorter_log() -> Patches:
-    """A recovering task is told half of what is held of its log."""
+    """A recovering task receives half of what is held of its log."""
     logs_for = Holdings.logs_for
 
     def half(self: Holdings, asker: Any, depends: Any) -> Any:
-        told = logs_for(self, asker, depends)
-        return [delta._replace(bytes=delta.bytes[: len(delta.bytes) // 2]) for delta in told]
+        deltas = logs_for(self, asker, depends)
+        return [delta._replace(bytes=delta.bytes[: len(delta.bytes) // 2]) for delta in deltas]
 
     return {(Holdings, "logs_for"): half}
 
@@ -115,22 +127,21 @@ def _no_digest() -> Patches:
 
     return {
         (RollingDigest, "feed_if"): believed,
-        (OutputChannel, "_check_known"): lambda self, place, expected: None,
-        (OutputChannel, "_compare"): _as_if_equal,
+        (Sender, "_check_known"): lambda self, place, expected: None,
+        (Sender, "_compare"): _as_if_equal,
         (SinkChannel, "_compare"): lambda self: None,
     }
 
 
 def _as_if_equal(self: Any) -> None:
-    self._expected = None
-    self._cursor = self.log.end_place
+    self._regenerated()
 
 
 def _count_a_batch_twice() -> Patches:
     """A task that has come to the end of its log performs the last batch once more."""
-    take, go_live = InputChannel.take, Execution._go_live
+    take, go_live = Receiver.take, Execution._go_live
 
-    def remembered(self: InputChannel, count: int) -> Any:
+    def remembered(self: Receiver, count: int) -> Any:
         taken = take(self, count)
         self.__dict__["last"] = taken
         return taken
@@ -142,35 +153,37 @@ def _count_a_batch_twice() -> Patches:
             if last and last[0].kind in (RECORDS, LISTED):
                 self._emit(self.chain.deliver(channel.ordinal, last, channel.delivered, self._services))
 
-    return {(InputChannel, "take"): remembered, (Execution, "_go_live"): again}
+    return {(Receiver, "take"): remembered, (Execution, "_go_live"): again}
 
 
 def _write_rows_again() -> Patches:
     """A sink does not look at what its store has."""
     opened = SinkChannel.open
 
-    def forgetful(self: SinkChannel, held: Any, aligned: bool) -> None:
-        opened(self, replace(held, next=max(self.position, 0), digest=self.digest), aligned)
+    def forgetful(self: SinkChannel, state: Any, aligned: bool) -> None:
+        opened(self, replace(state, next=max(self.position, 0), digest=self.digest), aligned)
 
     return {(SinkChannel, "open"): forgetful}
 
 
 def _answer_while_collecting() -> Patches:
-    return {(causal.task, "ANSWERS_UPSTREAM"): frozenset((State.COLLECTING, State.REPLAYING, State.RUNNING))}
+    """A receiver is open as soon as its sender is announced."""
+    opened = {ReceiverStep.ANNOUNCED: ReceiverState.OPEN, ReceiverStep.COLLECTED: ReceiverState.OPEN}
+    return {(causal.channels.receiver, "RECEIVER"): dict.fromkeys(ReceiverState, opened)}
 
 
 def _no_alignment() -> Patches:
     """Elements behind a barrier are delivered before it has come on all inputs."""
-    head_count = InputChannel.head_count
+    head_count = Receiver.head_count
 
-    def unblocked(self: InputChannel, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
+    def unblocked(self: Receiver, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
         blocked, self.blocked = self.blocked, False
         count = head_count(self, elements_max, bytes_max, cutting)
         self.blocked = blocked
         head = self._queue[0] if self._queue else None
         return 0 if blocked and head is not None and head.kind == BARRIER else count
 
-    return {(InputChannel, "head_count"): unblocked}
+    return {(Receiver, "head_count"): unblocked}
 
 
 def _complete_with_one_missing() -> Patches:
@@ -198,8 +211,12 @@ def _snapshot_of_what_waits() -> Patches:
 
 
 def _clock_is_not_logged() -> Patches:
-    record = Schedule.record
-    return {(Schedule, "record"): lambda self, told: None if type(told) is Clock else record(self, told)}
+    record = DeterminantCursor.record
+    return {
+        (DeterminantCursor, "record"): lambda self, determinant: (
+            None if type(determinant) is Clock else record(self, determinant)
+        )
+    }
 
 
 def _timers_do_not_fire_in_a_replay() -> Patches:
@@ -218,11 +235,11 @@ def _ask_the_world_again() -> Patches:
     """A call runs again in a replay, and its new answer counts."""
     call = CausalServices.call
 
-    def anew(self: CausalServices, ask: Callable[[], bytes]) -> bytes:
-        told = call(self, ask)
-        return ask() if self._schedule.replaying else told
+    def asking_again(self: CausalServices, ask: Callable[[], bytes]) -> bytes:
+        answer = call(self, ask)
+        return ask() if self._schedule.replaying else answer
 
-    return {(CausalServices, "call"): anew}
+    return {(CausalServices, "call"): asking_again}
 
 
 def _store_without_determinants() -> Patches:
@@ -230,20 +247,20 @@ def _store_without_determinants() -> Patches:
 
 
 def _forget_in_flight() -> Patches:
-    """What a peer asks for again is not sent again."""
-    welcome = OutputChannel.welcome
+    """Elements that a peer asks for again are not sent again."""
+    welcome = Sender.welcome
 
-    def onward(self: OutputChannel, told: Any, replaying: bool, now_ns: int) -> bool:
-        news = welcome(self, told, replaying, now_ns)
-        if news and self._expected is None:
-            self._cursor = self.log.end_place
+    def onward(self: Sender, message: Any, replaying: bool, now_ns: int) -> bool:
+        news = welcome(self, message, replaying, now_ns)
+        if news and self.expected is None:
+            self.cursor = self.log.end_place
         return news
 
-    return {(OutputChannel, "welcome"): onward}
+    return {(Sender, "welcome"): onward}
 
 
 def _frames_over_barriers() -> Patches:
-    """What is sent again does not end its frames where an epoch ends."""
+    """Frames that are sent again do not end where an epoch ends."""
     frame_at = InflightLog.frame_at
 
     def over(self: InflightLog, place: int, bytes_max: int) -> Any:
@@ -260,23 +277,25 @@ def _frames_over_barriers() -> Patches:
 
 
 def _ignore_gaps() -> Patches:
-    """What comes after a lost frame is taken as if it came next."""
-    accept, data = InputChannel.accept, Exchange._data
+    """A frame that comes after a lost one is taken as if it came next."""
+    accept, receive = Receiver.accept, Exchange.receive
 
-    def onward(self: InputChannel, header: Any, payload: Any) -> bool:
+    def onward(self: Receiver, header: Any, payload: Any) -> bool:
         if self.__dict__.pop("gap", False):
             header.digest = self._digest.copy().feed(payload)
         return accept(self, header, payload)
 
-    def taken(self: Exchange, link: bytes, header: Any, parts: Any, answers: bool, now_ns: int) -> Any:
-        channel = self.inputs.get(header.channel)
+    def taken(self: Exchange, link: bytes, parts: Any, replaying: bool, now_ns: int) -> Any:
+        header = _data_header(self, parts)
+        channel = self.inputs.get(header.channel) if header is not None else None
         if channel is not None and header.incarnation == channel.peer_incarnation and header.position > channel.next:
             header.position = channel.next
-            channel._session, channel._sequence = header.session, header.sequence
+            channel.next_frame = (header.session, header.sequence)
             channel.__dict__["gap"] = True
-        return data(self, link, header, parts, answers, now_ns)
+            parts = [header.pack(), *parts[1:]]
+        return receive(self, link, parts, replaying, now_ns)
 
-    return {(InputChannel, "accept"): onward, (Exchange, "_data"): taken}
+    return {(Receiver, "accept"): onward, (Exchange, "receive"): taken}
 
 
 def _determinants_one_frame_late() -> Patches:
@@ -284,10 +303,10 @@ def _determinants_one_frame_late() -> Patches:
     deltas = DeterminantLog.deltas
 
     def late(self: DeterminantLog, beyond: Any, limits: Any = None) -> Any:
-        told = deltas(self, beyond, limits)
-        if told and beyond:
-            told[-1] = told[-1]._replace(bytes=told[-1].bytes[:-1])
-        return told
+        all_deltas = deltas(self, beyond, limits)
+        if all_deltas and beyond:
+            all_deltas[-1] = all_deltas[-1]._replace(bytes=all_deltas[-1].bytes[:-1])
+        return all_deltas
 
     return {(DeterminantLog, "deltas"): late}
 
@@ -305,14 +324,14 @@ def _amnesia() -> Patches:
 
 def _same_incarnation() -> Patches:
     """A promoted standby takes the number of the one it replaces."""
-    apply = Roster.apply
+    apply = Assignments.apply
 
-    def stuck(self: Roster, record: Any) -> None:
+    def stuck(self: Assignments, record: Any) -> None:
         if record["kind"] == "promoted" and record["incarnation"] > 1:
             record["incarnation"] = 1
         apply(self, record)
 
-    return {(Roster, "apply"): stuck}
+    return {(Assignments, "apply"): stuck}
 
 
 def _forget_dependencies() -> Patches:
@@ -324,7 +343,7 @@ def _orphans_stay() -> Patches:
 
 
 def _rows_stay() -> Patches:
-    return {(SinkChannel, "orphaned"): lambda self, held, rollback: None}
+    return {(SinkChannel, "orphaned"): lambda self, state, rollback: None}
 
 
 def _ordered_by_arrival() -> Patches:
@@ -338,17 +357,17 @@ def _ordered_by_arrival() -> Patches:
     return {(ByContent, "ruled"): arrived}
 
 
-def _runs_are_not_told() -> Patches:
+def _runs_are_not_reported() -> Patches:
     """A replay of an ordered task does not hear where something else could have come."""
 
-    def silent(self: Schedule) -> None:
+    def silent(self: DeterminantCursor) -> None:
         self._ruled = 0
 
-    return {(Schedule, "_tell_run"): silent}
+    return {(DeterminantCursor, "_log_run"): silent}
 
 
 def _answers_count_twice() -> Patches:
-    """An answer that nobody waits for any more is performed."""
+    """An answer that no request waits for any more is performed."""
 
     def every(self: Execution, event: Any) -> None:
         self._answers.append(event)
@@ -357,7 +376,7 @@ def _answers_count_twice() -> Patches:
 
 
 def _nothing_is_asked_again() -> Patches:
-    """Who goes live does not ask what its predecessor was not told."""
+    """A task that goes live does not ask again what its predecessor got no answer to."""
     go_live = Execution._go_live
 
     def forgetful(self: Execution, effects: list[Any], now_ns: int) -> None:
@@ -368,7 +387,7 @@ def _nothing_is_asked_again() -> Patches:
 
 
 def _sources_hold_for_ever() -> Patches:
-    """A source that holds back records does not go on when the checkpoint that it waits for is complete."""
+    """A source that holds back records does not resume when the checkpoint that it waits for is complete."""
     return {(Execution, "completed"): lambda self, epoch: None}
 
 
@@ -382,14 +401,14 @@ def _the_source_that_holds_passes_no_barrier() -> Patches:
     return {(Execution, "_perform_one"): stopped}
 
 
-def name_of(made: Callable[[], Patches]) -> str:
-    """As it is called on the command line."""
-    return made.__name__[1:].replace("_", "-")
+def name_of(sabotage: Callable[[], Patches]) -> str:
+    """Returns the name of a sabotage on the command line."""
+    return sabotage.__name__[1:].replace("_", "-")
 
 
 SABOTAGES: dict[str, Callable[[], Patches]] = {
-    name_of(made): made
-    for made in (
+    name_of(sabotage): sabotage
+    for sabotage in (
         _skip_a_delta,
         _deliver_before_storing,
         _truncate_determinants_early,
@@ -419,7 +438,7 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
         _orphans_stay,
         _rows_stay,
         _ordered_by_arrival,
-        _runs_are_not_told,
+        _runs_are_not_reported,
         _answers_count_twice,
         _sources_hold_for_ever,
         _the_source_that_holds_passes_no_barrier,
@@ -432,9 +451,9 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
     )
 }
 
-SHOWS_IN = {name_of(made): shows for made, shows in (OUTSIDE_SABOTAGES | REQUEST_SABOTAGES).items()}
+SHOWS_IN = {name_of(sabotage): shows for sabotage, shows in (OUTSIDE_SABOTAGES | REQUEST_SABOTAGES).items()}
 """Sabotages that show in some scenarios only, and in which."""
-SHELL_SABOTAGE_NAMES = frozenset(name_of(made) for made in SHELL_SABOTAGES)
+SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAGES)
 """Found by scenarios of their own."""
 
 

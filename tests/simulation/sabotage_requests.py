@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import operators.asking
-from causal.effects import Ask
+import operators.kinds.process.outside_calls
+from causal.effects import SendRequests
 from causal.execution import Execution
 from causal.values import encode
 from tests.simulation.scenario import Scenario
@@ -20,7 +20,7 @@ def _ask_before_its_bundle() -> Patches:
 
     def hasty(self: Execution, effects: list[Any], force: bool) -> None:
         if self._unasked:
-            effects.append(Ask(self._unasked))
+            effects.append(SendRequests(self._unasked))
             self._unasked = []
         flush(self, effects, force)
 
@@ -33,7 +33,7 @@ def _keys_name_content_alone() -> Patches:
     def unnumbered(value: Any) -> bytes:
         return encode([*value[:4], value[5]] if len(value) == 6 else value)
 
-    return {(operators.asking, "encode"): unnumbered}
+    return {(operators.kinds.process.outside_calls, "encode"): unnumbered}
 
 
 def _keys_name_the_operator_alone() -> Patches:
@@ -42,7 +42,7 @@ def _keys_name_the_operator_alone() -> Patches:
     def nameless(value: Any) -> bytes:
         return encode(value[:2] if len(value) == 6 else value)
 
-    return {(operators.asking, "encode"): nameless}
+    return {(operators.kinds.process.outside_calls, "encode"): nameless}
 
 
 def _asks(scenario: Scenario) -> bool:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import causal.effect_queue
-import operators.chain
-import operators.context
+import operators.engine.chain
+import operators.stage.context
 from causal import wire
+from causal.channels.exchange import Exchange
+from causal.channels.receiver import Receiver
+from causal.channels.sink_channel import SinkChannel
 from causal.effect_queue import EffectQueue
-from causal.exchange import Exchange
-from causal.input_channel import InputChannel
-from causal.sink_channel import SinkChannel
 from causal.topology import FULL_DEPTH
 from deploy import versions
-from operators.backlog import Backlog
-from operators.sinks import account as accounts
-from operators.sinks.account import Account
+from operators.runtime.backlog import Backlog
+from operators.sinks.contract import account
+from operators.sinks.contract.account import Account
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Disk
 from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
@@ -28,17 +28,17 @@ Patches = Mapping[tuple[Any, str], Any]
 
 def _finished_before_the_store_has_all() -> Patches:
     """A beat says that a task has ended while its last rows wait for a store that is unavailable."""
-    return {(EffectQueue, "word"): lambda self, word, state: word}
+    return {(EffectQueue, "reported_state"): lambda self, state, waiting_state: state}
 
 
 def _effects_overtake_a_refused_write() -> Patches:
-    """What follows a write that a store refused is performed at once."""
+    """Effects behind a write that a store refused are performed at once."""
     return {(causal.effect_queue, "_at_once"): lambda effect: True}
 
 
 def _silent_while_busy() -> Patches:
     """A process that is busy with one record does not say that it lives."""
-    return {(Simulation, "tell_pulse"): lambda self, process: None}
+    return {(Simulation, "report_pulse"): lambda self, process: None}
 
 
 def _acts_overtake_the_state_they_need() -> Patches:
@@ -53,7 +53,7 @@ def _a_state_replaced_meanwhile_is_damage() -> Patches:
 
 def _frames_raise_incarnations() -> Patches:
     """A HELLO is believed, whatever the supervisor has announced."""
-    return {(InputChannel, "keep_early"): lambda self, early: self.introduce(early.incarnation)}
+    return {(Receiver, "keep_early"): lambda self, early: self.announce(early.incarnation)}
 
 
 def _answers_count_from_every_connection() -> Patches:
@@ -62,7 +62,9 @@ def _answers_count_from_every_connection() -> Patches:
 
     def believing(self: Exchange, link: bytes, parts: Any, *others: Any) -> Any:
         header = wire.read_header(parts, self.job)
-        return self._fenced(header) if header.kind == wire.FENCED else receive(self, link, parts, *others)
+        if header.kind == wire.FENCED:
+            return self._fenced(None, link, header, parts, False, 0)  # type: ignore[arg-type]
+        return receive(self, link, parts, *others)
 
     return {(Exchange, "receive"): believing}
 
@@ -72,9 +74,9 @@ def _an_older_run_may_write() -> Patches:
 
     def fence(self: Account, run: str, incarnation: int) -> None:
         if self.incarnation > incarnation:
-            raise accounts.fenced(self.task, incarnation)
+            raise account.fenced(self.task, incarnation)
 
-    return {(accounts, "check_newest"): lambda place, run, *others: None, (Account, "fence"): fence}
+    return {(account, "check_newest"): lambda place, run, *others: None, (Account, "fence"): fence}
 
 
 def _edited_code_is_loaded() -> Patches:
@@ -87,7 +89,7 @@ def _edited_code_is_loaded() -> Patches:
 
 
 def _a_resume_takes_the_code_of_now() -> Patches:
-    """Nobody is asked whether other code than that of the log may replay it (D12)."""
+    """Other code than that of the log replays it, and the user is not asked (D12)."""
     return {(versions, "code_after_resume"): lambda changed, stopped, choice: versions.NEW}
 
 
@@ -98,7 +100,7 @@ def _what_other_code_replays_is_not_compared() -> Patches:
 
 def _keys_as_they_are_spelled() -> Patches:
     """Equal keys keep the type that they came with (D14)."""
-    return {(operators.chain, "canonical_keys"): list, (operators.context, "canonical_keys"): list}
+    return {(operators.engine.chain, "canonical_keys"): list, (operators.stage.context, "canonical_keys"): list}
 
 
 def _faulty(scenario: Scenario, kind: str) -> bool:
@@ -140,7 +142,7 @@ def _store_away_from(at_ms: int) -> Scenario:
         guarantee="causal",
         kinds=("user",),
         checkpoint_ms=60,
-        credit_bytes=1 << 16,
+        channel_window_bytes=1 << 16,
         batch_elements=1,
         inflight_memory_bytes=1 << 20,
         standbys="per-task",

@@ -15,7 +15,7 @@ Patches = dict[tuple[Any, str], Any]
 
 
 def _stable_before_it_is_written() -> Patches:
-    """What has been asked of the disk counts as done."""
+    """A write counts as done once the disk has been asked for it."""
     due = Flushing.due
 
     def hasty(self: Flushing, now_ns: int) -> Any:
@@ -30,7 +30,7 @@ def _stable_before_it_is_written() -> Patches:
 
 
 def _the_prefix_is_not_read() -> Patches:
-    """Who collects takes what holders have let go of for what never was."""
+    """A task that collects takes what holders have let go of for what never was."""
 
     def nothing(self: Flushing) -> Any:
         for epoch in list(self._holdings.own.begins):
@@ -41,27 +41,27 @@ def _the_prefix_is_not_read() -> Patches:
 
 
 def _files_of_the_dead_count() -> Patches:
-    """Who begins leaves older files where they are, and the oldest is read."""
+    """A task that begins leaves older files where they are, and the oldest is read."""
     begin = StableFiles.begin
 
     def keeping(self: StableFiles, task: int, incarnation: int, logs: Any) -> None:
-        older = {key: dict(held) for key, held in self.begun.items() if key[0] == task}
+        older = {key: dict(files) for key, files in self.begun.items() if key[0] == task}
         begin(self, task, incarnation, logs)
         self.begun.update(older)
 
     def oldest(self: StableFiles, task: int, up_to: int) -> Any:
-        found = [incarnation for owner, incarnation in self.begun if owner == task]
-        return self.begun[task, min(found)] if found else {}
+        incarnations = [incarnation for owner, incarnation in self.begun if owner == task]
+        return self.begun[task, min(incarnations)] if incarnations else {}
 
     return {(StableFiles, "begin"): keeping, (StableFiles, "youngest"): oldest}
 
 
 def _performed_before_it_is_begun() -> Patches:
-    """Nobody waits for the own file: what an older one says may be read although it happened otherwise."""
-    made = Flushing.__init__
+    """The task does not wait for its own file: what an older one says may be read although it happened otherwise."""
+    init = Flushing.__init__
 
     def eager(self: Flushing, name: str, holdings: Holdings) -> None:
-        made(self, name, holdings)
+        init(self, name, holdings)
         self.begun = True
 
     def begin_later(self: Flushing, now_ns: int) -> Any:
@@ -76,13 +76,13 @@ def _performed_before_it_is_begun() -> Patches:
 
 
 def _released_but_not_said() -> Patches:
-    """A neighbour is told that bytes are stable without being told how far the log has come."""
+    """A neighbour learns that bytes are stable, and not how far the log has come."""
     deltas = DeterminantLog.deltas
 
     def silent(self: DeterminantLog, beyond: Any, limits: Any = None) -> Any:
-        told = deltas(self, beyond, limits)
-        marks = {delta.epoch for delta in told if not delta.bytes}
-        return [delta for delta in told if delta.epoch not in marks]
+        all_deltas = deltas(self, beyond, limits)
+        marks = {delta.epoch for delta in all_deltas if not delta.bytes}
+        return [delta for delta in all_deltas if delta.epoch not in marks]
 
     return {(DeterminantLog, "deltas"): silent}
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import causal.task
+from causal.channels.sink_channel import SinkChannel
 from causal.effects import CommitRows, OpenSink, StageRows
 from causal.execution import Execution
-from causal.sink_channel import SinkChannel
-from standby.promotion import Promotion
-from standby.staging import Staging
+from standby.supervision.reconciler import Reconciler
+from standby.supervision.staging import Staging
 
 Patches = Mapping[tuple[Any, str], Any]
 
@@ -34,12 +34,12 @@ def _restored_at(instead: Callable[[int], int]) -> Patches:
 
 
 def _nothing_is_discarded() -> Patches:
-    """Who is restored makes all that is staged visible, whatever checkpoint covers it."""
+    """A restored task makes all staged rows visible, whatever checkpoint covers them."""
     return _restored_at(lambda epoch: 1 << 40)
 
 
 def _nothing_is_committed_when_restored() -> Patches:
-    """Who is restored forgets all that is staged."""
+    """A restored task forgets all staged rows."""
     return _restored_at(lambda epoch: 0)
 
 
@@ -60,7 +60,7 @@ def _acknowledged_before_staged() -> Patches:
 
 
 def _staged_and_not_durable() -> Patches:
-    """Nobody has staged rows made durable before the snapshot."""
+    """Staged rows are not made durable before the snapshot."""
     barrier = Execution._perform_barrier
 
     def careless(self: Execution, epoch: int, final: bool, effects: list[Any]) -> None:
@@ -87,10 +87,10 @@ def _never_committed() -> Patches:
 
 
 def _alone_back() -> Patches:
-    """Only the task that has failed goes back, though nothing is logged."""
-    back = Promotion.roll_back
+    """The failed task alone is rolled back, though nothing is logged."""
+    back = Reconciler.roll_back
 
-    def stay(self: Promotion, now_ns: int, outbox: Any) -> None:
+    def stay(self: Reconciler, now_ns: int, outbox: Any) -> None:
         if not self._coordinator.__dict__.get("staged"):
             back(self, now_ns, outbox)
 
@@ -99,7 +99,7 @@ def _alone_back() -> Patches:
         return hurries(self)
 
     hurries = Staging.hurries
-    return {(Promotion, "roll_back"): stay, (Staging, "hurries"): marked}
+    return {(Reconciler, "roll_back"): stay, (Staging, "hurries"): marked}
 
 
 STAGING = (

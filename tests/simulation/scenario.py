@@ -13,8 +13,7 @@ KINDS = ("clock", "random", "call", "timer", "window", "user")
 """Determinants that operators ask for; order and barrier are always there."""
 
 LATER = ("ask", "marks", "idle")
-"""What hashing chains may do besides: requests that are answered later, watermarks, and watermarks that say that nobody
-should wait."""
+"""Further features of hashing chains: requests that are answered later, watermarks, and idle marks."""
 
 DEADLY = ("kill", "kill_mid", "kill_standby", "several", "host", "everything", "supervisor", "agent")
 TROUBLE = (
@@ -31,15 +30,15 @@ TROUBLE = (
     "rot_spill",
 )
 RARE = {"forge": 0.1, "newer_run": 0.05, "edit": 0.15}
-"""Chance of each, drawn apart from the other faults: somebody forges a HELLO, a newer run begins to write to the sinks,
-the files of the pipeline are edited."""
+"""The chance of each, drawn apart from the other faults: a forged HELLO, a newer run that writes to the sinks, and an
+edit of the pipeline's files."""
 OTHER_CODE, OTHER_CODE_SHARE = "other_code", 0.08
 """Everything is killed, the files of the pipeline are edited, and the job is resumed; drawn apart from all others."""
 FAULTS = (*DEADLY, *TROUBLE, *RARE, OTHER_CODE)
 ALL_BACK = ("kill", "everything")
-"""Of these each scenario with the guarantee `epoch` has one at least: without a failure nobody goes back."""
+"""Each scenario with the guarantee `epoch` has one of these at least: without a failure no task is rolled back."""
 TOGETHER = 0.3
-"""How often a fault comes while the one before still lasts: recoveries fail where faults overlap."""
+"""The share of faults that come while the one before still lasts: recoveries fail where faults overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Scenario:
     guarantee: str
     kinds: tuple[str, ...]
     checkpoint_ms: int
-    credit_bytes: int
+    channel_window_bytes: int
     batch_elements: int
     inflight_memory_bytes: int
     standbys: str
@@ -86,7 +85,7 @@ class Scenario:
     flush: bool = False
     """Determinants go to stable storage in the background."""
     slow_ms: int = 0
-    """How long some records take in each task that they pass: longer than the silence that counts as death."""
+    """The time that some records take in each task that they pass: longer than the silence that counts as death."""
     load_ms: int = 0
     """The most that the loading of a state takes."""
     kept_bytes: int = 0
@@ -105,7 +104,7 @@ def draw(seed: int) -> Scenario:
     production = chance() < 0.2
     faults = _faults(rng, rng.choice((0, 1, 2, 3, 4, 6)))
     if guarantee in ("at-least-once", "none"):
-        # Only what these guarantees say something about; without any, nobody compares digests.
+        # Only faults that these guarantees cover; without a guarantee no digest is compared.
         meant = ("kill", "supervisor", "agent", "cut", "disk_slow")
         meant = meant if guarantee == "none" else (*meant, "garble")
         faults = tuple(f for f in faults if f.kind in meant)
@@ -132,7 +131,7 @@ def draw(seed: int) -> Scenario:
         guarantee=guarantee,
         kinds=tuple(kind for kind in KINDS if chance() < 0.6) + tuple(kind for kind in LATER if chance() < 0.3),
         checkpoint_ms=rng.choice((60, 150, 400, 5000)),
-        credit_bytes=rng.choice((1 << 16, 1 << 20)),
+        channel_window_bytes=rng.choice((1 << 16, 1 << 20)),
         batch_elements=rng.choice((1, 4, 16)),
         inflight_memory_bytes=rng.choice((1 << 20, 1 << 20, 500)),
         standbys=rng.choices(("per-task", "1", "0"), (6, 2, 1))[0],
@@ -149,16 +148,16 @@ def draw(seed: int) -> Scenario:
 
 
 def from_json(text: str) -> Scenario:
-    """What `json.dumps(dataclasses.asdict(scenario))` wrote."""
-    told = json.loads(text)
+    """Returns the scenario that `json.dumps(dataclasses.asdict(scenario))` wrote."""
+    fields = json.loads(text)
     for name in ("layers", "kinds"):
-        told[name] = tuple(told[name])
-    told["faults"] = tuple(Fault(**fault) for fault in told["faults"])
-    return Scenario(**told)
+        fields[name] = tuple(fields[name])
+    fields["faults"] = tuple(Fault(**fault) for fault in fields["faults"])
+    return Scenario(**fields)
 
 
 def _faults(rng: random.Random, count: int) -> tuple[Fault, ...]:
-    """In order of time; some begin while the one before still lasts."""
+    """Draws faults, in order of time; some begin while the one before still lasts."""
     faults = sorted((_fault(rng) for _ in range(count)), key=lambda f: f.at_ns)
     for place in range(1, count):
         if rng.random() < TOGETHER:

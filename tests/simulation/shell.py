@@ -1,6 +1,6 @@
 """The shell around a simulated task: performs effects as `causal.shell` does, on what the simulation has instead.
 
-Stores, partitions and the disk may be away, slow or full; a write that a death interrupts never happened.
+Stores, partitions and the disk may be unavailable, slow or full; a write that a death interrupts never happened.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from causal.effects import (
     AppendStable,
-    Ask,
     BeginStable,
     CommitRows,
     Effect,
-    Found,
     OpenSink,
+    OrphanReport,
     Phase,
     ReadSegment,
     ReadSource,
@@ -23,6 +22,7 @@ from causal.effects import (
     RemoveSegments,
     Reply,
     Send,
+    SendRequests,
     SnapshotReady,
     SourceCompleted,
     SpillSegment,
@@ -35,8 +35,8 @@ from causal.effects import (
 )
 from causal.errors import Unavailable
 from causal.events import (
-    Answered,
     Event,
+    ResponseReceived,
     RowsCommitted,
     SegmentFailed,
     SegmentRead,
@@ -47,7 +47,7 @@ from causal.events import (
 )
 from causal.ports import Request
 from causal.task import TaskProtocol
-from operators.membership import Reported
+from operators.runtime.membership import Reported
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection
 from tests.simulation.peers import Violated
@@ -60,7 +60,7 @@ SNAPSHOT_TRIES_MAX = 5
 
 
 class Shell:
-    """What one process has of the world.
+    """The effects of one process, performed on the simulated world.
 
     Attributes:
         reads: reads of partitions that had nothing yet, by channel: (position, count).
@@ -75,16 +75,16 @@ class Shell:
         self.segments: dict[int, dict[int, bytes]] = {}
         self.rotten = False
         self.first_record_ns: int | None = None
-        self._stable = StableShell(process, lambda told: self._answer(process.task, told))
+        self._stable = StableShell(process, lambda event: self._answer(process.task, event))
 
     def clear(self) -> None:
-        """The task begins anew in this process."""
+        """The task restarts in this process."""
         self._stable.finish()
         self.reads.clear()
         self.segments.clear()
 
     def perform(self, effect: Effect) -> bool:
-        """False if it must be tried again before anything else: a store is away."""
+        """Performs an effect; false if it must be retried before anything else: a store is unavailable."""
         return _PERFORMERS[type(effect)](self, effect)
 
     def _send(self, effect: Send) -> bool:
@@ -108,8 +108,8 @@ class Shell:
         staged.open(self._incarnation)
         if staged.commit(effect.restored, self._incarnation):
             return False
-        held = staged.discard(effect.restored, self._incarnation)
-        self._process.answers.append(SinkOpened(effect.channel, held))
+        state = staged.discard(effect.restored, self._incarnation)
+        self._process.answers.append(SinkOpened(effect.channel, state))
         return True
 
     def _stage_rows(self, effect: StageRows) -> bool:
@@ -139,8 +139,8 @@ class Shell:
         store = self._world.stores[effect.channel]
         if not store.reachable(self._world.clock.now_ns):
             return False
-        held = store.withdraw(effect.mark, self._incarnation)
-        self._process.answers.append(SinkOpened(effect.channel, held))
+        state = store.withdraw(effect.mark, self._incarnation)
+        self._process.answers.append(SinkOpened(effect.channel, state))
         return True
 
     def _truncate_sink(self, effect: TruncateSink) -> bool:
@@ -177,7 +177,7 @@ class Shell:
         )
 
     def reads_due_ns(self) -> int:
-        """When a partition that is waited for has something."""
+        """Returns when a partition that is waited for has something."""
         began_ns = self._world.began_ns
         return min(self._world.partitions[c].ready_ns(position, began_ns) for c, (position, _) in self.reads.items())
 
@@ -266,13 +266,13 @@ class Shell:
             self.segments.pop(segment, None)
         return True
 
-    def _ask(self, effect: Ask) -> bool:
+    def _ask(self, effect: SendRequests) -> bool:
         for request in effect.requests:
             self._put(self._process.task, request, 0)
         return True
 
     def _put(self, task: TaskProtocol | None, request: Request, failures: int) -> None:
-        """What has left arrives, even if its process dies; the outside answers when it likes, now and then twice."""
+        """Puts a request, which arrives even if its process dies; the outside answers at any time, sometimes twice."""
         world, rng = self._world, self._world.rng
 
         def arrive() -> None:
@@ -280,7 +280,7 @@ class Shell:
             if body is None:
                 world.clock.after(rng.randint(1, 30) * MS, again)
                 return
-            answer = Answered(request.operator, request.number, body)
+            answer = ResponseReceived(request.operator, request.number, body)
             for _ in range(rng.choice((1, 1, 1, 2))):
                 world.clock.after(rng.randint(1, 40) * MS, lambda: self._answer(task, answer))
 
@@ -291,20 +291,20 @@ class Shell:
         world.clock.after(rng.randint(20_000, 3 * MS), arrive)
 
     def _phase(self, effect: Phase) -> bool:
-        told = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}
-        self._process.report(Reported("phase", told))
+        facts = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}
+        self._process.report(Reported("phase", facts))
         return True
 
-    def _found(self, effect: Found) -> bool:
+    def _report_finding(self, effect: OrphanReport) -> bool:
         finding = effect.finding
         orphan = None if finding.orphan is None else list(finding.orphan)
-        told = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
-        self._process.report(Reported("finding", {"number": effect.number, "finding": told}))
+        facts = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+        self._process.report(Reported("finding", {"number": effect.number, "finding": facts}))
         return True
 
 
 _PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
-    Ask: Shell._ask,
+    SendRequests: Shell._ask,
     Send: Shell._send,
     Reply: Shell._reply,
     OpenSink: Shell._open_sink,
@@ -325,6 +325,6 @@ _PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
     ReadSegment: Shell._load_segment,
     RemoveSegments: Shell._remove_segments,
     Phase: Shell._phase,
-    Found: Shell._found,
+    OrphanReport: Shell._report_finding,
 }
-"""Each performs one effect; false if it must be tried again before anything else (a store is away)."""
+"""Each performs one effect; false if it must be retried before anything else (a store is unavailable)."""

@@ -1,7 +1,7 @@
 """Determinants on simulated stable storage, and the thread of a process that writes them, in order.
 
-What was asked when its process dies may be there or not; a zombie goes on writing; a directory that a younger
-incarnation has removed takes what is written into it, and nobody reads it.
+A write that was asked for when its process dies may be there or not; a zombie keeps writing; a directory that a younger
+incarnation has removed takes what is written into it, and nothing reads it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class StableFiles:
         self.begun: dict[tuple[int, int], dict[int, bytes]] = {}
 
     def youngest(self, task: int, up_to: int) -> dict[int, bytes]:
-        """What counts for that incarnation."""
-        found = [incarnation for owner, incarnation in self.begun if owner == task and incarnation <= up_to]
-        return self.begun[task, max(found)] if found else {}
+        """Returns the logs that count for an incarnation: those of the youngest up to it."""
+        incarnations = [incarnation for owner, incarnation in self.begun if owner == task and incarnation <= up_to]
+        return self.begun[task, max(incarnations)] if incarnations else {}
 
     def begin(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> None:
         if (task, incarnation) in self.begun:
@@ -48,10 +48,10 @@ class StableFiles:
     def append(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> list[Extent]:
         files = self.begun.get((task, incarnation))
         for delta in logs if files is not None else ():
-            held = files.get(delta.epoch, b"")  # type: ignore[union-attr]
-            if delta.offset != len(held):
-                raise Violated(f"stable: bytes from {delta.offset} are written behind {len(held)} of task {task}")
-            files[delta.epoch] = held + delta.bytes  # type: ignore[index]
+            content = files.get(delta.epoch, b"")  # type: ignore[union-attr]
+            if delta.offset != len(content):
+                raise Violated(f"stable: bytes from {delta.offset} are written behind {len(content)} of task {task}")
+            files[delta.epoch] = content + delta.bytes  # type: ignore[index]
         return [(task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
 
     def truncate(self, task: int, incarnation: int, epoch: int) -> None:
@@ -61,7 +61,7 @@ class StableFiles:
 
 
 class StableShell:
-    """What one process has asked of its disk's thread: done one after the other."""
+    """The operations that one process has asked of its disk's thread, done one after the other."""
 
     def __init__(self, process: Process, answer: Callable[[Event], None]) -> None:
         self._process = process
@@ -79,7 +79,7 @@ class StableShell:
             self._later()
 
     def finish(self) -> None:
-        """The task begins anew in this process: its thread ends behind what it was asked."""
+        """The task restarts in this process: its thread ends behind what it was asked."""
         while self._asked:
             self._done(*self._asked.popleft())
 
@@ -107,9 +107,9 @@ class StableShell:
             return
         self._asked.popleft()
         self._tried = 0
-        told = self._done(effect, task, incarnation)
-        if told is not None:
-            self._answer(told)
+        event = self._done(effect, task, incarnation)
+        if event is not None:
+            self._answer(event)
         if self._asked:
             self._later()
 
@@ -117,7 +117,7 @@ class StableShell:
         files = self._world.stable
         if isinstance(effect, ReadStable):
             read = files.youngest(task, incarnation)
-            return StableRead([LogDelta(task, epoch, 0, held) for epoch, held in sorted(read.items())])
+            return StableRead([LogDelta(task, epoch, 0, log) for epoch, log in sorted(read.items())])
         if isinstance(effect, BeginStable):
             files.begin(task, incarnation, effect.logs)
             return StableWritten([(task, delta.epoch, len(delta.bytes)) for delta in effect.logs])

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from causal.ports import Bundle, Held
-from operators.sinks.account import fenced
+from causal.ports import Bundle, StoreState
+from operators.sinks.contract.account import fenced
 from tests.simulation.peers import Store, Violated
 
 BUNDLES_PER_STEP = 3
 
 
 class StagedRows:
-    """What one sink task has staged in front of its store.
+    """The rows that one sink task has staged in front of its store.
 
     Args:
         durable: the epoch of the last checkpoint that is complete, as the observer knows it.
@@ -39,7 +39,7 @@ class StagedRows:
         return self._visible if last is None else last.first + last.count
 
     def next_at(self, epoch: int) -> int:
-        """The same of epochs below `epoch` only."""
+        """Position behind the last row of the epochs below `epoch`."""
         ends = [bundle.first + bundle.count for bundle in self._bundles if bundle.epoch < epoch]
         return max(ends, default=self._visible)
 
@@ -72,22 +72,22 @@ class StagedRows:
                 f"{self._durable()} is the last complete one"
             )
         rows, count = b"".join(bundle.rows for bundle in due), sum(bundle.count for bundle in due)
-        told = replace(due[-1], first=due[0].first, count=count, rows=rows, incarnation=incarnation)
-        self._store.write(told)
-        self._visible = told.first + told.count
+        merged = replace(due[-1], first=due[0].first, count=count, rows=rows, incarnation=incarnation)
+        self._store.write(merged)
+        self._visible = merged.first + merged.count
         del self._bundles[: len(due)]
         self._synced = max(0, self._synced - len(due))
         return True
 
-    def discard(self, epoch: int, incarnation: int) -> Held:
+    def discard(self, epoch: int, incarnation: int) -> StoreState:
         self._fence(incarnation)
         self._bundles = [bundle for bundle in self._bundles if bundle.epoch < epoch]
         self._synced = min(self._synced, len(self._bundles))
-        last, held = (self._bundles[-1] if self._bundles else None), self._store.account.held()
-        return held if last is None else Held(last.first + last.count, last.digest, ())
+        last, state = (self._bundles[-1] if self._bundles else None), self._store.account.store_state()
+        return state if last is None else StoreState(last.first + last.count, last.digest, ())
 
     def lose_power(self) -> None:
-        """What was not made durable is gone."""
+        """Loses what was not made durable."""
         del self._bundles[self._synced :]
 
     def _fence(self, incarnation: int) -> None:

@@ -27,8 +27,8 @@ SEEDS = 300
 GROUP = 20
 FOUND_WITHIN_SEEDS = 2000
 PROGRAMMING_ERRORS = ("TypeError", "AttributeError", "NameError")
-"""What a sabotage raises whose signature is no longer that of what it replaces."""
-ONLY_STAGED = [name_of(made) for made in STAGING]
+"""The errors of a sabotage whose signature is no longer that of what it replaces."""
+ONLY_STAGED = [name_of(sabotage) for sabotage in STAGING]
 ROOT = Path(__file__).parents[2]
 
 
@@ -72,9 +72,9 @@ def test_a_broken_rule_is_found(name: str) -> None:
     if name in ONLY_STAGED:
         scenarios = (each for each in scenarios if each.guarantee == "epoch")
     problems = (run(each, name).problem for each in scenarios)
-    found = next((problem for problem in problems if problem), "")
-    assert found, f"{name} is not found: a hole in the checkers"
-    assert not found.startswith(PROGRAMMING_ERRORS), f"{name} does not break a rule, it is broken itself: {found}"
+    detected = next((problem for problem in problems if problem), "")
+    assert detected, f"{name} is not found: a hole in the checkers"
+    assert not detected.startswith(PROGRAMMING_ERRORS), f"{name} does not break a rule, it is broken itself: {detected}"
 
 
 def test_rows_refused_at_the_end_are_written_when_the_store_is_back() -> None:
@@ -83,8 +83,8 @@ def test_rows_refused_at_the_end_are_written_when_the_store_is_back() -> None:
 
 
 def test_a_sabotage_ends_with_its_run() -> None:
-    found = next(each for each in map(draw, range(FOUND_WITHIN_SEEDS)) if run(each, "skip-a-delta").problem)
-    assert not run(found).problem
+    scenario = next(each for each in map(draw, range(FOUND_WITHIN_SEEDS)) if run(each, "skip-a-delta").problem)
+    assert not run(scenario).problem
 
 
 @pytest.mark.parametrize("seed", [3, 7, 11])
@@ -95,7 +95,7 @@ def test_the_same_seed_is_the_same_run(seed: int) -> None:
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     code = "from tests.simulation.trial import run; from tests.simulation.scenario import draw; "
     code += "print([run(draw(seed)).digest for seed in (2, 5, 8, 13)])"
-    told = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -107,19 +107,19 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
+    assert len(digests) == 1
 
 
 def test_a_failure_is_made_smaller_and_can_be_drawn() -> None:
-    found = next(o for o in (run(draw(seed), "trust-a-shorter-log") for seed in range(200)) if o.problem)
-    smaller, tries = shrink(found, "trust-a-shorter-log")
-    assert smaller.problem and smaller.sort == found.sort and tries > 0
-    was, now = found.scenario, smaller.scenario
+    failure = next(o for o in (run(draw(seed), "trust-a-shorter-log") for seed in range(200)) if o.problem)
+    smaller, tries = shrink(failure, "trust-a-shorter-log")
+    assert smaller.problem and smaller.sort == failure.sort and tries > 0
+    was, now = failure.scenario, smaller.scenario
     assert (len(now.faults), sum(now.layers), now.records) < (len(was.faults), sum(was.layers), was.records)
     picture = ElementTree.fromstring(drawn(now, "trust-a-shorter-log"))
     words = " ".join(text for text in picture.itertext())
     assert (
-        found.sort.split(": ")[1] in words
+        failure.sort.split(": ")[1] in words
         and "✕" in words
         and len(list(picture.iter("{http://www.w3.org/2000/svg}line"))) > 20
     )
@@ -151,7 +151,7 @@ def _neighbours_die(seed: int, depth: int, dead: int) -> Outcome:
         guarantee="causal",
         kinds=("clock", "random", "call", "user"),
         checkpoint_ms=5000,
-        credit_bytes=1 << 20,
+        channel_window_bytes=1 << 20,
         batch_elements=like.batch_elements,
         inflight_memory_bytes=1 << 20,
         standbys="per-task",

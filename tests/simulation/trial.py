@@ -14,7 +14,7 @@ from tests.simulation.world import Simulation
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a scenario.
+    """The verdict on a scenario, and what was counted.
 
     Attributes:
         problem: the broken promise; empty if all were kept.
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def sort(self) -> str:
-        """Which promise it was, without the facts."""
+        """The broken promise, without the facts."""
         return ":".join(self.problem.split(":")[:2])
 
 

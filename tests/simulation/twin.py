@@ -64,12 +64,12 @@ class _Reader:
     def next(self) -> Determinant | None:
         if self.place == len(self.log):
             return None
-        told, self.place = self.codec.decode(self.log, self.place)
-        return told
+        determinant, self.place = self.codec.decode(self.log, self.place)
+        return determinant
 
 
 class _Answers:
-    """Services that read."""
+    """Services that read the log."""
 
     def __init__(self, twin: _TaskTwin) -> None:
         self._twin = twin
@@ -97,8 +97,8 @@ class _Answers:
         return self._twin.answer(User).value
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
-        told = self._twin.answer(Window)
-        if told != Window(operator, end_ns, tuple(intervals)):
+        window = self._twin.answer(Window)
+        if window != Window(operator, end_ns, tuple(intervals)):
             raise Violated(f"twin: {self._twin.name} fires another window than its log says")
 
 
@@ -124,39 +124,41 @@ class _TaskTwin:
         self._places = [0] * len(inputs)
         self._blocked = [False] * len(inputs)
         self._ended = [False] * len(inputs)
-        self.made: list[list[Chunk]] = [[] for _ in range(outputs)]
+        self.emitted: list[list[Chunk]] = [[] for _ in range(outputs)]
         self._reader = _Reader(name, 0, logs.get(0, b""))
         self._services = _Answers(self)
 
     def answer(self, kind: type[Kind]) -> Kind:
-        told = self._reader.next()
-        if type(told) is not kind:
-            raise Violated(f"twin: {self.name}, epoch {self.epoch}: {kind.__name__} is asked for, the log has {told}")
-        return told
+        determinant = self._reader.next()
+        if type(determinant) is not kind:
+            raise Violated(
+                f"twin: {self.name}, epoch {self.epoch}: {kind.__name__} is asked for, the log has {determinant}"
+            )
+        return determinant
 
     def run(self, sources: bool) -> None:
         while True:
-            told = self._reader.next()
-            if told is None and self._ordered and self._by_rule():
+            determinant = self._reader.next()
+            if determinant is None and self._ordered and self._by_rule():
                 continue
-            if told is None:
+            if determinant is None:
                 if self.epoch + 1 not in self._logs and not any(e > self.epoch for e in self._logs):
                     break
                 raise Violated(f"twin: {self.name}: epoch {self.epoch} has no barrier at its end, and later ones exist")
-            if isinstance(told, Order):
-                self._order(told, sources)
-            elif isinstance(told, Timer):
-                self._emit(self._chain.fire(told.due_ns, self._services))
-            elif isinstance(told, Barrier):
-                self._barrier(told.epoch)
-            elif isinstance(told, Answer):
-                self._answered(told)
-            elif isinstance(told, Run) and self._ordered:
-                for _ in range(told.count):
+            if isinstance(determinant, Order):
+                self._order(determinant, sources)
+            elif isinstance(determinant, Timer):
+                self._emit(self._chain.fire(determinant.due_ns, self._services))
+            elif isinstance(determinant, Barrier):
+                self._barrier(determinant.epoch)
+            elif isinstance(determinant, Answer):
+                self._answered(determinant)
+            elif isinstance(determinant, Run) and self._ordered:
+                for _ in range(determinant.count):
                     if not self._by_rule():
                         raise Violated(f"twin: {self.name}: a run is longer than what its inputs bring")
             else:
-                raise Violated(f"twin: {self.name}: nobody asked for {told}")
+                raise Violated(f"twin: {self.name}: it did not ask for {determinant}")
         left = [self._left(place) for place in range(len(self._inputs))]
         if any(left):
             raise Violated(f"twin: {self.name} never consumed {left} elements of its inputs")
@@ -176,7 +178,7 @@ class _TaskTwin:
         return sum(chunk.count for chunk in rest if chunk.kind != batch.BARRIER)
 
     def _by_rule(self) -> bool:
-        """One chunk of the input that is furthest behind; false when that has nothing (0009.5, written down anew)."""
+        """One chunk of the input that is furthest behind; false when that has nothing (0009.5, written again)."""
         behind: list[tuple[bool, float, int]] = []
         for place, mark in enumerate(self._marks):
             if not self._blocked[place] and not self._idle[place]:
@@ -203,23 +205,23 @@ class _TaskTwin:
             return
         self._finished = True
         self._emit(self._chain.finish(self._services))
-        for output in self.made:
+        for output in self.emitted:
             output.append(batch.end())
 
-    def _order(self, told: Order, sources: bool) -> None:
-        taken = self._take(told.input, told.count)
-        self._progress(told.input, taken)
+    def _order(self, order: Order, sources: bool) -> None:
+        taken = self._take(order.input, order.count)
+        self._progress(order.input, taken)
         kind = taken[0].kind
         if kind == batch.BARRIER:
-            self._blocked[told.input] = True
+            self._blocked[order.input] = True
             if all(self._blocked):
                 self._barrier(batch.stamp_of(taken[0]))
         elif kind == batch.END:
-            self._ended[told.input] = True
-            self._emit(self._chain.ended(told.input, self._services))
+            self._ended[order.input] = True
+            self._emit(self._chain.ended(order.input, self._services))
             self._finish()
         else:
-            self._emit(self._chain.deliver(told.input, taken, 0, self._services))
+            self._emit(self._chain.deliver(order.input, taken, 0, self._services))
 
     def _take(self, input: int, count: int) -> list[Chunk]:
         if self._blocked[input]:
@@ -228,7 +230,7 @@ class _TaskTwin:
         queue = self._inputs[input]
         while count:
             if self._places[input] == len(queue):
-                raise Violated(f"twin: {self.name}: its log tells of more elements of input {input} than were made")
+                raise Violated(f"twin: {self.name}: its log has more elements of input {input} than were put out")
             chunk = queue[self._places[input]]
             if chunk.count > count:
                 body = chunk.body if chunk.kind == batch.LISTED else batch.decode_records(chunk.body)
@@ -242,8 +244,8 @@ class _TaskTwin:
 
     def _barrier(self, epoch: int) -> None:
         if self._reader.next() is not None or epoch != self.epoch + 1:
-            raise Violated(f"twin: {self.name}: barrier {epoch} in epoch {self.epoch}, whose log goes on")
-        for output in self.made:
+            raise Violated(f"twin: {self.name}: barrier {epoch} in epoch {self.epoch}, whose log continues")
+        for output in self.emitted:
             output.append(batch.barrier(epoch))
         self._blocked = [False] * len(self._blocked)
         self.epoch = epoch
@@ -251,7 +253,7 @@ class _TaskTwin:
 
     def _emit(self, outputs: Sequence[tuple[int, Chunk]]) -> None:
         for ordinal, chunk in outputs:
-            self.made[ordinal].append(chunk)
+            self.emitted[ordinal].append(chunk)
         for request in self._chain.asked():
             self._requests.asked.append(request.body)
             self._waiting[request.operator, request.number] = request.body
@@ -268,22 +270,22 @@ def rows_of_twin(
     Raises:
         Violated: the logs do not describe an execution.
     """
-    made: dict[int, list[Chunk]] = {}
+    elements: dict[int, list[Chunk]] = {}
     requests = Requests()
     for channel in topology.channels:
         if channel.source == OUTSIDE:
             records = source(channel.id)
-            made[channel.id] = [Chunk(batch.LISTED, len(records), records)] * bool(records) + [batch.end()]
+            elements[channel.id] = [Chunk(batch.LISTED, len(records), records)] * bool(records) + [batch.end()]
     for task in topology.tasks:
-        inputs = [made[channel.id] for channel in topology.inputs(TaskIndex(task.index))]
+        inputs = [elements[channel.id] for channel in topology.inputs(TaskIndex(task.index))]
         outputs = topology.outputs(TaskIndex(task.index))
         own = {epoch: log for (owner, epoch), log in logs.items() if owner == task.index}
         twin = _TaskTwin(task.name, chain(task.index), own, inputs, len(outputs), task.ordered, requests)
         twin.run(topology.is_source(TaskIndex(task.index)))
-        for channel, chunks in zip(outputs, twin.made, strict=True):
-            made[channel.id] = chunks
+        for channel, chunks in zip(outputs, twin.emitted, strict=True):
+            elements[channel.id] = chunks
     rows = {
-        channel.id: [chunk.body for chunk in made[channel.id] if chunk.kind == batch.ROWS]
+        channel.id: [chunk.body for chunk in elements[channel.id] if chunk.kind == batch.ROWS]
         for channel in topology.channels
         if channel.target == OUTSIDE
     }

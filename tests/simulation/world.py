@@ -19,10 +19,11 @@ from causal.activity import PULSE_SUFFIX
 from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.ports import Chain
-from causal.values import encode
+from causal.values import decode, encode
 from deploy import versions
 from standby.blueprint import Blueprint
 from standby.journal import CHECKPOINTS_KEPT
+from standby.supervision.savepoints import finished
 from tests.simulation.checkers import Observer
 from tests.simulation.clockwork import MS, SECOND, Clockwork
 from tests.simulation.host import Agent, Supervisor
@@ -50,7 +51,7 @@ class Code:
 
 
 class _Live:
-    """Where live values come from: the host's wall clock, which may jump, and entropy."""
+    """The source of live values: the host's wall clock, which may jump, and entropy."""
 
     def __init__(self, clock: Clockwork, rng: random.Random) -> None:
         self._clock = clock
@@ -79,8 +80,8 @@ class Simulation:
         self.config = JobConfig(
             run=RUN, name="simulated", pipeline="/nowhere", guarantee=scenario.guarantee,
             sharing_depth=scenario.depth, checkpoint_interval_s=scenario.checkpoint_ms / 1000,
-            standbys=scenario.standbys, credit_bytes=scenario.credit_bytes,
-            batch_elements_max=scenario.batch_elements, heartbeat_ms=60, suspect_after_ms=300,
+            standbys=scenario.standbys, channel_window_bytes=scenario.channel_window_bytes,
+            batch_elements_max=scenario.batch_elements, heartbeat_ms=60, heartbeat_timeout_ms=300,
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
             key_groups=8, determinant_flush="background" if scenario.flush else "off",
         )  # fmt: skip
@@ -135,7 +136,7 @@ class Simulation:
     # -- the run -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """To the end of the job, and then to the verdict of the checkers."""
+        """Runs the job to its end, and then asks the checkers for their verdict."""
         self._start_supervisor()
         self._start_agent()
         for fault in self.scenario.faults:
@@ -163,35 +164,35 @@ class Simulation:
 
     @property
     def digest(self) -> str:
-        """Of everything that happened so far."""
+        """A hash of everything that happened so far."""
         return self._digest.hexdigest()
 
     def trace(self, process: Process, event: object, effects: list[Any]) -> None:
         """An event of a task, with what it asked for."""
-        told = (process.slot, type(event).__name__, [type(effect).__name__ for effect in effects])
-        self._digest.update(repr((self.clock.now_ns, *told)).encode())
+        facts = (process.slot, type(event).__name__, [type(effect).__name__ for effect in effects])
+        self._digest.update(repr((self.clock.now_ns, *facts)).encode())
 
     def trace_control(self, event: object, effects: list[Any]) -> None:
         """An event of the supervisor."""
-        told = (type(event).__name__, [type(effect).__name__ for effect in effects])
-        self._digest.update(repr((self.clock.now_ns, told)).encode())
+        facts = (type(event).__name__, [type(effect).__name__ for effect in effects])
+        self._digest.update(repr((self.clock.now_ns, facts)).encode())
 
     def write_decision(self, record: Mapping[str, Any]) -> None:
-        """Into the journal, which forgets what it may forget (`standby.journal`)."""
+        """Appends to the journal, which forgets what it may forget (`standby.journal`)."""
         self.journal.append(encode(dict(record)))
         if record["kind"] == "checkpoint":
             self._checkpoints.append(self.journal[-1])
             if len(self._checkpoints) > CHECKPOINTS_KEPT:
                 self.journal.remove(self._checkpoints.popleft())
 
-    def told_last(self, task: str, figure: str) -> float:
-        """What the report has of a task's figure."""
+    def last_reported(self, task: str, figure: str) -> float:
+        """Returns a task's figure as the supervisor reports it."""
         if self.supervisor is None:
             raise Violated("end: there is no supervisor")
         return float(self.supervisor.supervision.figures.of(task).get(figure, 0))
 
     def note(self, who: str, line: str) -> None:
-        """A line of somebody's log."""
+        """A line of a process's log."""
         self.notes.append(f"{self.clock.now_ns / MS:.2f} {who}: {line}")
         self._digest.update(line.encode())
 
@@ -242,12 +243,12 @@ class Simulation:
         at_ns = self._carried[sender, receiver] = max(earliest_ns, self._carried.get((sender, receiver), 0))
         self.clock.at(at_ns, arrive)
 
-    def tell(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
+    def report(self, process: Process, kind: str, facts: Mapping[str, Any]) -> None:
         """A message of a worker to whatever supervisor there is when it arrives."""
         if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
             self.to_supervisor(process.slot, encode({"kind": kind, "slot": process.slot, **facts}))
 
-    def tell_pulse(self, process: Process) -> None:
+    def report_pulse(self, process: Process) -> None:
         """The second heartbeat of a worker whose loop is busy."""
         if not process.zombie and self.clock.now_ns >= process.mute_until_ns:
             facts = {"pid": process.pid, "endpoint": process.endpoint}
@@ -280,8 +281,8 @@ class Simulation:
         if self.ended is None and (self.supervisor is None or not self.supervisor.living):
             self.supervisor = Supervisor(self)
             self.tell_story("supervisor", "start")
-            held, self._held_back = self._held_back, deque()
-            for sender, data in held:
+            messages, self._held_back = self._held_back, deque()
+            for sender, data in messages:
                 self.to_supervisor(sender, data)
 
     def _start_agent(self) -> None:
@@ -314,8 +315,8 @@ class Simulation:
 
     def tasks_running(self) -> list[Process]:
         """Processes that are tasks, in the order of the tasks."""
-        found = [p for p in self.processes.values() if p.living and not p.zombie and p.task is not None]
-        return sorted(found, key=lambda process: (process.membership.name or "", process.slot))
+        tasks = [p for p in self.processes.values() if p.living and not p.zombie and p.task is not None]
+        return sorted(tasks, key=lambda process: (process.membership.name or "", process.slot))
 
     def _victims(self, fault: Fault) -> list[Process]:
         running = self.tasks_running()
@@ -353,6 +354,9 @@ class Simulation:
         self.table.clear()
         self.dead.clear()
         self.killed.clear()
+        if finished(map(decode, self.journal)):
+            self.ended = (0, "")  # `causal run --resume` says so, and starts nothing (42040878)
+            return
         self.journal.append(encode({"kind": "resumed", "at_ns": self.clock.now_ns}))
         self.clock.after(300 * MS, self._start_supervisor)
         self.clock.after(310 * MS, self._start_agent)
@@ -385,13 +389,13 @@ class Simulation:
 
     def _store_away(self, fault: Fault) -> None:
         store = self.stores[sorted(self.stores)[fault.who % len(self.stores)]]
-        store.away_until_ns = self.clock.now_ns + fault.extent * MS
+        store.unavailable_until_ns = self.clock.now_ns + fault.extent * MS
 
     def _clock_jump(self, fault: Fault) -> None:
         self.live.offset_ns += (fault.extent - 200) * 100 * MS
 
     def _false_exit(self, fault: Fault) -> None:
-        """The agent takes a process for dead that lives: a zombie, until somebody tells it."""
+        """The agent takes a process for dead that lives: a zombie, until it learns that it was replaced."""
         for process in self._victims(fault):
             if self.agent is not None and self.agent.living:
                 process.zombie = True
@@ -405,7 +409,7 @@ class Simulation:
             connections[fault.who % len(connections)].garbled = 1 + fault.extent % 2
 
     def _mute(self, fault: Fault) -> None:
-        """Everything is lost for a while that a task and the supervisor have to say to each other."""
+        """All messages between a task and the supervisor are lost for a while."""
         for process in self._victims(fault):
             process.mute_until_ns = self.clock.now_ns + 2 * fault.extent * MS
 
@@ -433,6 +437,8 @@ class Simulation:
     def _resume_with_other_code(self, fault: Fault) -> None:
         """Everything is killed; the user has edited the files, and says or does not say which code is meant."""
         self._kill_everything(fault)
+        if self.ended is not None:
+            return
         digest = self.files.digest + 1
         self.files = Code(digest, digest if fault.extent & 1 else self.archive.rows)
         choice = (None, versions.KEPT, versions.NEW)[fault.who % 3]

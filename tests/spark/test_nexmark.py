@@ -30,12 +30,12 @@ def test_spark_sql_and_the_model_agree_on_every_query(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "examples.nexmark.batch", str(tmp_path / "events.jsonl"), *settings]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    rows_by_query: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for line in done.stdout.splitlines():
         query, row = json.loads(line)
-        told[query].append(row)
-    assert sorted(told) == sorted(set(QUERIES) - {12})
-    for query, rows in told.items():
+        rows_by_query[query].append(row)
+    assert sorted(rows_by_query) == sorted(set(QUERIES) - {12})
+    for query, rows in rows_by_query.items():
         assert model.canonical(rows) == model.canonical(model.rows(query, events, TERMS)), f"query {query}"
 
 
@@ -50,11 +50,11 @@ def test_a_query_fed_by_spark_while_its_tasks_are_killed(tmp_path: Path, query: 
     write_files(events, tmp_path / "events", files=3)
     settings = {"query": query, "ingest": "spark", "input": tmp_path / "events", "out": out, "clock_s": 0.5}
     settings |= {"events_per_s": 100, "out_of_order": 20, "window_s": 4, "every_s": 2, "gap_s": 1, "auction_skip": 7}
-    told = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    terms = Terms.told({name: str(value) for name, value in settings.items()})
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    terms = Terms.of_settings({name: str(value) for name, value in settings.items()})
     planned = queries.pipeline(query, shape.source(1500), SqliteSink(out), terms, clean=clean)
     victim = next(node.name for node in reversed(planned.nodes) if node.kind != "sink")
-    argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "nexmark" / "job.py"), *told]
+    argv = [sys.executable, "-m", "deploy", "run", str(ROOT / "examples" / "nexmark" / "job.py"), *options]
     argv += ["--state-dir", str(tmp_path / "job"), "--kill", f"{victim}/0@0.3", "--kill", "out/0@0.6"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What sinks wrote is read by Spark, each row once: while it is written, tasks are killed, and Spark is killed."""
+"""Spark reads what sinks wrote, each row once: while it is written, tasks are killed, and Spark is killed."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def stored(tmp_path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     with sqlite3.connect(tmp_path / "rows.db") as database:
-        found = database.execute("SELECT task, position, record FROM output").fetchall()
-    return {(task, position): json.loads(record) for task, position, record in found}
+        rows = database.execute("SELECT task, position, record FROM output").fetchall()
+    return {(task, position): json.loads(record) for task, position, record in rows}
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_every_row_is_read_once_whatever_dies(
     second.until("it has read all", (work / "checks.json").exists)
     batches = second.batches("batches")
     assert sorted(batches) == list(range(len(batches))) and len(batches) > len(before)
-    assert all(batches[number] == told for number, told in before.items()), "a batch that comes again differs"
+    assert all(batches[number] == rows for number, rows in before.items()), "a batch that comes again differs"
     expect_each_once([batches[number] for number in sorted(batches)], stored(tmp_path))
     expect_checks(json.loads((work / "checks.json").read_text()), second.batches("bounded"))
 
@@ -124,9 +124,9 @@ def test_every_row_is_read_once_whatever_dies(
 def expect_each_once(batches: list[list[dict[str, Any]]], truth: dict[tuple[str, int], dict[str, Any]]) -> None:
     """Each row of each sink, in the order of its task; those of the table are to the last bit what people saw."""
     for name in ("table", "lines", "files"):
-        of_sink = [[row for row in told if row["sink"] == name] for told in batches]
-        assert all(len(told) <= 200 for told in of_sink)
-        read = [row for told in of_sink for row in told]
+        of_sink = [[row for row in batch if row["sink"] == name] for batch in batches]
+        assert all(len(batch) <= 200 for batch in of_sink)
+        read = [row for batch in of_sink for row in batch]
         assert sorted((row["p"], row["i"]) for row in read) == [(p, i) for p in range(2) for i in range(COUNT)], name
         for task in sorted({row["_task"] for row in read}):
             positions = [row["_position"] for row in read if row["_task"] == task]
@@ -146,12 +146,12 @@ def begun(tmp_path: Path) -> bool:
 def expect_checks(checks: dict[str, Any], bounded: dict[int, list[dict[str, Any]]]) -> None:
     """Reads without a stream, a stream that ends, and lines about what cannot be read."""
     for name in ("table", "lines", "files"):
-        found = checks[name]
-        assert (found["rows"], found["pairs"]) == (2 * COUNT, 2 * COUNT)
+        check = checks[name]
+        assert (check["rows"], check["pairs"]) == (2 * COUNT, 2 * COUNT)
         wanted = {"p": "bigint", "i": "bigint", "k": "bigint", "n": "bigint", "dice": "double"}
-        assert found["columns"] == wanted
-        assert found["first"]["task"] == f"{name}/0" and found["first"]["position"] == 0
-        assert json.loads(found["first"]["record"]).keys() == wanted.keys()
+        assert check["columns"] == wanted
+        assert check["first"]["task"] == f"{name}/0" and check["first"]["position"] == 0
+        assert json.loads(check["first"]["record"]).keys() == wanted.keys()
     assert [len(bounded[number]) for number in sorted(bounded)] == [600, 600]
     assert [row["rows"] for row in checks["largest"]] == [row["largest"] for row in checks["largest"]]
     assert sum(row["rows"] for row in checks["largest"]) == 2 * COUNT

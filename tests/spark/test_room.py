@@ -1,4 +1,4 @@
-"""A real Spark waits for a job that does not read, through deaths, and goes on when it does."""
+"""A real Spark waits for a job that does not read, through deaths, and continues when it does."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from causal.config import JobConfig
-from operators.sources.base import SourceContext
 from operators.sources.ingest_log import SEGMENT_BYTES_MIN, IngestLog
-from operators.sources.spark import SparkSource, ingest_directory
+from operators.sources.source import SourceContext
+from operators.sources.spark_source import SparkSource, ingest_directory
 from tests.spark.conftest import StartDriver, eventually
 from tests.spark.test_driver import gate_of, written_input, written_job
 

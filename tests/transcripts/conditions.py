@@ -1,9 +1,9 @@
-"""What a transcript may expect, and wait for: each a sentence that can be false.
+"""The conditions that a transcript may expect, and wait for: each a sentence that can be false.
 
 rows a1 b2 | rows D a1 b2      what the only store, or the store of that sink, shows
 B running                      the state of the youngest incarnation; `B dead` if none lives
 B1 failed Fenced               how an incarnation ended
-B waits                        it may not go on: a neighbour does not keep up
+B waits                        it may not continue: a neighbour does not keep up
 A->B in flight 2               frames on that link
 B queued 3                     elements accepted and not yet delivered
 B performed 4                  elements delivered on all inputs
@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from tests.transcripts.stage import Stage
 
 
-def found(stage: Stage, condition: str, above: Sequence[str]) -> str:
-    """Empty if the condition holds, else what holds instead.
+def mismatch(stage: Stage, condition: str, above: Sequence[str]) -> str:
+    """Returns an empty text if the condition holds, else what holds instead.
 
     Raises:
         ValueError: not a condition.

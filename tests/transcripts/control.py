@@ -9,55 +9,55 @@ from tests.transcripts.words import Words, counted
 
 QUIET_MESSAGES = frozenset(("alive",))
 QUIET_PHASES = frozenset(("promoted", "collected", "replayed", "first_output", "running"))
-"""What the states of the tasks tell already."""
+"""The facts that the states of the tasks already show."""
 
 
-def message(told: Mapping[str, Any], words: Words) -> list[str]:
-    """What a control message says; empty if it is not worth a line."""
-    kind = told["kind"]
-    if kind in QUIET_MESSAGES or (kind == "phase" and told["phase"] in QUIET_PHASES):
+def message(fields: Mapping[str, Any], words: Words) -> list[str]:
+    """Returns a control message in words; empty if it is not worth a line."""
+    kind = fields["kind"]
+    if kind in QUIET_MESSAGES or (kind == "phase" and fields["phase"] in QUIET_PHASES):
         return []
     say = _MESSAGES.get(kind)
-    return [part for part in say(told, words) if part] if say is not None else [str(dict(told))]
+    return [part for part in say(fields, words) if part] if say is not None else [str(dict(fields))]
 
 
-def _beat(told: Mapping[str, Any], words: Words) -> list[str]:
-    if told["task"] is None:
-        followed = told["followed"]
+def _beat(fields: Mapping[str, Any], words: Words) -> list[str]:
+    if fields["task"] is None:
+        followed = fields["followed"]
         return ["I live", "" if followed is None else f"and have the state of checkpoint {followed} loaded"]
-    said = f"{told['task']}{told['incarnation']} {told['state']}"
-    lost = f"of my log I have only {words.extents(_extents(told['lost']))}" if told["lost"] else ""
-    acked = f"checkpoint {told['acked'][0]} is on disk" if told["acked"] else ""
-    return [said, lost, f"knows decision {told['rollback']}" if told["rollback"] else "", acked]
+    said = f"{fields['task']}{fields['incarnation']} {fields['state']}"
+    lost = f"of my log I have only {words.extents(_extents(fields['lost']))}" if fields["lost"] else ""
+    acked = f"checkpoint {fields['acked'][0]} is on disk" if fields["acked"] else ""
+    return [said, lost, f"knows decision {fields['rollback']}" if fields["rollback"] else "", acked]
 
 
-def _promote(told: Mapping[str, Any], words: Words) -> list[str]:
-    since = f"from checkpoint {told['epoch']}" if told["epoch"] else "from the beginning"
+def _promote(fields: Mapping[str, Any], words: Words) -> list[str]:
+    since = f"from checkpoint {fields['epoch']}" if fields["epoch"] else "from the beginning"
     peers = ", ".join(
-        f"{name}{incarnation} at {_slot(endpoint)}" for name, (endpoint, incarnation) in told["peers"].items()
+        f"{name}{incarnation} at {_slot(endpoint)}" for name, (endpoint, incarnation) in fields["peers"].items()
     )
-    rollback = told["rollback"]
-    stands = [extents for index, _, extents in rollback["retreats"] if words.names[index] == told["task"]]
-    kept = [words.extents([(words.names.index(told["task"]), *each) for each in extents]) for extents in stands]
+    rollback = fields["rollback"]
+    stands = [extents for index, _, extents in rollback["retreats"] if words.names[index] == fields["task"]]
+    kept = [words.extents([(words.names.index(fields["task"]), *each) for each in extents]) for extents in stands]
     decided = f"decision {rollback['number']}: {kept[0] or 'nothing'} of its log stands" if kept else ""
-    return [f"be {told['task']}{told['incarnation']} {since}", decided, f"peers {peers}" if peers else ""]
+    return [f"be {fields['task']}{fields['incarnation']} {since}", decided, f"peers {peers}" if peers else ""]
 
 
-def _finding(told: Mapping[str, Any], words: Words) -> list[str]:
-    finding = told["finding"]
+def _finding(fields: Mapping[str, Any], words: Words) -> list[str]:
+    finding = fields["finding"]
     if finding["orphan"]:
         said = f"orphan: depends on more than {words.extents([tuple(finding['orphan'])])}"
     else:
         said = "depends on nothing lost" if finding["settled"] else "still collecting, has no state to lose"
     stands = words.extents(_extents(finding["stands"]))
     return [
-        f"{told['task']}{told['incarnation']}, inquiry {told['number']}: {said}",
+        f"{fields['task']}{fields['incarnation']}, inquiry {fields['number']}: {said}",
         f"stands: {stands}" if stands else "",
     ]
 
 
-def _extents(told: Any) -> list[tuple[int, int, int]]:
-    return [(task, epoch, extent) for task, epoch, extent in told]
+def _extents(extents: Any) -> list[tuple[int, int, int]]:
+    return [(task, epoch, extent) for task, epoch, extent in extents]
 
 
 def _slot(endpoint: str) -> str:
@@ -81,7 +81,7 @@ _MESSAGES: dict[str, Any] = {
     "completed": lambda m, w: [f"checkpoint {m['epoch']} is complete"],
     "inquire": lambda m, w: [f"inquiry {m['number']}: who depends on more than {w.extents(_extents(m['lost']))}?"],
     "keep": lambda m, w: [f"decision {m['rollback']['number']}: you stay, {_retreats(m['rollback'], w)}"],
-    "stop": lambda m, w: ["end in good order"],
+    "stop": lambda m, w: ["end normally"],
     "exited": lambda m, w: [f"{m['slot']}, at once"],
     "started": lambda m, w: [m["slot"]],
 }

@@ -20,15 +20,15 @@ def chosen(numbers: Sequence[str] = ()) -> list[Path]:
 
 
 def difference(path: Path) -> str:
-    """Empty, or a diff from the file to what its commands cause now."""
-    told, now = path.read_text(), written(replayed(read(path)))
-    lines = unified_diff(told.splitlines(), now.splitlines(), f"{path.name} as written", "as it is now", lineterm="")
+    """Returns a diff from the file to what its commands cause now; empty if there is none."""
+    stored, now = path.read_text(), written(replayed(read(path)))
+    lines = unified_diff(stored.splitlines(), now.splitlines(), f"{path.name} as written", "as it is now", lineterm="")
     return "\n".join(lines)
 
 
 def update(path: Path) -> bool:
-    """Write the file anew; whether anything changed."""
-    told, now = path.read_text(), written(replayed(read(path)))
-    if now != told:
+    """Rewrites the file; returns whether anything changed."""
+    stored, now = path.read_text(), written(replayed(read(path)))
+    if now != stored:
         path.write_text(now)
-    return now != told
+    return now != stored

@@ -29,7 +29,7 @@ from causal.config import JobConfig
 from causal.events import Turn
 from causal.ids import OUTSIDE
 from causal.topology import Channel, Task, Topology
-from tests.transcripts.conditions import found
+from tests.transcripts.conditions import mismatch
 from tests.transcripts.operators import TRAITS
 from tests.transcripts.peers import Partition
 from tests.transcripts.process import Process
@@ -39,9 +39,9 @@ from tests.transcripts.supervised import Supervised
 
 STEPS_MAX = 3000
 JUMPS_MAX = 40
-TOLD_BEFORE = 4
+LINES_BEFORE = 4
 """Conversations that are shown before a command that fails."""
-SETTINGS = {"batch": "batch_elements_max", "depth": "sharing_depth", "credit": "credit_bytes"}
+SETTINGS = {"batch": "batch_elements_max", "depth": "sharing_depth", "credit": "channel_window_bytes"}
 SETTINGS |= {"memory": "inflight_memory_bytes_max"}
 
 
@@ -61,10 +61,10 @@ def replayed(blocks: list[Block]) -> list[Block]:
         try:
             conversations.append(interpreter.carry_out(command))
         except Unmet as problem:
-            last = [text for told in aligned(conversations)[-TOLD_BEFORE:] for text in told]
+            last = [text for conversation in aligned(conversations)[-LINES_BEFORE:] for text in conversation]
             raise Unmet("\n".join([*last, str(problem)])) from problem
-    told = aligned(conversations)
-    fresh = iter(told)
+    conversation = aligned(conversations)
+    fresh = iter(conversation)
     return [block if block.command is None else Block(block.command, next(fresh)) for block in blocks]
 
 
@@ -85,7 +85,7 @@ class Interpreter:
         return self._stage
 
     def carry_out(self, command: str) -> list[Line]:
-        """Do it; gives the conversation that it caused."""
+        """Performs a command; returns the conversation that it caused."""
         verb, _, rest = command.partition(" ")
         if verb == "quietly":
             return _counted(self.carry_out(rest))
@@ -109,12 +109,12 @@ class Interpreter:
 
     def _job(self, rest: str, supervised: bool = False) -> None:
         words = rest.split()
-        given = dict(word.split("=") for word in words if "=" in word)
-        flush = given.pop("flush", "off")
-        settings = {SETTINGS[name]: int(value) for name, value in given.items()}
-        settings.setdefault("credit_bytes", 1 << 16)
+        values = dict(part.split("=") for part in words if "=" in part)
+        flush = values.pop("flush", "off")
+        settings = {SETTINGS[name]: int(value) for name, value in values.items()}
+        settings.setdefault("channel_window_bytes", 1 << 16)
         config = JobConfig("r", "transcript", "p", determinant_flush=flush, **settings)  # type: ignore[arg-type]
-        topology = topology_of(" ".join(word for word in words if "=" not in word))
+        topology = topology_of(" ".join(part for part in words if "=" not in part))
         self._stage = (Supervised if supervised else Stage)(topology, config, self._traits)
         self._stage.start_all()
 
@@ -139,8 +139,8 @@ class Interpreter:
     def _records(self, rest: str) -> None:
         name, _, words = rest.partition(":")
         partition = self._partition(name)
-        for word in words.split():
-            text, _, bytes_wanted = word.partition("*")
+        for part in words.split():
+            text, _, bytes_wanted = part.partition("*")
             partition.records.append((text, "." * int(bytes_wanted)) if bytes_wanted else text)
         self.stage.outside.answer_reads()
 
@@ -158,7 +158,7 @@ class Interpreter:
     # -- what happens ----------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
-        """`B`: the youngest incarnation; `B1`: that one."""
+        """Returns the process of a name: `B` is the highest incarnation, `B1` that one."""
         match = re.fullmatch(r"([A-Z]+)(\d*)", name)
         if match is None:
             raise ValueError(f"{name!r} is no task; say B, or B2 for its incarnation 2")
@@ -186,7 +186,7 @@ class Interpreter:
         if wanted > len(frames) or not wanted:
             raise Unmet(f"{len(frames)} frames are on their way {text}, not {wanted}")
         for _ in range(wanted):
-            self.stage.deliver(ends, tell=True)
+            self.stage.deliver(ends, say=True)
 
     def _forge(self, rest: str) -> None:
         kind, ends, incarnation = rest.split()
@@ -205,7 +205,7 @@ class Interpreter:
         condition = rest.removeprefix("until ").strip()
         jumps = 0
         for _ in range(STEPS_MAX):
-            if condition and not found(self.stage, condition, []):
+            if condition and not mismatch(self.stage, condition, []):
                 return
             if self.stage.step():
                 self.stage.settle()
@@ -214,7 +214,7 @@ class Interpreter:
                 return
             jumps += 1
             if jumps > JUMPS_MAX or not self.stage.jump():
-                raise Unmet(f"{condition!r} does not come true: {found(self.stage, condition, [])}")
+                raise Unmet(f"{condition!r} does not come true: {mismatch(self.stage, condition, [])}")
         raise Unmet(f"{STEPS_MAX} steps and no end")
 
     def _kill(self, rest: str) -> None:
@@ -263,13 +263,13 @@ class Interpreter:
 
     def _expect(self, rest: str) -> None:
         self._expected = True
-        instead = found(self.stage, rest, self._above)
+        instead = mismatch(self.stage, rest, self._above)
         if instead:
             raise Unmet(f"> expect {rest}: {instead}")
 
 
 def topology_of(text: str) -> Topology:
-    """`A -> C, B -> C, C -> D`: tasks in the order in which they are named first."""
+    """Reads `A -> C, B -> C, C -> D`: tasks in the order in which they are named first."""
     names: list[str] = []
     joins: list[tuple[str, str]] = []
     for chain in text.split(","):

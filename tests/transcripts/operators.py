@@ -21,7 +21,7 @@ MS = 1_000_000
 TIMER_MS = 100
 
 TRAITS = ("clock", "random", "call", "timer", "misbehaves")
-"""What `operator` can ask for; `call=N` calls for an answer of N bytes."""
+"""The requests of an operator; `call=N` calls for an answer of N bytes."""
 
 
 class Numbering(PlainChain):
@@ -120,6 +120,6 @@ class _Whole:
         return [self._part]
 
 
-def answer_of(word: str, bytes_wanted: int) -> bytes:
-    """So many bytes, the same for the same word, that no compression makes shorter."""
-    return word.encode() if bytes_wanted <= len(word) else shake_128(word.encode()).digest(bytes_wanted)
+def answer_of(text: str, bytes_wanted: int) -> bytes:
+    """Returns `bytes_wanted` bytes, the same for the same text, that no compression makes shorter."""
+    return text.encode() if bytes_wanted <= len(text) else shake_128(text.encode()).digest(bytes_wanted)

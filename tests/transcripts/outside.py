@@ -54,22 +54,22 @@ class Outside:
         self._handle = handle
 
     def perform(self, process: Process, effect: Effect) -> bool:
-        """Do it, if it is something to do outside; says whether."""
+        """Performs an effect, if it is for the outside; returns whether it is."""
         act = _ACTS.get(type(effect))
         if act is not None:
             act(self, process, effect)
         return act is not None
 
     def forget(self, process: Process) -> None:
-        """It is dead: nobody answers it."""
+        """Forgets a dead process, which gets no answers."""
         self._reads = {c: (p, e) for c, (p, e) in self._reads.items() if p is not process}
         self._put_off = [(p, e) for p, e in self._put_off if p is not process]
 
     def _open_sink(self, process: Process, effect: OpenSink) -> None:
-        held = self.stores[effect.channel].open(process.incarnation)
+        state = self.stores[effect.channel].open(process.incarnation)
         self._say(f"{process.shown} -> store", "OPEN", f"for incarnation {process.incarnation}")
-        self._say(f"store -> {process.shown}", "HELD", *process.words.held(held))
-        self._handle(process, SinkOpened(effect.channel, held))
+        self._say(f"store -> {process.shown}", "HELD", *process.words.store_state(state))
+        self._handle(process, SinkOpened(effect.channel, state))
 
     def _write_bundle(self, process: Process, effect: WriteBundle) -> None:
         self._say(f"{process.shown} -> store", "BUNDLE", *process.words.bundle(effect.bundle, process.log_bytes))
@@ -82,17 +82,17 @@ class Outside:
     def _withdraw(self, process: Process, effect: WithdrawRows) -> None:
         store = self.stores[effect.channel]
         gone = " ".join(store.rows[effect.mark.next :])
-        held = store.withdraw(effect.mark)
+        state = store.withdraw(effect.mark)
         self._say(f"{process.shown} -> store", "WITHDRAW", f"rows from {effect.mark.next} on: {gone}")
-        self._say(f"store -> {process.shown}", "HELD", *process.words.held(held))
-        self._handle(process, SinkOpened(effect.channel, held))
+        self._say(f"store -> {process.shown}", "HELD", *process.words.store_state(state))
+        self._handle(process, SinkOpened(effect.channel, state))
 
     def _read_source(self, process: Process, effect: ReadSource) -> None:
         self._reads[effect.channel] = (process, effect)
         self.answer_reads()
 
     def answer_reads(self) -> None:
-        """Whatever has been asked for and is there now."""
+        """Delivers everything that was requested and is available now."""
         for channel, (process, effect) in sorted(self._reads.items()):
             answer = self.partitions[channel].answer(effect) if not process.paused else None
             if answer is not None:
@@ -103,7 +103,7 @@ class Outside:
                 self._handle(process, answer)
 
     def _source_completed(self, process: Process, effect: SourceCompleted) -> None:
-        self._say(f"{process.shown} -> input", "DONE", f"nobody will ask for what is below {effect.position}")
+        self._say(f"{process.shown} -> input", "DONE", f"no task will ask for what is below {effect.position}")
 
     # -- disk ------------------------------------------------------------------------------------------
 
@@ -126,15 +126,15 @@ class Outside:
     # -- determinants on stable storage ----------------------------------------------------------------
 
     def filed(self, task: int, epoch: int) -> bytes:
-        """What the youngest file of a log has."""
+        """Answers with the content of the newest file of a log."""
         youngest = max((incarnation for owner, incarnation in self._stable.begun if owner == task), default=0)
         return self._stable.youngest(task, youngest).get(epoch, b"")
 
     def _read_stable(self, process: Process, effect: ReadStable) -> None:
         youngest = self._stable.youngest(process.index, process.incarnation)
-        found = [LogDelta(process.index, epoch, 0, held) for epoch, held in sorted(youngest.items())]
-        self._say(f"disk -> {process.shown}", "FILED", *process.words.deltas(found, lambda _, epoch: youngest[epoch]))
-        self._handle(process, StableRead(found))
+        deltas = [LogDelta(process.index, epoch, 0, content) for epoch, content in sorted(youngest.items())]
+        self._say(f"disk -> {process.shown}", "FILED", *process.words.deltas(deltas, lambda _, epoch: youngest[epoch]))
+        self._handle(process, StableRead(deltas))
 
     def _begin_stable(self, process: Process, effect: BeginStable) -> None:
         if not self._put_off_too("BEGIN", process, effect):
@@ -164,8 +164,8 @@ class Outside:
         self._segments[process.index, process.incarnation, effect.segment] = {
             entry.first: entry.payload for entry in effect.entries if entry.payload is not None
         }
-        held = sum(entry.size for entry in effect.entries)
-        said = f"segment {effect.segment}: elements {first}..{end} in flight, {size(held)}"
+        spilled = sum(entry.size for entry in effect.entries)
+        said = f"segment {effect.segment}: elements {first}..{end} in flight, {size(spilled)}"
         self._say(f"{process.shown} -> disk", "SPILL", said)
         self._handle(process, SegmentWritten(effect.channel, effect.segment, first, end - first))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from causal.channels.sink_channel import depended, truncated
 from causal.effects import ReadSource
 from causal.errors import Fenced, invariant
 from causal.events import SourceRead
 from causal.log import DeterminantLog
-from causal.ports import Bundle, Held, Mark
-from causal.sink_channel import depended, truncated
+from causal.ports import Bundle, StoreState, WithdrawPoint
 
 
 def label(record: Any) -> str:
@@ -21,7 +21,7 @@ def label(record: Any) -> str:
 
 
 class Partition:
-    """What a source reads: grows by command, can be read again from any position."""
+    """The input of a source: it grows by command, and can be read again from any position."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -45,21 +45,21 @@ class Store:
         self._digest = 0
         self._incarnation = 0
         self._logs: dict[int, DeterminantLog] = {}
-        self._marks: list[Mark] = []
+        self._marks: list[WithdrawPoint] = []
 
-    def open(self, incarnation: int) -> Held:
-        """Fence lower incarnations and say what is held."""
+    def open(self, incarnation: int) -> StoreState:
+        """Fences lower incarnations and returns what is held."""
         self._refuse(incarnation)
         self._incarnation = incarnation
-        return self.held()
+        return self.state()
 
     def _refuse(self, incarnation: int) -> None:
         if incarnation < self._incarnation:
             raise Fenced(f"the store belongs to incarnation {self._incarnation}; this is incarnation {incarnation}")
 
-    def held(self) -> Held:
+    def state(self) -> StoreState:
         logs = tuple(delta for _, log in sorted(self._logs.items()) for delta in log.deltas({}))
-        return Held(len(self.rows), self._digest, logs, tuple(self._marks))
+        return StoreState(len(self.rows), self._digest, logs, tuple(self._marks))
 
     def write(self, bundle: Bundle) -> None:
         """All of it or nothing."""
@@ -67,9 +67,9 @@ class Store:
         invariant(bundle.first == len(self.rows), "rows are written once, in order", first=bundle.first)
         if bundle.depends is not None:
             if not self._marks:
-                self._marks.append(Mark(bundle.first, self._digest, bundle.epoch, bundle.rollback, ()))
+                self._marks.append(WithdrawPoint(bundle.first, self._digest, bundle.epoch, bundle.rollback, ()))
             end = bundle.first + bundle.count
-            self._marks.append(Mark(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
+            self._marks.append(WithdrawPoint(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
         self.rows += rows_of(bundle)
         self._digest = bundle.digest
         for delta in bundle.logs:
@@ -81,8 +81,8 @@ class Store:
             log.truncate(epoch)
         self._marks = truncated(self._marks, epoch)
 
-    def withdraw(self, mark: Mark) -> Held:
-        """Take back the rows behind a mark, in one step."""
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        """Withdraws the rows behind a mark, in one step."""
         place = self._marks.index(mark)
         del self._marks[place + 1 :]
         if not place:
@@ -93,7 +93,7 @@ class Store:
         stands = depended(self._marks)
         for log in self._logs.values():
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
-        return self.held()
+        return self.state()
 
 
 def rows_of(bundle: Bundle) -> list[str]:

@@ -13,7 +13,7 @@ from tests.transcripts.script import Line
 from tests.transcripts.words import Words, counted
 
 Elements = Callable[[int, int], str]
-"""(channel, position) → the word for that element."""
+"""The names of elements: (channel, position) → the word for that element."""
 
 DROPPED = {
     "repeated": "drops a frame that it has had",
@@ -32,23 +32,23 @@ class Process:
     protocol: TaskProtocol
     words: Words
     heard: list[str]
-    """What the task told its log."""
+    """The lines that the task has logged."""
     paused: bool = False
     dialled: dict[int, int] = field(default_factory=dict)
-    """Which incarnation of each neighbour downstream it is connected to."""
+    """The incarnation of each neighbour downstream that it is connected to."""
 
     @property
     def shown(self) -> str:
         return f"{self.name}{self.incarnation}"
 
     def log_bytes(self, task: int, epoch: int) -> bytes:
-        """What it holds of a log, and what it has let go of because it is in a file."""
+        """Returns what it holds of a log, and what it has forgotten because it is in a file."""
         log = self.protocol.holdings.logs[task]
         return self.words.filed(task, epoch)[: log.begins.get(epoch, 0)] + log.bytes_of(epoch)
 
     @property
     def place(self) -> int:
-        """How many bytes of its own log of this epoch it has performed."""
+        """The bytes of its own log of this epoch that it has performed."""
         return self.protocol.schedule._place
 
 
@@ -64,10 +64,10 @@ class Onlooker:
         self._state = process.protocol.recovery.state
         self._delivered = [channel.delivered for channel in process.protocol.inputs]
         self._faults = Counter(process.protocol.exchange.faults)
-        self._told = len(process.heard)
+        self._reported = len(process.heard)
 
     def lines(self) -> list[Line]:
-        """What changed since."""
+        """Returns what has changed since."""
         return [*self._dropped(), *self._state_lines(), *self._performed()]
 
     def _dropped(self) -> list[Line]:
@@ -75,8 +75,10 @@ class Onlooker:
         faults.subtract(self._faults)
         lines = []
         for sort in sorted(sort for sort, count in faults.items() if count):
-            told = self._process.heard[self._told :]
-            said = DROPPED.get(sort) or (told[0].replace("dropped", "drops") if told else f"drops a frame: {sort}")
+            reports = self._process.heard[self._reported :]
+            said = DROPPED.get(sort) or (
+                reports[0].replace("dropped", "drops") if reports else f"drops a frame: {sort}"
+            )
             what, _, rest = said.partition(" ")
             lines.append(Line(self._process.shown, what, (rest,)))
         return lines
@@ -100,19 +102,19 @@ class Onlooker:
         codec, log, entries = DeterminantCodec(), schedule.log.view(self._epoch), []
         place, end = 0, self._process.place if schedule.epoch == self._epoch else len(log)
         while place < end:
-            told, behind = codec.decode(log, place)
+            determinant, behind = codec.decode(log, place)
             if place >= self._place:
-                entries.append(told)
+                entries.append(determinant)
             place = behind
         if not entries:
             return []
         said = []
-        for told in entries:
-            word = self._process.words.determinant(self._process.index, told)
-            if isinstance(told, Order):
-                first = self._delivered[told.input]
-                channel = self._process.protocol.inputs[told.input].id
-                word += f" ({' '.join(self._elements(channel, first + n) for n in range(told.count))})"
-            said.append(word)
+        for determinant in entries:
+            text = self._process.words.determinant(self._process.index, determinant)
+            if isinstance(determinant, Order):
+                first = self._delivered[determinant.input]
+                channel = self._process.protocol.inputs[determinant.input].id
+                text += f" ({' '.join(self._elements(channel, first + n) for n in range(determinant.count))})"
+            said.append(text)
         verb = "replays" if self._place < self._extent else "performs"
         return [Line(self._process.shown, verb, (", ".join(said),))]

@@ -65,7 +65,7 @@ def written(blocks: Sequence[Block]) -> str:
 
 
 def aligned(conversations: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """All conversations of a file in the same three columns; what does not fit goes on below its column."""
+    """All conversations of a file in the same three columns; what does not fit continues below its column."""
     every = [line for lines in conversations for line in lines]
     who = max((len(line.who) for line in every), default=0) + GAP
     what = max((len(line.what) for line in every if line.parts), default=0) + GAP

@@ -1,7 +1,7 @@
 """The world of a transcript: tasks of the production core, links, stores, partitions, disk and death, all by command.
 
 It owns time and chance: nothing happens unless a command says so, and the clock stands still unless one moves it.
-Every effect of a task becomes a line of the conversation.  What a supervisor would do by itself (tell of a death,
+Every effect of a task becomes a line of the conversation.  What a supervisor would do by itself (announce a death,
 complete a checkpoint) is done here at once; `supervised.Supervised` puts the real one in its place.
 """
 
@@ -17,7 +17,7 @@ from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     Effect,
-    Found,
+    OrphanReport,
     Phase,
     Reply,
     Send,
@@ -25,12 +25,12 @@ from causal.effects import (
 )  # fmt: skip
 from causal.errors import CausalError
 from causal.events import (
-    CheckpointAsked,
     CheckpointCompleted,
+    CheckpointRequested,
     Event,
     FrameReceived,
-    PeerAt,
     PeerDown,
+    PeerUp,
     Started,
     Turn,
 )  # fmt: skip
@@ -45,10 +45,10 @@ from tests.transcripts.script import Line
 from tests.transcripts.words import Words, counted, elements_of, size
 
 Ends = tuple[int, int, int, int]
-"""(task, incarnation) that sends, (task, incarnation) that receives."""
+"""The ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
 
 SILENT_PHASES = ("collected", "replayed", "running")
-"""The states tell them."""
+"""The phases that the states already show."""
 
 
 class Stage:
@@ -101,13 +101,13 @@ class Stage:
             self.handle(process, Started())
 
     def promote(self, index: int) -> None:
-        """A standby becomes the task; its neighbours are told."""
+        """Promotes a standby to the task and announces it to its neighbours."""
         process = self.create(index, self.incarnations[index] + 1)
         self.introduce(process)
         self.handle(process, Started())
         if self.asked > self.complete and self.topology.is_source(process.index):  # type: ignore[arg-type]
             self.say("supervisor", "asks", f"{process.shown} for checkpoint {self.asked} again")
-            self.handle(process, CheckpointAsked(self.asked))
+            self.handle(process, CheckpointRequested(self.asked))
 
     def create(
         self, index: int, incarnation: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE
@@ -143,15 +143,15 @@ class Stage:
     def _ask(self, index: int, incarnation: int) -> Callable[[int], bytes]:
         def ask(bytes_wanted: int) -> bytes:
             self.asked_outside += 1
-            word = f"yes{self.asked_outside}"
-            told = word if bytes_wanted <= len(word) else f"{size(bytes_wanted)}"
-            self.say(f"{self.words.names[index]}{incarnation} -> outside", "CALL", f"answered: {told}")
-            return answer_of(word, bytes_wanted)
+            text = f"yes{self.asked_outside}"
+            answer = text if bytes_wanted <= len(text) else f"{size(bytes_wanted)}"
+            self.say(f"{self.words.names[index]}{incarnation} -> outside", "CALL", f"answered: {answer}")
+            return answer_of(text, bytes_wanted)
 
         return ask
 
     def introduce(self, process: Process) -> None:
-        """Tell it and its neighbours that they are there."""
+        """Announces it and its neighbours to each other."""
         index = process.index
         for other in self.topology.upstream(index):  # type: ignore[arg-type]
             self._tell_of(self.current(other), process)
@@ -166,10 +166,10 @@ class Stage:
         if who.dialled.get(peer.index) == peer.incarnation:
             return
         who.dialled[peer.index] = peer.incarnation
-        self.handle(who, PeerAt(peer.index, peer.incarnation))
+        self.handle(who, PeerUp(peer.index, peer.incarnation))
 
     def kill(self, victims: list[Process]) -> None:
-        """They are gone together, with all they knew and all that was on its way to them."""
+        """Kills processes together, with all they held and all that was on its way to them."""
         for process in victims:
             self.say(process.shown, "dies")
             self.forget(process)
@@ -213,7 +213,7 @@ class Stage:
         self.acked.discard(process.index)
 
     def tell_down(self, process: Process) -> None:
-        """What the supervisor says of a death."""
+        """Announces a death, as the supervisor does."""
         for other in self.topology.upstream(process.index):  # type: ignore[arg-type]
             neighbour = self.current(other)
             if neighbour is not None:
@@ -223,7 +223,7 @@ class Stage:
     # -- one step of one task --------------------------------------------------------------------------
 
     def handle(self, process: Process, event: Event) -> None:
-        """Let it learn one thing; perform what it asks for, in order, then what it is answered."""
+        """Passes an event to a task; performs its effects, in order, then their answers."""
         self._inbox.append((process, event))
         if self._handling:
             return  # an answer waits for the effects of the event that asked
@@ -267,7 +267,7 @@ class Stage:
     # -- effects ---------------------------------------------------------------------------------------
 
     def perform(self, process: Process, effect: Effect) -> None:
-        """Do what a task asks for, and write it down."""
+        """Performs an effect of a task, and records it."""
         if isinstance(effect, Send):
             self._transmit(process, effect.target, process.dialled[effect.target], effect.parts)
         elif isinstance(effect, Reply):
@@ -285,7 +285,7 @@ class Stage:
         if (process.index, target) in self.cuts:
             lost = "(lost: the link is cut)"
         elif (target, incarnation) not in self.processes:
-            lost = "(nobody is there)"
+            lost = "(no process)"
         else:
             ends = (process.index, process.incarnation, target, incarnation)
             self.links.setdefault(ends, deque()).append(parts)
@@ -294,13 +294,13 @@ class Stage:
     def _note_elements(self, parts: list[bytes], job: int) -> None:
         header = wire.read_header(parts, job)
         words = elements_of(batch.unpack_chunks(wire.unpack_payload(header, parts[2]))) if header.count else []
-        for place, word in enumerate(words):
-            self._elements[header.channel, header.position + place] = word
+        for place, name in enumerate(words):
+            self._elements[header.channel, header.position + place] = name
 
-    def deliver(self, ends: Ends, tell: bool = False) -> None:
-        """The oldest frame on a link arrives; `tell` says so."""
+    def deliver(self, ends: Ends, say: bool = False) -> None:
+        """Delivers the oldest frame on a link; with `say` it becomes a line."""
         parts = self.links[ends].popleft()
-        if tell:
+        if say:
             receiver = self.processes[ends[2:]]
             self.say(receiver.shown, "takes", self.words.gist(parts, receiver.protocol.exchange.job))
         source, incarnation = ends[:2]
@@ -308,7 +308,7 @@ class Stage:
         link = f"{source}/{incarnation}".encode() if source in upstream else b""
         self.handle(self.processes[ends[2:]], FrameReceived(link, parts))
 
-    # -- what a task tells its supervisor --------------------------------------------------------------
+    # -- what a task reports to its supervisor --------------------------------------------------------------
 
     def report(self, process: Process, effect: Effect) -> None:
         """Facts for the supervisor."""
@@ -316,27 +316,27 @@ class Stage:
             if effect.name not in SILENT_PHASES and effect.name != "first_output":
                 self.say(
                     process.shown,
-                    "tells",
+                    "reports",
                     effect.name + (f" ({counted(effect.detail, 'row')})" if effect.detail else ""),
                 )
         elif isinstance(effect, SnapshotReady):
             self.say(f"{process.shown} -> supervisor", "ACK", f"checkpoint {effect.epoch}")
             if effect.epoch == self.asked:
                 self.acked.add(process.index)
-        elif isinstance(effect, Found):
+        elif isinstance(effect, OrphanReport):
             self.say(process.shown, "answers", f"inquiry {effect.number}")
 
     def checkpoint(self) -> None:
-        """Ask the sources for the next checkpoint."""
+        """Requests the next checkpoint from the sources."""
         self.asked = self.complete + 1
         for index in self.incarnations:
             process = self.current(index)
             if process is not None and self.topology.is_source(process.index):  # type: ignore[arg-type]
                 self.say(f"supervisor -> {process.shown}", "BARRIER", f"put barrier {self.asked} into the stream")
-                self.handle(process, CheckpointAsked(self.asked))
+                self.handle(process, CheckpointRequested(self.asked))
 
     def settle(self) -> None:
-        """Complete the checkpoint under way once everybody has acknowledged it."""
+        """Completes the current checkpoint once all tasks have acknowledged it."""
         if self.asked == self.complete or len(self.acked) < len(self.incarnations):
             return
         self.complete, self.acked = self.asked, set()
@@ -356,7 +356,7 @@ class Stage:
     # -- the course of things --------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Let the next thing happen: a frame arrives, else somebody has a turn; false if there is nothing."""
+        """Performs the next action: a frame arrives, else a task has a turn; false if there is none."""
         for ends, frames in self.links.items():
             if frames and not self.processes[ends[2:]].paused:
                 self.deliver(ends)
@@ -368,13 +368,13 @@ class Stage:
         return False
 
     def deadlines_ns(self) -> list[int]:
-        """The moments for which somebody waits."""
+        """Returns the moments for which a task waits."""
         alive = [process for process in self.processes.values() if not process.paused]
         due = [process.protocol.next_deadline_ns(self.now_ns) for process in alive]
         return [at for at in due if at is not None]
 
     def jump(self) -> bool:
-        """Let time pass up to the next moment for which somebody waits; false if there is none."""
+        """Lets time pass up to the next moment for which a task waits; false if there is none."""
         due = self.deadlines_ns()
         if not due:
             return False
@@ -384,7 +384,7 @@ class Stage:
         return True
 
     def wait(self, span_ms: int) -> None:
-        """Time passes; whoever waited for it has a turn."""
+        """Lets time pass; each task that waited for it has a turn."""
         self.now_ns += span_ms * MS
         for process in sorted(self.processes.values(), key=lambda each: (each.index, each.incarnation)):
             due = process.protocol.next_deadline_ns(self.now_ns)
@@ -393,6 +393,6 @@ class Stage:
 
 
 def footprint(process: Process) -> tuple[int, int]:
-    """(bytes of determinants held, elements in flight) of one task."""
+    """Returns (bytes of determinants held, elements in flight) of one task."""
     outputs: Any = process.protocol.channels.downstream.values()
     return process.protocol.holdings.size, sum(output.log.end - output.log.start for output in outputs)

@@ -1,4 +1,4 @@
-"""The stage with the production supervisor: `standby.supervision` decides, `operators.membership` obeys.
+"""The stage with the production supervisor: `standby.supervision` decides, `operators.runtime.membership` obeys.
 
 Worker processes are slots (`w1` …) that hold a task or stand by.  Control messages arrive in the order they were
 sent, before any frame; a beat is written down when it says something new.  The journal outlives the supervisor.
@@ -13,31 +13,31 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE
-from causal.effects import Effect, Found, Phase, SnapshotReady
+from causal.effects import Effect, OrphanReport, Phase, SnapshotReady
 from causal.errors import CausalError
-from causal.events import CheckpointCompleted, PeerAt, Started
+from causal.events import CheckpointCompleted, PeerUp, Started
 from causal.topology import Topology
 from causal.values import encode
-from operators.membership import (
+from operators.runtime.membership import (
     Act,
     Begin,
-    Due,
     Feed,
     Input,
     Load,
     Loaded,
     Membership,
     Reported,
+    SendReport,
     Start,
-    Tell,
-    Told,
+    SupervisorMessage,
+    Tick,
     Vitals,
 )
-from standby import effects as fx
-from standby import events
 from standby.blueprint import Blueprint
 from standby.control import AGENT, Inbox
-from standby.supervision import Supervision
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.supervision import Supervision
 from tests.transcripts.control import decision, message
 from tests.transcripts.operators import MS
 from tests.transcripts.process import Process
@@ -55,11 +55,11 @@ class Worker:
     membership: Membership
     process: Process | None = None
     last_beat: tuple[str, ...] = ()
-    """What was written down of it last."""
+    """The last line about it."""
 
 
 class Supervised(Stage):
-    """A stage where nobody but the supervisor promotes."""
+    """A stage where only the supervisor promotes."""
 
     def __init__(self, topology: Topology, config: JobConfig, traits: dict[str, dict[str, int]]) -> None:
         super().__init__(topology, config, traits)
@@ -91,24 +91,24 @@ class Supervised(Stage):
             self._control.append((AGENT, "supervisor", {"kind": "agent_beat", "slots": slots, "dead": {}}))
 
     def kill_supervisor(self) -> None:
-        """It is gone, and so is what was on its way to it."""
+        """Kills the supervisor, with what was on its way to it."""
         self.say("supervisor", "dies")
         self.supervision = None
         self._control = deque(each for each in self._control if each[1] != "supervisor")
 
     def supervise(self, event: events.Event) -> None:
-        """Let it learn one thing, and perform what it decides: the journal first."""
+        """Passes an event to the supervisor, and performs what it decides: the journal first."""
         if self.supervision is None:
             return
-        told = self.supervision.handle(event, self.now_ns)
-        for effect in told:
+        effects = self.supervision.handle(event, self.now_ns)
+        for effect in effects:
             if isinstance(effect, fx.Journal):
                 self._write_down(effect.record)
-        if self.dies_after_journal and any(isinstance(effect, fx.Journal) for effect in told):
+        if self.dies_after_journal and any(isinstance(effect, fx.Journal) for effect in effects):
             self.dies_after_journal = False
             self.kill_supervisor()
             return
-        for effect in told:
+        for effect in effects:
             self._act_for_supervisor(effect)
 
     def _write_down(self, record: fx.Record) -> None:
@@ -155,12 +155,15 @@ class Supervised(Stage):
         if worker.process is not None and self._lives(worker.process):
             self.forget(worker.process)
         self._control = deque(each for each in self._control if each[1] != worker.slot)
-        told = {"kind": "exited", "slot": worker.slot, "pid": worker.pid, "at_ns": self.now_ns, "status": -9}
+        exited = {"kind": "exited", "slot": worker.slot, "pid": worker.pid, "at_ns": self.now_ns, "status": -9}
         self.say(
-            "agent -> supervisor", "EXITED", *message(told, self.words), "" if self.supervision else "(nobody is there)"
+            "agent -> supervisor",
+            "EXITED",
+            *message(exited, self.words),
+            "" if self.supervision else "(no process)",
         )
         if self.supervision is not None:
-            self._control.append((AGENT, "supervisor", told))
+            self._control.append((AGENT, "supervisor", exited))
 
     def _lives(self, process: Process) -> bool:
         return self.processes.get((process.index, process.incarnation)) is process
@@ -175,12 +178,12 @@ class Supervised(Stage):
         return Vitals(state, protocol.schedule.epoch, {}, None, None, protocol.inquiry.rollback.number, lost)
 
     def member(self, worker: Worker, event: Input) -> None:
-        """Have its membership take a step, and do what it says."""
+        """Passes an event to a worker's membership, and performs what it returns."""
         for act in worker.membership.handle(event, self.now_ns):
             self._act_for_member(worker, act)
 
     def _act_for_member(self, worker: Worker, act: Act) -> None:
-        if isinstance(act, Tell):
+        if isinstance(act, SendReport):
             self._tell(worker, {"kind": act.kind, "slot": worker.slot, **act.facts})
         elif isinstance(act, Load):
             self.member(worker, Loaded(self.complete))
@@ -196,29 +199,29 @@ class Supervised(Stage):
         before = worker.process
         if before is not None:
             retained = before.protocol.retained(act.rollback)
-            self.say(before.shown, "goes back", f"in place: {worker.slot} goes on as incarnation {act.incarnation}")
+            self.say(before.shown, "goes back", f"in place: {worker.slot} continues as incarnation {act.incarnation}")
             self.forget(before)
         worker.process = self.create(act.task, act.incarnation, act.rollback, retained)
 
     def _feed(self, process: Process, act: Feed) -> None:
-        if isinstance(act.event, PeerAt):
+        if isinstance(act.event, PeerUp):
             process.dialled[act.event.task] = act.event.incarnation
         if isinstance(act.event, CheckpointCompleted):
             self.complete_at(process)
         else:
             self.handle(process, act.event)
 
-    def _tell(self, worker: Worker, told: dict[str, Any]) -> None:
-        said = tuple(message(told, self.words))
+    def _tell(self, worker: Worker, fields: dict[str, Any]) -> None:
+        said = tuple(message(fields, self.words))
         news = bool(said)
-        if told["kind"] == "beat":
-            fresh = (f"{told['task']}{told['incarnation']}", *said[1:])  # the state has been told by the task
+        if fields["kind"] == "beat":
+            fresh = (f"{fields['task']}{fields['incarnation']}", *said[1:])  # the task has reported its state
             news, worker.last_beat = fresh != worker.last_beat, fresh
         if news:
-            nobody = "" if self.supervision is not None else "(nobody is there)"
-            self.say(f"{worker.slot} -> supervisor", told["kind"].upper(), *said, nobody)
+            absent = "" if self.supervision is not None else "(no process)"
+            self.say(f"{worker.slot} -> supervisor", fields["kind"].upper(), *said, absent)
         if self.supervision is not None:
-            self._control.append((worker.slot, "supervisor", told))
+            self._control.append((worker.slot, "supervisor", fields))
 
     # -- what the stage leaves to the supervisor ---------------------------------------------------------
 
@@ -230,11 +233,11 @@ class Supervised(Stage):
         elif isinstance(effect, SnapshotReady):
             files = [list(file) for file in effect.files]
             self.member(worker, Reported("snapshot", {"epoch": effect.epoch, "files": files}))
-        elif isinstance(effect, Found):
+        elif isinstance(effect, OrphanReport):
             finding = effect.finding
             orphan = None if finding.orphan is None else list(finding.orphan)
-            told = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
-            self.member(worker, Reported("finding", {"number": effect.number, "finding": told}))
+            answer = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+            self.member(worker, Reported("finding", {"number": effect.number, "finding": answer}))
 
     def kill(self, victims: list[Process]) -> None:
         for process in victims:
@@ -256,24 +259,24 @@ class Supervised(Stage):
     # -- the course of things ----------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """A control message arrives, else somebody beats, else what happens on any stage."""
+        """A control message arrives, else a process sends a heartbeat, else what happens on any stage."""
         if self._control:
             self._deliver_control(*self._control.popleft())
             return True
         for worker in list(self.workers.values()):
             paused = worker.process is not None and worker.process.paused
             if not paused and self.now_ns >= worker.membership.beat_due_ns:
-                self.member(worker, Due())
+                self.member(worker, Tick())
                 return True
         return super().step()
 
-    def _deliver_control(self, source: str, target: str, told: dict[str, Any]) -> None:
+    def _deliver_control(self, source: str, target: str, fields: dict[str, Any]) -> None:
         if target == "supervisor":
-            event = self._inbox_of_supervisor.receive(source.encode(), encode(told))
+            event = self._inbox_of_supervisor.receive(source.encode(), encode(fields))
             if event is not None:
                 self.supervise(event)
         elif target in self.workers:
-            self.member(self.workers[target], Told(told))
+            self.member(self.workers[target], SupervisorMessage(fields))
 
     def deadlines_ns(self) -> list[int]:
         return super().deadlines_ns() + [worker.membership.beat_due_ns for worker in self.workers.values()]

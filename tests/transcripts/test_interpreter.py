@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from causal.channels.exchange import Exchange
+from causal.channels.receiver import Receiver
+from causal.channels.sender import Sender
 from causal.dissemination import Holdings
-from causal.exchange import Exchange
-from causal.input_channel import InputChannel
-from causal.output_channel import OutputChannel
 from causal.topology import Topology
-from standby.effects import Journal, Outbox
+from standby.supervision.effects import Journal, Outbox
 from tests.transcripts.files import chosen, difference, update
 from tests.transcripts.interpreter import Unmet, replayed, topology_of
 from tests.transcripts.script import Line, aligned, read, written
@@ -100,9 +100,9 @@ def test_long_lines_go_on_below_their_column() -> None:
 SABOTAGES: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "04": (Holdings, "logs_for", lambda self, asker, depends: []),
     "08": (Topology, "shared_by", lambda self, task, depth: (task,)),
-    "13": (Exchange, "_fence", lambda self, link, channel: []),
-    "16": (InputChannel, "follows", lambda self, session, sequence: True),
-    "17": (OutputChannel, "_compare", lambda self: setattr(self, "_expected", None)),
+    "13": (Exchange, "_refuse", lambda self, *others: []),
+    "16": (Receiver, "follows", lambda self, session, sequence: True),
+    "17": (Sender, "_compare", lambda self: self._regenerated()),
     "20": (Outbox, "take", lambda self: [e for e in self._effects if not isinstance(e, Journal)]),
 }
 

@@ -1,4 +1,4 @@
-"""Every golden transcript is what its commands cause; `python -m tests.transcripts --update` writes them anew."""
+"""Every golden transcript is what its commands cause; `python -m tests.transcripts --update` writes them again."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCo
 from causal.errors import PeerViolation
 from causal.ids import OUTSIDE
 from causal.log import LogDelta
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, StoreState
 from causal.rollback import Extent
 from causal.topology import Topology
 from tests.transcripts.peers import label, rows_of
@@ -25,8 +25,8 @@ MS = 1_000_000
 ANSWER_SHOWN_MAX = 8
 _KINDS = ("DATA", "HELLO", "WELCOME", "CREDIT", "FENCED", "LOGS")
 
-Told = Callable[[int, int], bytes]
-"""(task, epoch) → the bytes of that log from 0, as whoever speaks holds them."""
+LogContents = Callable[[int, int], bytes]
+"""The content of logs: (task, epoch) → the bytes of that log from 0, as the sender of a message holds them."""
 
 
 def elements_of(chunks: Iterable[Chunk]) -> list[str]:
@@ -57,44 +57,44 @@ class Words:
         filed: (task, epoch) → the bytes of that log in its owner's file.
     """
 
-    def __init__(self, topology: Topology, filed: Told) -> None:
+    def __init__(self, topology: Topology, filed: LogContents) -> None:
         self._topology = topology
         self.filed = filed
         self.names = [str(task.name) for task in topology.tasks]
         self._readers: dict[tuple[int, int, int], DeltaReader] = {}
-        """By channel, incarnation of the sender and session: frames are told of in the order in which they are sent."""
+        """Channel, incarnation of the sender, session → reader: frames are described in the order of sending."""
 
     def sender(self, task: int, input: int) -> str:
-        """Who is at the far end of an input."""
+        """Returns the name of the far end of an input."""
         inputs = self._topology.inputs(task)  # type: ignore[arg-type]
         if input >= len(inputs):
             return f"input {input}"
         source = inputs[input].source
         return "input" if source == OUTSIDE else self.names[source]
 
-    def determinant(self, task: int, told: Determinant) -> str:
+    def determinant(self, task: int, determinant: Determinant) -> str:
         """One entry of the log of that task."""
-        if isinstance(told, Order):
-            return f"order {self.sender(task, told.input)}×{told.count}"
-        if isinstance(told, Clock):
-            return f"clock {told.time_ns // MS}ms"
-        if isinstance(told, Timer):
-            return f"timer {told.due_ns // MS}ms"
-        if isinstance(told, Random):
-            return f"random {told.seed[:2].hex()}…"
-        if isinstance(told, Call):
-            short = len(told.answer) <= ANSWER_SHOWN_MAX
-            return f"call {told.answer.decode()!r}" if short else f"call ({size(len(told.answer))})"
-        if isinstance(told, Barrier):
-            return f"barrier {told.epoch}"
-        return told.kind
+        if isinstance(determinant, Order):
+            return f"order {self.sender(task, determinant.input)}×{determinant.count}"
+        if isinstance(determinant, Clock):
+            return f"clock {determinant.time_ns // MS}ms"
+        if isinstance(determinant, Timer):
+            return f"timer {determinant.due_ns // MS}ms"
+        if isinstance(determinant, Random):
+            return f"random {determinant.seed[:2].hex()}…"
+        if isinstance(determinant, Call):
+            short = len(determinant.answer) <= ANSWER_SHOWN_MAX
+            return f"call {determinant.answer.decode()!r}" if short else f"call ({size(len(determinant.answer))})"
+        if isinstance(determinant, Barrier):
+            return f"barrier {determinant.epoch}"
+        return determinant.kind
 
     def determinants(self, task: int, log: bytes, start: int, end: int) -> str:
         """The entries of a log that end in bytes `start..end`, and what of the next one is there."""
         codec, place, words = DeterminantCodec(), 0, []
         while place < end:
             try:
-                told, behind = codec.decode(log, place)
+                determinant, behind = codec.decode(log, place)
             except PeerViolation:
                 words.append("part of one")
                 break
@@ -103,12 +103,12 @@ class Words:
                 break
             place = behind
             if place > start:
-                words.append(self.determinant(task, told))
+                words.append(self.determinant(task, determinant))
         return ", ".join(_together(words))
 
-    def deltas(self, deltas: Iterable[LogDelta], told: Told) -> list[str]:
+    def deltas(self, deltas: Iterable[LogDelta], contents: LogContents) -> list[str]:
         """Each byte range of a log, with what is in it."""
-        return [self.delta(delta, told(delta.task, delta.epoch)) for delta in deltas]
+        return [self.delta(delta, contents(delta.task, delta.epoch)) for delta in deltas]
 
     def delta(self, delta: LogDelta, log: bytes) -> str:
         name = f"log {self.names[delta.task]} e{delta.epoch}"
@@ -118,21 +118,21 @@ class Words:
         inside = self.determinants(delta.task, log, delta.offset, end)
         return f"{name} {delta.offset}..{end}: {inside}"
 
-    def _given(self, deltas: Iterable[LogDelta]) -> dict[tuple[int, int], bytes]:
-        """Each log from 0: what a file has, and what is given behind it."""
+    def _contents_of(self, deltas: Iterable[LogDelta]) -> dict[tuple[int, int], bytes]:
+        """Returns each log from 0: the content of its file, and the delta behind it."""
         return {(d.task, d.epoch): self.filed(d.task, d.epoch)[: d.offset] + d.bytes for d in deltas}
 
     def extents(self, extents: Iterable[Extent]) -> str:
-        """How far logs have come: `A e0 ..6`."""
+        """Returns extents of logs in words: `A e0 ..6`."""
         return ", ".join(f"{self.names[task]} e{epoch} ..{extent}" for task, epoch, extent in extents)
 
     # -- frames --------------------------------------------------------------------------------------
 
-    def frame(self, parts: list[bytes], job: int, told: Told) -> tuple[str, list[str]]:
-        """(kind, what it says)."""
+    def frame(self, parts: list[bytes], job: int, contents: LogContents) -> tuple[str, list[str]]:
+        """Returns the kind of a frame, and its content in words."""
         header = wire.read_header(parts, job)
         if header.kind == wire.DATA:
-            return "DATA", self._data(header, parts, told)
+            return "DATA", self._data(header, parts, contents)
         if header.kind == wire.HELLO:
             hello = wire.read_hello(parts[1])
             again = f"try {hello.attempt}" if hello.attempt > 1 else ""
@@ -145,10 +145,10 @@ class Words:
         if header.kind == wire.FENCED:
             return "FENCED", [f"incarnation {header.incarnation} lives"]
         logs, _ = unpack_deltas(parts[1])
-        return "LOGS", self.deltas(logs, told)
+        return "LOGS", self.deltas(logs, contents)
 
     def gist(self, parts: list[bytes], job: int) -> str:
-        """A frame that has been told of already, in a few words."""
+        """Returns a frame that has been described already in a few words."""
         header = wire.read_header(parts, job)
         kind = next(name for name in _KINDS if getattr(wire, name) == header.kind)
         if kind != "DATA":
@@ -156,7 +156,7 @@ class Words:
         what = f"{header.position}..{header.position + header.count}" if header.count else "determinants only"
         return f"DATA frame {header.session}.{header.sequence}  {what}"
 
-    def _data(self, header: wire.Header, parts: list[bytes], told: Told) -> list[str]:
+    def _data(self, header: wire.Header, parts: list[bytes], contents: LogContents) -> list[str]:
         session = (header.channel, header.incarnation, header.session)
         reader = self._readers.setdefault(session, DeltaReader())
         deltas, depends = reader.read(parts[1], begins=not header.sequence)
@@ -167,42 +167,42 @@ class Words:
             said = [f"{frame}  {header.position}..{header.position + header.count}  {' '.join(elements)}"]
         else:
             said = [f"{frame}  no elements, determinants only"]
-        said += self.deltas(deltas, told)
+        said += self.deltas(deltas, contents)
         return said + ([f"depends on {self.extents(depends)}"] if depends else [])
 
-    def _welcome(self, told: wire.Welcome) -> list[str]:
-        first = [f"send from {told.next}", f"digest {short(told.digest)}" if told.next else ""]
-        if told.delivered != told.next:
-            first.append(f"delivered up to {told.delivered}")
-        if not told.attempt:
+    def _welcome(self, welcome: wire.Welcome) -> list[str]:
+        first = [f"send from {welcome.next}", f"digest {short(welcome.digest)}" if welcome.next else ""]
+        if welcome.delivered != welcome.next:
+            first.append(f"delivered up to {welcome.delivered}")
+        if not welcome.attempt:
             first.append("there was a gap")
-        given = self._given(told.logs)
-        only = [extent for extent in told.extents if extent[:2] not in given]
+        logs = self._contents_of(welcome.logs)
+        only = [extent for extent in welcome.extents if extent[:2] not in logs]
         said = _joined(first) + ([f"I hold {self.extents(only)}"] if only else [])
-        said += self.deltas(told.logs, lambda task, epoch: given[task, epoch])
-        return said + ([f"I depend on {self.extents(told.depends)}"] if told.depends else [])
+        said += self.deltas(welcome.logs, lambda task, epoch: logs[task, epoch])
+        return said + ([f"I depend on {self.extents(welcome.depends)}"] if welcome.depends else [])
 
     # -- the store -----------------------------------------------------------------------------------
 
-    def bundle(self, bundle: Bundle, told: Told) -> list[str]:
+    def bundle(self, bundle: Bundle, contents: LogContents) -> list[str]:
         """Rows and the determinants they depend on."""
         said = [f"rows {bundle.first}..{bundle.first + bundle.count}  {' '.join(rows_of(bundle))}"]
-        said += self.deltas(bundle.logs, told)
+        said += self.deltas(bundle.logs, contents)
         return said + ([f"depends on {self.extents(bundle.depends)}"] if bundle.depends else [])
 
-    def held(self, held: Held) -> list[str]:
+    def store_state(self, state: StoreState) -> list[str]:
         """The store's WELCOME."""
-        given = self._given(held.logs)
-        digest = f"digest {short(held.digest)}" if held.next else ""
-        said = _joined([f"next row is {held.next}", digest])
-        said += self.deltas(held.logs, lambda task, epoch: given[task, epoch])
-        marks = [f"mark at {mark.next}: {self.extents(mark.depends) or 'depends on nothing'}" for mark in held.marks]
+        logs = self._contents_of(state.logs)
+        digest = f"digest {short(state.digest)}" if state.next else ""
+        said = _joined([f"next row is {state.next}", digest])
+        said += self.deltas(state.logs, lambda task, epoch: logs[task, epoch])
+        marks = [f"mark at {mark.next}: {self.extents(mark.depends) or 'depends on nothing'}" for mark in state.marks]
         return said + marks
 
 
-def counted(count: int, word: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{count} {word}{'s' * (count != 1)}"
+def counted(count: int, noun: str) -> str:
+    """Returns a count with its noun: `1 row`, `2 rows`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def short(digest: int) -> str:
@@ -211,9 +211,9 @@ def short(digest: int) -> str:
 
 
 def _together(words: list[str]) -> list[str]:
-    """What comes several times in a row is said once."""
-    runs = [(word, len(list(run))) for word, run in groupby(words)]
-    return [word if count == 1 else f"{word} ({count} times)" for word, count in runs]
+    """Joins equal phrases that follow each other into one."""
+    runs = [(phrase, len(list(run))) for phrase, run in groupby(words)]
+    return [phrase if count == 1 else f"{phrase} ({count} times)" for phrase, count in runs]
 
 
 def _joined(parts: list[str]) -> list[str]:

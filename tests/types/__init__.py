@@ -1,1 +1,1 @@
-"""What a type checker knows of a pipeline: the files are checked, not run; a line that must be wrong says so."""
+"""The types that mypy finds in a pipeline: the files are checked, not run; a line that must be wrong says so."""

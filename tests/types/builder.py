@@ -23,7 +23,7 @@ def make(partition: int, i: int) -> Bid:
 
 
 class Best(Operator):
-    """From bids to prices."""
+    """Turns bids into prices."""
 
     def process(self, record: Bid, ctx: Context) -> Iterator[float]:
         """The price, if it is the best so far."""
@@ -33,7 +33,7 @@ class Best(Operator):
 
 
 class Untyped(Operator):
-    """Without annotations nothing is known, and nothing is wrong."""
+    """An operator without annotations: nothing is known, and nothing is wrong."""
 
     def process(self, record, ctx):  # type: ignore[no-untyped-def]
         """Anything."""
@@ -86,7 +86,7 @@ def keyed(bids: Stream[Bid]) -> None:
 
 
 def prices(auction: int, bids: list[Bid], window: Window) -> list[str]:
-    """What a window gives."""
+    """Returns the results of a window."""
     return [f"{auction}: {bid['price']} before {window.end}" for bid in bids]
 
 
@@ -111,12 +111,12 @@ class Sale(TypedDict):
 
 
 def sold(bid: Bid, sale: Sale) -> str:
-    """What a join gives."""
+    """Returns the result of a join."""
     return f"{bid['price']} by {sale['buyer']}"
 
 
 def perhaps_sold(bid: Bid, sale: Sale | None) -> float | None:
-    """What a left join gives."""
+    """Returns the result of a left join."""
     return None if sale is None else bid["price"]
 
 

@@ -44,5 +44,5 @@ def test_each_line_that_must_be_wrong_is_found(path: Path, tmp_path: Path) -> No
         "\n".join([line.split("  # type: ignore")[0] if n in must else line for n, line in enumerate(lines, 1)])
     )
     done = checked(wrong, ROOT / ".mypy_cache")
-    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-    assert found == set(must) and len(must) >= 8
+    wrong_lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert wrong_lines == set(must) and len(must) >= 8

@@ -1,4 +1,4 @@
-"""What all programs are given and how all tell what came out; the standard library alone.
+"""Defines what all programs are given and how all report what came out; the standard library alone.
 
 *count*: rows (k, v), keys log-uniform over 1 … 9,999, from two partitions; out: the running count of each key.
 *index*: documents; out: per (word, document) how many documents and occurrences the word has by now.
@@ -27,7 +27,7 @@ _table: list[tuple[int, int]] = []
 
 
 def table() -> list[tuple[int, int]]:
-    """The rows that all partitions read over and over, made once per process: those of `benchmarks.keyed_count`."""
+    """The rows that all partitions read over and over, made once per process, as in `jobs.keyed_count`."""
     if not _table:
         chance = random.Random(_SEED)
         _table.extend((int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(TABLE_ROWS))
@@ -38,10 +38,10 @@ def rows(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
     """Rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
     known = table()
     begin = (start + partition * (TABLE_ROWS // PARTITIONS)) % TABLE_ROWS
-    found = known[begin : begin + stop - start]
-    while len(found) < stop - start:
-        found += known[: stop - start - len(found)]
-    return found
+    taken = known[begin : begin + stop - start]
+    while len(taken) < stop - start:
+        taken += known[: stop - start - len(taken)]
+    return taken
 
 
 def write_csv(directory: Path, records: int, files: int) -> list[Path]:
@@ -67,11 +67,11 @@ def documents(corpus: Path, count: int) -> list[str]:
 
 def words(number: int, text: str) -> list[tuple[str, int, list[int]]]:
     """(word, document, positions), one per word of a document."""
-    return [(word, number, places) for word, places in postings(text).items()]
+    return [(term, number, places) for term, places in postings(text).items()]
 
 
 class Tally:
-    """What one sink saw: how many rows, the last value of each key, and (of counts) the sum of all values.
+    """The tally of one sink: how many rows, the last value of each key, and (of counts) the sum of all values.
 
     Every system calls `add` with the batches that it gives its sink, so that what checks the output costs all the same.
     """
@@ -103,8 +103,8 @@ class Tally:
     def write(self) -> None:
         """Put it where the checks look for it; a sink that saw nothing leaves nothing."""
         if self.rows:
-            told = {"rows": self.rows, "total": self.total, "last": list(self.last.items()), "last_s": self._last_s}
-            put(self._place / f"tally-{os.getpid()}-{id(self)}.json", told)
+            tally = {"rows": self.rows, "total": self.total, "last": list(self.last.items()), "last_s": self._last_s}
+            put(self._place / f"tally-{os.getpid()}-{id(self)}.json", tally)
 
 
 class Seen:
@@ -125,13 +125,13 @@ def began(place: Path) -> None:
 
 
 def asked(place: Path) -> dict[str, Any]:
-    """What this run is to do."""
-    told: dict[str, Any] = json.loads((place / "asked.json").read_text())
-    return told
+    """Returns what this run is to do."""
+    request: dict[str, Any] = json.loads((place / "asked.json").read_text())
+    return request
 
 
-def put(path: Path, told: Any) -> None:
+def put(path: Path, payload: Any) -> None:
     """Write JSON, whole or not at all."""
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(told))
+    fresh.write_text(json.dumps(payload))
     os.replace(fresh, path)

@@ -36,11 +36,11 @@ class Reader(StatefulSourcePartition[Any, int]):
     def __init__(self, read: Any, count: int, position: int, batch: int, interval_s: float, began_s: float) -> None:
         self._read, self._count, self._position, self._batch = read, count, position, batch
         self._interval_s, self._began_s = interval_s, began_s
-        self._told = False
+        self._noted = False
 
     def next_batch(self) -> Iterable[Any]:
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             inputs.began(PLACE)
         if self._position >= self._count:
             raise StopIteration
@@ -117,11 +117,12 @@ def _numbered(n: int | None, number: int) -> tuple[int, tuple[int, int]]:
 
 
 def _indexed(state: Any, posting: tuple[int, list[int]]) -> tuple[Any, tuple[int, int]]:
-    occurrences, held = state or (0, {})
+    documents: dict[int, list[int]]
+    occurrences, documents = state or (0, {})
     document, places = posting
-    held[document] = places
+    documents[document] = places
     occurrences += len(places)
-    return (occurrences, held), (len(held), occurrences)
+    return (occurrences, documents), (len(documents), occurrences)
 
 
 def _count(asked: dict[str, Any]) -> Dataflow:
@@ -145,7 +146,7 @@ def _index(asked: dict[str, Any]) -> Dataflow:
         return Reader(lambda a, b: own[a:b], len(own), position, 1, 0.0, 0.0)
 
     def postings(document: tuple[int, str]) -> Sequence[tuple[str, tuple[int, list[int]]]]:
-        return [(word, (number, places)) for word, number, places in inputs.words(*document)]
+        return [(term, (number, places)) for term, number, places in inputs.words(*document)]
 
     flow = Dataflow("index")
     words = op.flat_map("words", op.input("in", flow, Source(reader)), postings)
@@ -216,10 +217,10 @@ def main() -> int:
     place = Path(sys.argv[2])
     asked = inputs.asked(place) | {"began_s": time.time() + 2.0}
     inputs.put(place / "asked.json", asked)
-    told = _run(place, asked)
+    outcome = _run(place, asked)
     shutil.rmtree(place / "recovery")
-    told |= {"guarantee": "state exactly once, output at least once", "per_record": True}
-    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("bytewax")})
+    outcome |= {"guarantee": "state exactly once, output at least once", "per_record": True}
+    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("bytewax")})
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.peers.programs import inputs
 from causal.config import JobConfig
-from operators.keys import key_group, task_of_group
+from operators.records.keys import key_group, task_of_group
 
 PIPELINE = Path(__file__).with_name("our_pipelines.py")
 VICTIM = "count/0"
@@ -36,19 +36,19 @@ def start(workload: str, place: Path, interval_s: float) -> subprocess.Popen[byt
 
 
 def view(place: Path) -> dict[str, Any]:
-    """What the supervisor last said of the job; nothing before it has said anything."""
+    """Returns what the supervisor last said of the job; nothing before it has said anything."""
     try:
-        told: dict[str, Any] = json.loads((place / "job" / "status.json").read_text())
+        status: dict[str, Any] = json.loads((place / "job" / "status.json").read_text())
     except FileNotFoundError:
         return {}
-    return told
+    return status
 
 
 def times_s(place: Path) -> dict[str, float]:
-    """When the first record entered and the last output was written, on the wall's clock."""
-    told = view(place)
+    """Returns when the first record entered and the last output was written, on the wall's clock."""
+    status = view(place)
     ahead_s = time.time() - time.monotonic()
-    return {"first_s": told["first_record_ns"] / 1e9 + ahead_s, "last_s": told["last_output_ns"] / 1e9 + ahead_s}
+    return {"first_s": status["first_record_ns"] / 1e9 + ahead_s, "last_s": status["last_output_ns"] / 1e9 + ahead_s}
 
 
 class Reader:
@@ -67,16 +67,16 @@ class Reader:
                 return
             self._database = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
         try:
-            found = self._database.execute(
+            records = self._database.execute(
                 "SELECT record FROM output WHERE task = 'out/0' AND position >= ? ORDER BY position", (self._next,)
             ).fetchall()
         except sqlite3.OperationalError as problem:
             if "no such table" in str(problem) or "locked" in str(problem):
                 return  # the sink has only begun to make the file
             raise
-        if found:
-            self._next += len(found)
-            self._seen.add([tuple(json.loads(record)) for (record,) in found])
+        if records:
+            self._next += len(records)
+            self._seen.add([tuple(json.loads(record)) for (record,) in records])
 
 
 def killed_keys() -> list[int]:
@@ -107,14 +107,14 @@ def main() -> int:
     workload, place = sys.argv[1], Path(sys.argv[2])
     asked = inputs.asked(place)
     job = start(workload, place, asked["interval_s"])
-    told: dict[str, Any] = {"guarantee": "exactly once, visible at once; a standby per task", "per_record": True}
+    outcome: dict[str, Any] = {"guarantee": "exactly once, visible at once; a standby per task", "per_record": True}
     if workload == "failover":
-        told |= failover(job, place, asked["kill_after_s"])
+        outcome |= failover(job, place, asked["kill_after_s"])
     if job.wait():
         return 1  # its last line says why
     report = json.loads((place / "report.json").read_text())
-    told |= times_s(place) | {"checkpoints": report["checkpoints"], "recoveries": report["recoveries"]}
-    inputs.put(place / "told.json", told)
+    outcome |= times_s(place) | {"checkpoints": report["checkpoints"], "recoveries": report["recoveries"]}
+    inputs.put(place / "told.json", outcome)
     return 0
 
 

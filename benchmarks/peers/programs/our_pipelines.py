@@ -28,27 +28,27 @@ class DocumentSource(SequenceSource):
     def __init__(self, corpus: Path, documents: int) -> None:
         super().__init__(self.texts, documents // inputs.PARTITIONS, inputs.PARTITIONS)
         self._corpus, self._documents = corpus, documents
-        self._held: list[str] = []
+        self._texts: list[str] = []
 
     def open(self, partition: int, context: Any) -> Any:
-        self._held = inputs.documents(self._corpus, self._documents)
+        self._texts = inputs.documents(self._corpus, self._documents)
         return super().open(partition, context)
 
     def texts(self, partition: int, start: int, stop: int) -> list[tuple[int, str]]:
         """Documents `start` to `stop` of a partition."""
         numbers = range(start * inputs.PARTITIONS + partition, stop * inputs.PARTITIONS, inputs.PARTITIONS)
-        return [(number, self._held[number]) for number in numbers]
+        return [(number, self._texts[number]) for number in numbers]
 
 
 class Index(Operator):
     """Keeps the posting list of each word; each (word, document) is one change record."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[tuple[str, tuple[int, int]]]:
-        word, document, places = record
+        term, document, places = record
         state = ctx.state
         state[document] = places
         occurrences = state["occurrences"] = state.get("occurrences", 0) + len(places)
-        yield word, (len(state) - 1, occurrences)
+        yield term, (len(state) - 1, occurrences)
 
 
 class Number(Operator):

@@ -36,11 +36,11 @@ class Parse(MapFunction):
     """Line → (key, value)."""
 
     def __init__(self, place: str) -> None:
-        self._place, self._told = place, False
+        self._place, self._noted = place, False
 
     def map(self, value: str) -> tuple[int, int]:
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             inputs.began(Path(self._place))
         key, number = value.split(",")
         return int(key), int(number)
@@ -88,15 +88,15 @@ class Split(FlatMapFunction):
     """Number of a document → its postings."""
 
     def __init__(self, place: str) -> None:
-        self._place, self._told = place, False
+        self._place, self._noted = place, False
 
     def open(self, runtime_context: Any) -> None:
         asked = inputs.asked(Path(self._place))
         self._texts = inputs.documents(Path(asked["corpus"]), asked["records"])
 
     def flat_map(self, value: int) -> Iterator[tuple[str, int, list[int]]]:
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             inputs.began(Path(self._place))
         yield from inputs.words(value, self._texts[value])
 
@@ -108,18 +108,18 @@ class Index(Tallying):
 
     def open(self, runtime_context: Any) -> None:
         super().open(runtime_context)
-        held = MapStateDescriptor("held", Types.INT(), Types.PICKLED_BYTE_ARRAY())
-        self._held = runtime_context.get_map_state(held)
+        descriptor = MapStateDescriptor("held", Types.INT(), Types.PICKLED_BYTE_ARRAY())
+        self._documents = runtime_context.get_map_state(descriptor)
         self._so_far = runtime_context.get_state(ValueStateDescriptor("so far", Types.PICKLED_BYTE_ARRAY()))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[str]:
-        word, document, places = value
-        self._held.put(document, places)
+        term, document, places = value
+        self._documents.put(document, places)
         documents, occurrences = self._so_far.value() or (0, 0)
         so_far = documents + 1, occurrences + len(places)
         self._so_far.update(so_far)
-        self.note((word, so_far))
-        yield word
+        self.note((term, so_far))
+        yield term
 
 
 class Pace(MapFunction):

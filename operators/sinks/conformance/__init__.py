@@ -1,4 +1,4 @@
-"""Does a sink keep its promises?  Checks that the author of any sink can run from pytest.
+"""Checks of what a sink promises, which the author of any sink can run from pytest.
 
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
     def test_my_sink(check, tmp_path):
@@ -6,13 +6,13 @@
 
 Each check takes a fresh, empty sink and raises `NotConforming`, which names the promise, or returns.  Some need to be
 shown how to put the store away, tear it or have it refuse a row (see `Subject`): without that they raise
-`unittest.SkipTest`, which pytest tells as skipped.  `operators.sinks.conformance_withdrawal` has the checks of stores
+`unittest.SkipTest`, which pytest reports as skipped.  `operators.sinks.conformance.withdrawal` has the checks of stores
 that can take rows back.
 """
 
 from collections.abc import Callable
 
-from operators.sinks.conformance import bundles, crashes, outages, successions, values, zombies
+from operators.sinks.conformance import bundles, crashes, outages, successions, value_checks, zombies
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     OWNERS,
@@ -45,6 +45,6 @@ __all__ = [
 ]
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (
-    bundles.CHECKS + crashes.CHECKS + zombies.CHECKS + outages.CHECKS + successions.CHECKS + values.CHECKS
+    bundles.CHECKS + crashes.CHECKS + zombies.CHECKS + outages.CHECKS + successions.CHECKS + value_checks.CHECKS
 )
-"""Every check; each takes a fresh subject."""
+"""The checks of the kit; each takes a fresh subject."""

@@ -1,4 +1,4 @@
-"""What a store promises of bundles, determinants and incarnations while nothing dies."""
+"""Checks of what a store promises of bundles, determinants and incarnations while nothing dies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from causal.errors import Fenced, InvariantViolation, PeerViolation, PipelineError
 from causal.log import LogDelta
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, StoreState
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     OWNERS,
@@ -24,38 +24,38 @@ from operators.sinks.conformance.subject import (
 
 def holds_what_was_written(subject: Subject) -> None:
     """An empty store holds nothing; rows are visible at once; a new store gives everything back."""
-    store, held = subject.opened()
-    expect(held == Held(0, 0, ()), "an empty store holds nothing", repr(held))
+    store, state = subject.opened()
+    expect(state == StoreState(0, 0, ()), "an empty store holds nothing", repr(state))
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):
-        held = fill(subject, store, held, rows)
+        state = fill(subject, store, state, rows)
         subject.expect_rows(rows, "rows are visible as soon as write returns")
-    expect_held(subject, store.last_bundle(), "whoever has a store open can ask what is held")
+    expect_held(subject, store.last_bundle(), "an open store answers what is held")
     store.close()
-    again, found = subject.opened()
-    expect(found.next == held.next, "a closed store gives its position back", f"{found.next}, not {held.next}")
-    expect_held(subject, found, "a closed store gives everything back")
+    again, reopened = subject.opened()
+    expect(reopened.next == state.next, "a closed store gives its position back", f"{reopened.next}, not {state.next}")
+    expect_held(subject, reopened, "a closed store gives everything back")
     again.close()
-    subject.expect_rows(held.next, "opening changes no rows")
+    subject.expect_rows(state.next, "opening changes no rows")
 
 
 def survives_being_abandoned(subject: Subject) -> None:
     """A store object that is just forgotten, as when its process dies, loses nothing."""
     abandoned = []
     for incarnation in range(1, 6):
-        store, held = subject.opened(incarnation)
+        store, state = subject.opened(incarnation)
         abandoned.append(store)
-        expect_held(subject, held, "a new store holds what the abandoned one had written")
-        fill(subject, store, held, held.next + 11, incarnation)
-        subject.expect_rows(held.next + 11, "rows go on where they ended")
+        expect_held(subject, state, "a new store holds what the abandoned one had written")
+        fill(subject, store, state, state.next + 11, incarnation)
+        subject.expect_rows(state.next + 11, "rows continue where they ended")
     for store in abandoned:
         store.close()
 
 
 def refuses_gaps(subject: Subject) -> None:
     """A bundle begins where the last one ended, and carries what it says; refused ones change nothing."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 10)
-    good = bundle_at(subject, held, 4)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 10)
+    good = bundle_at(subject, state, 4)
     wrong = {
         "a gap between bundles": replace(good, first=11),
         "an overlap of bundles": replace(good, first=9),
@@ -72,9 +72,9 @@ def refuses_gaps(subject: Subject) -> None:
 
 def refuses_broken_logs(subject: Subject) -> None:
     """Determinants are appended without gap or contradiction; an equal overlap is trimmed."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 10)
-    good = bundle_at(subject, held, 4)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 10)
+    good = bundle_at(subject, state, 4)
     delta = good.logs[0]
     gap = replace(good, logs=(delta._replace(offset=delta.offset + 1),))
     other = replace(good, logs=(*good.logs[1:], LogDelta(delta.task, delta.epoch, 0, b"\xff" * (delta.offset + 8))))
@@ -82,138 +82,138 @@ def refuses_broken_logs(subject: Subject) -> None:
         expect_error(PeerViolation, f"{name} is refused", lambda bundle=bundle: store.write(bundle))  # type: ignore[misc]
         subject.expect_rows(10, f"{name} changes nothing")
     store.close()
-    store, held = subject.opened()
-    expect_held(subject, held, "refused determinants leave no trace")
+    store, state = subject.opened()
+    expect_held(subject, state, "refused determinants leave no trace")
     overlap = LogDelta(delta.task, delta.epoch, 0, log_at(delta.task, delta.epoch, 14))
     store.write(replace(good, logs=(overlap, *good.logs[1:])))
     store.close()
-    store, held = subject.opened()
-    expect_held(subject, held, "an equal overlap of determinants is trimmed")
+    store, state = subject.opened()
+    expect_held(subject, state, "an equal overlap of determinants is trimmed")
     store.close()
 
 
 def keeps_what_is_stable(subject: Subject) -> None:
-    """A delta without bytes says that what lies before it is stable: the log goes on there, and is kept from there."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 10)
-    bundle = bundle_at(subject, held, 4)
+    """A delta without bytes says that what lies before it is stable: the log is kept from there."""
+    store, state = subject.opened()
+    state = fill(subject, store, state, 10)
+    bundle = bundle_at(subject, state, 4)
     owner, mark = bundle.logs[0].task, len(log_at(bundle.logs[0].task, 0, 13))
     rest = log_at(owner, 0, 14)[mark:]
     bundle = replace(bundle, logs=(LogDelta(owner, 0, mark, b""), LogDelta(owner, 0, mark, rest), *bundle.logs[1:]))
     store.write(bundle)
     store.close()
     for incarnation in (1, 2):
-        store, held = subject.opened(incarnation)
-        found = [delta for delta in held.logs if delta.task == owner]
+        store, state = subject.opened(incarnation)
+        own_logs = [delta for delta in state.logs if delta.task == owner]
         kept = [LogDelta(owner, 0, mark, b""), LogDelta(owner, 0, mark, rest)]
-        expect(found == kept, "determinants begin where the stable ones end", repr(found))
+        expect(own_logs == kept, "determinants begin where the stable ones end", repr(own_logs))
         store.close()
-    store, held = subject.opened(2)
-    fill(subject, store, held, 20, incarnation=2)
+    store, state = subject.opened(2)
+    fill(subject, store, state, 20, incarnation=2)
     store.close()
-    store, held = subject.opened(3)
-    found = [delta for delta in held.logs if delta.task == owner]
+    store, state = subject.opened(3)
+    own_logs = [delta for delta in state.logs if delta.task == owner]
     whole = LogDelta(owner, 0, mark, log_at(owner, 0, 20)[mark:])
-    expect(found == [LogDelta(owner, 0, mark, b""), whole], "determinants go on behind stable ones", repr(found))
+    expect(own_logs == [LogDelta(owner, 0, mark, b""), whole], "determinants follow stable ones", repr(own_logs))
     store.close()
 
 
 def takes_a_lost_acknowledgement(subject: Subject) -> None:
     """The last bundle, written again, is a no-op; anything that differs from it is refused."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 12)
-    bundle = bundle_at(subject, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 12)
+    bundle = bundle_at(subject, state, 5)
     for _ in range(3):
         store.write(bundle)
         subject.expect_rows(17, "the last bundle written again changes nothing")
     differing = replace(bundle, rows=bundle.rows[::-1])
     expect_error(InvariantViolation, "other rows in its place are refused", lambda: store.write(differing))
     store.write(bundle)
-    held = fill(subject, store, after(held, bundle), 30)
-    subject.expect_rows(30, "bundles go on behind a repeated one")
+    state = fill(subject, store, after(state, bundle), 30)
+    subject.expect_rows(30, "bundles follow a repeated one")
     expect_error(InvariantViolation, "a bundle before the last one is refused", lambda: store.write(bundle))
     store.close()
-    again, held = subject.opened()
-    expect_held(subject, held, "repeated bundles leave no trace")
+    again, state = subject.opened()
+    expect_held(subject, state, "repeated bundles leave no trace")
     again.close()
 
 
 def takes_bundles_without_rows(subject: Subject) -> None:
     """A bundle may carry determinants only, and the end."""
-    store, held = subject.opened()
+    store, state = subject.opened()
     ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in OWNERS)
     empty = Bundle(0, 0, b"", 0, 0, 1, ahead)
     store.write(empty)
     store.write(empty)
     store.close()
-    store, held = subject.opened()
-    found = {delta.task: delta.bytes for delta in held.logs}
-    expect(held.next == 0 and found == {o: log_at(o, 0, 3) for o in OWNERS}, "determinants come alone", repr(held))
-    bundle = replace(bundle_at(subject, held, 5), ended=True)
+    store, state = subject.opened()
+    logs = {delta.task: delta.bytes for delta in state.logs}
+    expect(state.next == 0 and logs == {o: log_at(o, 0, 3) for o in OWNERS}, "determinants come alone", repr(state))
+    bundle = replace(bundle_at(subject, state, 5), ended=True)
     store.write(bundle)
     subject.expect_rows(5, "rows follow a bundle without rows")
-    late = bundle_at(subject, after(held, bundle), 1)
+    late = bundle_at(subject, after(state, bundle), 1)
     expect_error(InvariantViolation, "no rows follow the end", lambda: store.write(late))
     store.close()
 
 
 def truncates(subject: Subject) -> None:
     """Determinants of covered epochs are forgotten for good, rows never."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 2 * EPOCH_ROWS + 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 2 * EPOCH_ROWS + 5)
     store.truncate(1)
     store.truncate(0)
     store.close()
-    store, held = subject.opened()
-    expect_held(subject, held, "truncate forgets the epochs below, and keeps the others", kept_from=1)
+    store, state = subject.opened()
+    expect_held(subject, state, "truncate forgets the epochs below, and keeps the others", kept_from=1)
     late = LogDelta(0, 0, 0, log_at(0, 0, EPOCH_ROWS))
-    bundle = bundle_at(subject, held, 5)
+    bundle = bundle_at(subject, state, 5)
     store.write(replace(bundle, logs=(late, *bundle.logs)))
     store.truncate(3)
     store.close()
-    store, held = subject.opened()
-    expect_held(subject, held, "what arrives late of a truncated epoch is ignored", kept_from=3)
-    held = fill(subject, store, held, 3 * EPOCH_ROWS + 1)
-    subject.expect_rows(held.next, "truncate takes no rows")
+    store, state = subject.opened()
+    expect_held(subject, state, "what arrives late of a truncated epoch is ignored", kept_from=3)
+    state = fill(subject, store, state, 3 * EPOCH_ROWS + 1)
+    subject.expect_rows(state.next, "truncate takes no rows")
     store.close()
 
 
 def fences_zombies(subject: Subject) -> None:
-    """After a younger incarnation has opened the store, an older one changes nothing."""
-    old, held = subject.opened(1)
-    held = fill(subject, old, held, 9, 1)
-    young, found = subject.opened(3)
-    expect(found.next == 9, "a successor finds the position", repr(found.next))
-    own = bundle_at(subject, held, 5, 1)
-    repeated = bundle_at(subject, Held(7, 0, ()), 2, 1)
+    """An incarnation changes nothing after a younger one has opened the store."""
+    old, state = subject.opened(1)
+    state = fill(subject, old, state, 9, 1)
+    young, young_state = subject.opened(3)
+    expect(young_state.next == 9, "a successor finds the position", repr(young_state.next))
+    own = bundle_at(subject, state, 5, 1)
+    repeated = bundle_at(subject, StoreState(7, 0, ()), 2, 1)
     for bundle in (own, repeated, own):
         expect_error(Fenced, "a zombie's bundle is refused", lambda bundle=bundle: old.write(bundle))  # type: ignore[misc]
     expect_error(Fenced, "a zombie cannot truncate", lambda: old.truncate(1))
-    expect_error(Fenced, "a zombie is not told what is held", old.last_bundle)
+    expect_error(Fenced, "a zombie cannot read what is held", old.last_bundle)
     subject.expect_rows(9, "a zombie changes nothing")
     expect_error(Fenced, "an older incarnation cannot open", lambda: subject.opened(2))
-    fill(subject, young, found, 20, 3)
+    fill(subject, young, young_state, 20, 3)
     subject.expect_rows(20, "an attempt to open does not disturb the writer")
     young.close()
-    same, held = subject.opened(3)
-    expect_held(subject, held, "an incarnation may open again")
+    same, state = subject.opened(3)
+    expect_held(subject, state, "an incarnation may open again")
     same.close()
     old.close()
 
 
 def keeps_tasks_and_runs_apart(subject: Subject) -> None:
     """Each task has its own positions; rows of another run are refused, with one line."""
-    one, held_one = subject.opened()
-    two, held_two = subject.opened(5, task="out/1")
-    fill(subject, one, held_one, 12)
-    fill(subject, two, held_two, 30, 5, "out/1")
+    one, state_one = subject.opened()
+    two, state_two = subject.opened(5, task="out/1")
+    fill(subject, one, state_one, 12)
+    fill(subject, two, state_two, 30, 5, "out/1")
     subject.expect_rows(12, "tasks do not mix")
     subject.expect_rows(30, "tasks do not mix", "out/1")
     one.close()
     two.close()
     expect_error(PipelineError, "rows of another run are refused", lambda: subject.opened(9, run="run-2"))
-    again, held = subject.opened(5, task="out/1")
-    expect_held(subject, held, "a refused run changes nothing", "out/1")
+    again, state = subject.opened(5, task="out/1")
+    expect_held(subject, state, "a refused run changes nothing", "out/1")
     again.close()
 
 
@@ -229,4 +229,4 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     fences_zombies,
     keeps_tasks_and_runs_apart,
 )
-"""Each takes a fresh subject."""
+"""The checks of this module; each takes a fresh subject."""

@@ -1,4 +1,4 @@
-"""What a store promises when writers die: at every step of a write, at random moments, with half of a bundle written.
+"""Checks of what a store promises when writers die: at every step, at random moments, with half of a bundle written.
 
 These checks fork processes and kill or stop them (Linux).
 """
@@ -14,7 +14,7 @@ from random import Random
 from unittest import SkipTest
 
 from causal.errors import Unavailable
-from causal.ports import Held, SinkStore
+from causal.ports import SinkStore, StoreState
 from operators.sinks.conformance.dying import FENCED_STATUS, begun, forked, killed_writers
 from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
 from operators.sinks.conformance.subject import (
@@ -29,38 +29,38 @@ from operators.sinks.conformance.subject import (
 
 
 def dies_at_every_step_of_a_write(subject: Subject) -> None:
-    """Killed before, during and after a write, in whichever function: the bundle is there whole, or not at all."""
-    store, held = subject.opened()
-    before = fill(subject, store, held, 10).next
+    """A writer is killed before, during and after a write, anywhere: its bundle is there whole, or not at all."""
+    store, state = subject.opened()
+    before = fill(subject, store, state, 10).next
     store.close()
     # The last one dies behind its write.
     steps: list[Step | None] = [*steps_of_a_write(subject, 2, forked), None]
     outcomes = []
     for number, step in enumerate(steps):
         incarnation = 3 + 2 * number
-        store, held = subject.opened(incarnation - 1)
-        before = held.next
+        store, state = subject.opened(incarnation - 1)
+        before = state.next
         store.close()
         pid = forked(lambda at=step, by=incarnation: _die_in_a_write(subject, by, at))  # type: ignore[misc]
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         expect(status == -signal.SIGKILL, "a write does not fail by itself", f"status {status} at {step}")
-        store, held = subject.opened(incarnation)
+        store, state = subject.opened(incarnation)
         promise = f"after a kill at {step}" if step is not None else "after a kill behind a write"
-        expect(held.next in (before, before + 2), f"{promise}, a bundle is there whole or not at all", str(held.next))
-        subject.expect_rows(held.next, f"{promise}, rows and position agree")
-        expect_held(subject, held, f"{promise}, determinants and position agree", kept_from=None)
-        outcomes.append(held.next - before)
-        fill(subject, store, held, before + 2, incarnation)
-        subject.expect_rows(before + 2, f"{promise}, the next process goes on")
+        expect(state.next in (before, before + 2), f"{promise}, a bundle is there whole or not at all", str(state.next))
+        subject.expect_rows(state.next, f"{promise}, rows and position agree")
+        expect_held(subject, state, f"{promise}, determinants and position agree", kept_from=None)
+        outcomes.append(state.next - before)
+        fill(subject, store, state, before + 2, incarnation)
+        subject.expect_rows(before + 2, f"{promise}, the next process continues")
         store.close()
     expect(outcomes[0] == 0, "a writer that dies before its write has written nothing", str(outcomes))
     expect(outcomes[-1] == 2, "a writer that dies after its write has written all", str(outcomes))
 
 
 def _die_in_a_write(subject: Subject, incarnation: int, at: Step | None) -> None:
-    """Write two rows, and be killed at that step, or when the write has come back."""
-    store, held = subject.opened(incarnation)
-    bundle = bundle_at(subject, held, 2, incarnation)
+    """Write two rows, and be killed at that step, or when the write has returned."""
+    store, state = subject.opened(incarnation)
+    bundle = bundle_at(subject, state, 2, incarnation)
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -70,38 +70,38 @@ def _die_in_a_write(subject: Subject, incarnation: int, at: Step | None) -> None
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
-    """What a writer left behind that died in the middle is completed or taken back; readers never see half of it."""
+    """Half of a bundle of a writer that died is completed or taken back; readers never see half of it."""
     if not subject.tears:
         raise SkipTest("give Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
     for number, tear in enumerate(subject.tears):
         incarnation = 1 + 2 * number
-        store, held = subject.opened(incarnation)
-        held = fill(subject, store, held, number * EPOCH_ROWS + 7, incarnation)
-        bundle = bundle_at(subject, held, 5, incarnation)
+        store, state = subject.opened(incarnation)
+        state = fill(subject, store, state, number * EPOCH_ROWS + 7, incarnation)
+        bundle = bundle_at(subject, state, 5, incarnation)
         store.write(bundle)
         store.close()
         tear("out/0")
         promise = f"after tear {number}"
-        store, found = subject.opened(incarnation + 1)
-        ends = (held.next, held.next + bundle.count)
-        expect(found.next in ends, f"{promise}, the last bundle is there whole or not at all", str(found.next))
-        subject.expect_rows(found.next, f"{promise}, rows and position agree")
-        expect_held(subject, found, f"{promise}, determinants and position agree")
-        held = fill(subject, store, found, found.next + 20, incarnation + 1)
-        subject.expect_rows(held.next, f"{promise}, the next process goes on")
+        store, reopened = subject.opened(incarnation + 1)
+        ends = (state.next, state.next + bundle.count)
+        expect(reopened.next in ends, f"{promise}, the last bundle is there whole or not at all", str(reopened.next))
+        subject.expect_rows(reopened.next, f"{promise}, rows and position agree")
+        expect_held(subject, reopened, f"{promise}, determinants and position agree")
+        state = fill(subject, store, reopened, reopened.next + 20, incarnation + 1)
+        subject.expect_rows(state.next, f"{promise}, the next process continues")
         store.close()
 
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
     """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done."""
     for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
-        store, held = subject.opened(incarnation)
-        subject.expect_rows(held.next, "after a kill, rows and position agree")
-        expect_held(subject, held, "after a kill, determinants and position agree", kept_from=None)
+        store, state = subject.opened(incarnation)
+        subject.expect_rows(state.next, "after a kill, rows and position agree")
+        expect_held(subject, state, "after a kill, determinants and position agree", kept_from=None)
         store.close()
-    store, held = subject.opened(kills + 1)
-    held = fill(subject, store, held, held.next + 25, kills + 1)
-    subject.expect_rows(held.next, "after many kills, every row is there once")
+    store, state = subject.opened(kills + 1)
+    state = fill(subject, store, state, state.next + 25, kills + 1)
+    subject.expect_rows(state.next, "after many kills, every row is there once")
     store.close()
 
 
@@ -109,23 +109,23 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
     """A writer is stopped at a random moment, replaced, and wakes up: it is fenced and has changed nothing since."""
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
-        pid = _writer(subject, incarnation, pause_s=0.003)  # so that it has not always a lock in its hands
+        pid = _writer(subject, incarnation, pause_s=0.003)  # so that it does not always hold a lock
         time.sleep(chance.uniform(0.0, 0.01))
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
-        store, held = _opened_beside(subject, incarnation + 1, pid)
-        held = fill(subject, store, held, held.next + 10, incarnation + 1)
+        store, state = _opened_beside(subject, incarnation + 1, pid)
+        state = fill(subject, store, state, state.next + 10, incarnation + 1)
         os.kill(pid, signal.SIGCONT)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         expect(status == FENCED_STATUS, "a zombie that wakes up is fenced", f"it ended with status {status}")
-        subject.expect_rows(held.next, "a zombie that wakes up changes nothing")
-        fill(subject, store, held, held.next + 10, incarnation + 1)
-        subject.expect_rows(held.next + 10, "a zombie does not disturb its successor")
+        subject.expect_rows(state.next, "a zombie that wakes up changes nothing")
+        fill(subject, store, state, state.next + 10, incarnation + 1)
+        subject.expect_rows(state.next + 10, "a zombie does not disturb its successor")
         store.close()
 
 
-def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, Held]:
-    """Open while another process is stopped, perhaps with the lock in its hands: then let it run a little first."""
+def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, StoreState]:
+    """Open while another process is stopped, which may hold the lock: then let it run a little first."""
     pause_s = 0.001
     while True:
         with suppress(Unavailable):
@@ -141,13 +141,13 @@ def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
     """A process that writes bundles and truncates until it is killed or fenced."""
 
     def write(begin: Callable[[], object]) -> None:
-        store, held = subject.opened(incarnation)
+        store, state = subject.opened(incarnation)
         begin()
         while True:
-            bundle = bundle_at(subject, held, 1 + held.next % 5, incarnation)
+            bundle = bundle_at(subject, state, 1 + state.next % 5, incarnation)
             store.write(bundle)
-            held = after(held, bundle)
-            store.truncate(held.next // EPOCH_ROWS - 1)
+            state = after(state, bundle)
+            store.truncate(state.next // EPOCH_ROWS - 1)
             time.sleep(pause_s)
 
     return begun(write)
@@ -159,4 +159,4 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     survives_kills,
     stops_zombies_that_wake_up,
 )
-"""Each takes a fresh subject."""
+"""The checks of this module; each takes a fresh subject."""

@@ -1,4 +1,4 @@
-"""Writers in processes of their own, which are killed or fenced (Linux)."""
+"""Starts writers in processes of their own, which are killed or fenced (Linux)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FENCED_STATUS, FAILED_STATUS = 3, 4
 
 
 def forked(step: Callable[[], None]) -> int:
-    """Process id of a forked process that does `step`; it ends with status 0, 3 (fenced) or 4 (another error)."""
+    """Fork a process that does `step`, and return its id; it ends with status 0, 3 (fenced) or 4 (another error)."""
     pid = os.fork()
     if pid:
         return pid
@@ -35,21 +35,21 @@ def forked(step: Callable[[], None]) -> int:
 
 
 def begun(step: Callable[[Callable[[], object]], None]) -> int:
-    """The same; comes back when `step` has called what it is given, or has ended."""
-    told, telling = os.pipe()
-    pid = forked(lambda: step(lambda: os.write(telling, b"!")))
-    os.close(telling)
-    os.read(told, 1)
-    os.close(told)
+    """Fork as `forked`, and return when `step` has called its argument, or has ended."""
+    receiving, sending = os.pipe()
+    pid = forked(lambda: step(lambda: os.write(sending, b"!")))
+    os.close(sending)
+    os.read(receiving, 1)
+    os.close(receiving)
     return pid
 
 
 def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Iterator[int]:
-    """Each incarnation whose process, made by `writer`, has been killed at a random moment just now."""
+    """Yield each incarnation whose process, started by `writer`, has just been killed at a random moment."""
     chance = Random(seed)
     for incarnation in range(1, kills + 1):
         pid = writer(incarnation)
         time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, signal.SIGKILL)
-        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer goes on until it is killed", "it ended by itself")
+        expect(os.waitpid(pid, 0)[1] == signal.SIGKILL, "a writer runs until it is killed", "it ended by itself")
         yield incarnation

@@ -1,4 +1,4 @@
-"""What a store promises when the world does not take what it is given: it is away, or it refuses a row for good."""
+"""Checks of what a store promises when the world takes no rows: it is unavailable, or it refuses a row for good."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest import SkipTest
 from xxhash import xxh3_64_intdigest
 
 from causal.errors import Fenced, RowRefused, Unavailable
-from causal.ports import Bundle, Held, SinkStore
+from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks.conformance.subject import (
     Subject,
     after,
@@ -26,56 +26,56 @@ from operators.sinks.conformance.subject import (
 TASK = "out/0"
 
 
-def waits_for_a_store_that_is_away(subject: Subject) -> None:
-    """Every call says `Unavailable`, and nothing is half done: once it is back, the same bundle is there once."""
+def waits_for_an_unavailable_store(subject: Subject) -> None:
+    """Every call raises `Unavailable`, and nothing is half done: once it is back, the same bundle is there once."""
     if subject.away is None:
         raise SkipTest("give Subject(away=…) to have a store that cannot be reached checked")
-    store, held = subject.opened()
-    held = fill(subject, store, held, 12)
-    bundle = bundle_at(subject, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 12)
+    bundle = bundle_at(subject, state, 5)
     with subject.away():
         for _ in range(2):
-            expect_error(Unavailable, "a write to a store that is away can be tried again", lambda: store.write(bundle))
-    subject.expect_rows(12, "nothing was written while the store was away")
+            expect_error(Unavailable, "a write to an unavailable store can be retried", lambda: store.write(bundle))
+    subject.expect_rows(12, "nothing was written while the store was unavailable")
     store.write(bundle)
     store.write(bundle)
     subject.expect_rows(17, "the bundle is there once when the store is back")
-    held = fill(subject, store, after(held, bundle), 30)
-    expect_held(subject, store.last_bundle(), "a store that was away has lost nothing")
+    state = fill(subject, store, after(state, bundle), 30)
+    expect_held(subject, store.last_bundle(), "a store that was unavailable has lost nothing")
     with subject.away():
-        expect_error(Unavailable, "it may be away again", lambda: store.write(bundle_at(subject, held, 5)))
+        expect_error(Unavailable, "it may be unavailable again", lambda: store.write(bundle_at(subject, state, 5)))
         store.close()
-        with suppress(Unavailable):  # a journal of its own may tell what is held, and fences at once
+        with suppress(Unavailable):  # a journal of its own may report what is held, and fences at once
             subject.opened(2)[0].close()
-    store, held = subject.opened(3)
-    subject.expect_rows(held.next, "the next process finds rows and position agreed")
-    expect_held(subject, held, "the next process finds everything when the store is back")
-    fill(subject, store, held, 40, 3)
-    subject.expect_rows(40, "and goes on")
+    store, state = subject.opened(3)
+    subject.expect_rows(state.next, "the next process finds rows and position agreed")
+    expect_held(subject, state, "the next process finds everything when the store is back")
+    fill(subject, store, state, 40, 3)
+    subject.expect_rows(40, "the next process continues")
     store.close()
 
 
 def puts_refused_rows_aside(subject: Subject) -> None:
     """A row that is refused is named, and changes nothing; left out, it keeps its position, and all else stays."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     poison = _poison_of(subject)
-    bundle = _poisoned(subject, held, poison, 1, 4)
+    bundle = _poisoned(subject, state, poison, 1, 4)
     for _ in range(2):
-        told = _refused(store, bundle)
-        expect(set(told) <= {6, 9}, "just the rows that are refused are named", str(told))
+        reasons = _refused(store, bundle)
+        expect(set(reasons) <= {6, 9}, "just the rows that are refused are named", str(reasons))
         subject.expect_rows(5, "a refused row changes nothing")
     lacking = _set_aside(store, bundle)
     _expect_all_but(subject, 11, (6, 9), "all but the refused rows are there")
     store.write(lacking)
     store.close()
-    store, held = subject.opened(2)
+    store, state = subject.opened(2)
     expect(
-        (held.next, held.digest, held.refused) == (11, bundle.digest, 2),
+        (state.next, state.digest, state.refused) == (11, bundle.digest, 2),
         "positions and digest count refused rows, which are counted",
-        str(held),
+        str(state),
     )
-    bundle = replace(bundle_at(subject, held, 6), incarnation=2)
+    bundle = replace(bundle_at(subject, state, 6), incarnation=2)
     store.write(bundle)
     _expect_all_but(subject, 17, (6, 9), "rows follow")
     store.close()
@@ -83,19 +83,19 @@ def puts_refused_rows_aside(subject: Subject) -> None:
 
 def leaves_out_all_rows_of_a_bundle(subject: Subject) -> None:
     """A bundle of which every row is refused counts like any other; a zombie cannot leave out anything."""
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
-    bundle = _poisoned(subject, held, _poison_of(subject), *range(6))
-    young, found = subject.opened(2)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
+    bundle = _poisoned(subject, state, _poison_of(subject), *range(6))
+    young, young_state = subject.opened(2)
     lacking = replace(bundle, refused=tuple((position, "a reason") for position in range(5, 11)))
     expect_error(Fenced, "a zombie leaves nothing out", lambda: store.write(lacking))
-    expect(found == young.last_bundle(), "a zombie that leaves rows out changes nothing", str(found))
+    expect(young_state == young.last_bundle(), "a zombie that leaves rows out changes nothing", str(young_state))
     _set_aside(young, replace(bundle, incarnation=2))
     subject.expect_rows(5, "none of the refused rows is there")
     young.close()
     store.close()
-    store, held = subject.opened(3)
-    expect((held.next, held.refused) == (11, 6), "the positions of refused rows are taken", str(held))
+    store, state = subject.opened(3)
+    expect((state.next, state.refused) == (11, 6), "the positions of refused rows are taken", str(state))
     store.close()
 
 
@@ -105,29 +105,29 @@ def _poison_of(subject: Subject) -> Any:
     return subject.poison()
 
 
-def _poisoned(subject: Subject, held: Held, poison: Any, *places: int) -> Bundle:
+def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) -> Bundle:
     """The six rows that follow, with what is refused in those places."""
-    rows, digest = b"", held.digest
+    rows, digest = b"", state.digest
     for place in range(6):
-        record = poison if place in places else record_at(TASK, held.next + place)
+        record = poison if place in places else record_at(TASK, state.next + place)
         row = subject.sink.encode([record])
         rows, digest = rows + row, xxh3_64_intdigest(row, digest)
-    return replace(bundle_at(subject, held, 6), rows=rows, digest=digest)
+    return replace(bundle_at(subject, state, 6), rows=rows, digest=digest)
 
 
 def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
-    """What the store says of the rows that it refuses."""
+    """Returns the reasons that the store gives for the rows that it refuses, by position."""
     try:
         store.write(bundle)
     except RowRefused as refused:
-        expect(all(reason for _, reason in refused.rows), "the store's words are told", str(refused))
+        expect(all(reason for _, reason in refused.rows), "the store's reason is reported", str(refused))
         return dict(refused.rows)
     expect(False, "a row that cannot be taken is refused", "nothing was raised")
     return {}
 
 
 def _set_aside(store: SinkStore, bundle: Bundle) -> Bundle:
-    """Write the bundle without what is refused, as a job does that puts such rows aside; answers what was written."""
+    """Write the bundle without what is refused, as a job does that puts such rows aside; returns what was written."""
     out = dict(bundle.refused)
     while True:
         lacking = replace(bundle, refused=tuple(sorted(out.items())))
@@ -143,13 +143,13 @@ def _set_aside(store: SinkStore, bundle: Bundle) -> Bundle:
 
 def _expect_all_but(subject: Subject, count: int, out: tuple[int, ...], promise: str) -> None:
     expected = subject.seen([record_at(TASK, position) for position in range(count) if position not in out])
-    found = subject.read(TASK)
-    expect(found == expected, promise, f"{count - len(out)} rows should be there")
+    rows = subject.read(TASK)
+    expect(rows == expected, promise, f"{count - len(out)} rows should be there")
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (
-    waits_for_a_store_that_is_away,
+    waits_for_an_unavailable_store,
     puts_refused_rows_aside,
     leaves_out_all_rows_of_a_bundle,
 )
-"""Each takes a fresh subject."""
+"""The checks of this module; each takes a fresh subject."""

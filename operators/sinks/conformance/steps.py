@@ -1,4 +1,4 @@
-"""Where in a write a process can be stopped or killed: at every distinct place of the store's own code, and between.
+"""The steps of a write at which a process can be stopped or killed, in the store's own code and between.
 
 A write takes hundreds of calls and returns of functions, most of them in code that changes nothing outside; a window
 between two steps that should be one may be a handful of them.  So places in the file that defines the store, and the
@@ -20,15 +20,15 @@ from operators.sinks.conformance.subject import Subject, bundle_at, expect
 T = TypeVar("T")
 
 PLACES_MAX, SPREAD_MAX = 30, 16
-"""Places in the store's own code, and steps spread evenly, at which a check interrupts a write."""
+"""The most places in the store's own code, and steps spread evenly, at which a check interrupts a write."""
 
 Place = tuple[str, str, int]
-"""What happens (a call, a return), to which function, at which line of the store's file."""
+"""An event (a call, a return), the function that it happens to, and the line of the store's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a write: the `index`th of all; or, with a place, the `index`th time that the write comes there."""
+    """A step of a write: the `index`th of all; or, with a place, the `index`th time that the write comes there."""
 
     index: int
     place: Place | None = None
@@ -79,8 +79,8 @@ def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Calla
     """The steps of a write of two rows that are worth a try, in order; counted in a process of its own."""
 
     def prepared() -> tuple[object, Callable[[], object]]:
-        store, held = subject.opened(incarnation)
-        bundle = bundle_at(subject, held, 2, incarnation)
+        store, state = subject.opened(incarnation)
+        bundle = bundle_at(subject, state, 2, incarnation)
         return store, lambda: store.write(bundle)
 
     return steps_of(prepared, forked)
@@ -94,7 +94,7 @@ def steps_of(
     Args:
         prepared: gives the store whose own code counts, and the call.
     """
-    told, telling = os.pipe()
+    receiving, sending = os.pipe()
 
     def count() -> None:
         total = 0
@@ -115,12 +115,12 @@ def steps_of(
         sys.setprofile(step)
         call()
         sys.setprofile(None)
-        with os.fdopen(telling, "w") as answer:
+        with os.fdopen(sending, "w") as answer:
             json.dump([total - 1, [(at, place, times[place]) for at, place in places]], answer)
 
     pid = forked(count)
-    os.close(telling)
-    with os.fdopen(told) as answer:
+    os.close(sending)
+    with os.fdopen(receiving) as answer:
         text = answer.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     expect(status == 0 and text != "", "a forked process can use the store", f"it ended with status {status}")
@@ -134,7 +134,7 @@ def steps_of(
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
-    """At most `count` of them, the first and the last among them, spread evenly."""
+    """Returns `count` items at most, the first and the last among them, spread evenly."""
     if len(items) <= count:
         return list(items)
     return [items[number * (len(items) - 1) // (count - 1)] for number in range(count)]

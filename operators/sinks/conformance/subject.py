@@ -1,4 +1,4 @@
-"""What every check of the kit works with: a sink under test, bundles to write, what must be held and seen.
+"""The material of every check of the kit: a sink under test, bundles to write, what must be held and seen.
 
 Everything that a store is given (rows, digest, determinants) is a function of the position alone, so after any
 accident the kit can say what must be held from the position that is held.
@@ -17,13 +17,13 @@ from xxhash import xxh3_64_intdigest
 
 from causal.errors import CausalError
 from causal.log import LogDelta
-from causal.ports import Bundle, Held, SinkStore
-from operators.sinks.base import Sink
+from causal.ports import Bundle, SinkStore, StoreState
+from operators.sinks.contract.sink import Sink
 
 EPOCH_ROWS = 40
-"""Rows of each epoch of the kit."""
+"""The number of rows of each epoch of the kit."""
 OWNERS = {0: 2, 3: 1}
-"""Task whose determinants are stored: bytes that it logs per row."""
+"""The bytes that a task logs per row, by task whose determinants are stored."""
 
 
 class NotConforming(AssertionError):
@@ -38,10 +38,10 @@ class Subject:
         sink: empty and fresh.
         read: what a user sees of a task's rows now, in order; called at any moment.
         seen: what `read` is expected to give when these records were written; the records themselves by default.
-        away: inside this context nobody can reach or write the store: its server is stopped, its file locked …
+        away: inside this context no process can reach or write the store: its server is stopped, its file locked …
         tears: each changes what is stored for a task as a writer may leave it that dies in the middle of the last
-            bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where somebody else's
-            transaction holds all of a bundle.
+            bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where a transaction of the
+            store holds all of a bundle.
         replacing: the same sink, but one that lets a newer run take the place of an older one; by default a copy of
             `sink` with `existing="replace"`, if `sink` has that option.
         reads: what a user reads where this record was put, where that is not its JSON (`conformance.values.as_json`).
@@ -64,7 +64,7 @@ class Subject:
             self.replacing = copy(self.sink)
             self.replacing.existing = "replace"
 
-    def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, Held]:
+    def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
         """A new store object, as a new process would have it, and what it holds."""
         store = self.sink.open_store(task, self.job_directory)
         return store, store.open(task, run, incarnation)
@@ -85,12 +85,12 @@ def log_at(owner: int, epoch: int, rows: int) -> bytes:
     return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
 
 
-def bundle_at(subject: Subject, held: Held, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
-    """The bundle that follows `held`: up to `count` rows, all of one epoch."""
-    first = held.next
+def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
+    """The bundle that follows `state`: up to `count` rows, all of one epoch."""
+    first = state.next
     epoch, offset = divmod(first, EPOCH_ROWS)
     count = min(count, EPOCH_ROWS - offset)
-    rows, digest = b"", held.digest
+    rows, digest = b"", state.digest
     for position in range(first, first + count):
         row = subject.sink.encode([record_at(task, position)])
         rows, digest = rows + row, xxh3_64_intdigest(row, digest)
@@ -101,34 +101,38 @@ def bundle_at(subject: Subject, held: Held, count: int, incarnation: int = 1, ta
     return Bundle(first, count, rows, digest, epoch, incarnation, tuple(logs))
 
 
-def after(held: Held, bundle: Bundle) -> Held:
-    """What a store that held `held` must hold when it has taken `bundle`; the logs follow from the position."""
-    return Held(bundle.first + bundle.count, bundle.digest, held.logs)
+def after(state: StoreState, bundle: Bundle) -> StoreState:
+    """The state of a store in `state` after it has taken `bundle`; the logs follow from the position."""
+    return StoreState(bundle.first + bundle.count, bundle.digest, state.logs)
 
 
-def fill(subject: Subject, store: SinkStore, held: Held, rows: int, incarnation: int = 1, task: str = "out/0") -> Held:
+def fill(
+    subject: Subject, store: SinkStore, state: StoreState, rows: int, incarnation: int = 1, task: str = "out/0"
+) -> StoreState:
     """Write bundles of 7 rows until `rows` rows are there."""
-    while held.next < rows:
-        bundle = bundle_at(subject, held, min(7, rows - held.next), incarnation, task)
+    while state.next < rows:
+        bundle = bundle_at(subject, state, min(7, rows - state.next), incarnation, task)
         store.write(bundle)
-        held = after(held, bundle)
-    return held
+        state = after(state, bundle)
+    return state
 
 
-def expect_held(subject: Subject, held: Held, promise: str, task: str = "out/0", kept_from: int | None = 0) -> None:
-    """Digest and determinants must be those of the position; `kept_from` None: of some epochs up to the last."""
+def expect_held(
+    subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
+) -> None:
+    """Expect the digest and determinants of the position; `kept_from` None: those of some epochs up to the last."""
     digest = 0
-    for position in range(held.next):
+    for position in range(state.next):
         digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
-    expect(held.digest == digest, promise, f"digest at {held.next}")
-    found = {(delta.task, delta.epoch): delta for delta in held.logs}
-    expect(len(found) == len(held.logs), promise, "one whole log per task and epoch")
-    last = -(-held.next // EPOCH_ROWS)
-    lowest = min((epoch for _, epoch in found), default=last) if kept_from is None else kept_from
+    expect(state.digest == digest, promise, f"digest at {state.next}")
+    by_epoch = {(delta.task, delta.epoch): delta for delta in state.logs}
+    expect(len(by_epoch) == len(state.logs), promise, "one whole log per task and epoch")
+    last = -(-state.next // EPOCH_ROWS)
+    lowest = min((epoch for _, epoch in by_epoch), default=last) if kept_from is None else kept_from
     expected = {(owner, epoch) for owner in OWNERS for epoch in range(lowest, last)}
-    expect(found.keys() == expected, promise, f"logs of {sorted(found)}, expected {sorted(expected)}")
-    for (owner, epoch), delta in found.items():
-        whole = log_at(owner, epoch, min(EPOCH_ROWS, held.next - epoch * EPOCH_ROWS))
+    expect(by_epoch.keys() == expected, promise, f"logs of {sorted(by_epoch)}, expected {sorted(expected)}")
+    for (owner, epoch), delta in by_epoch.items():
+        whole = log_at(owner, epoch, min(EPOCH_ROWS, state.next - epoch * EPOCH_ROWS))
         expect((delta.offset, delta.bytes) == (0, whole), promise, f"log of task {owner}, epoch {epoch}")
 
 

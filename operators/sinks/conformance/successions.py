@@ -1,4 +1,4 @@
-"""What a store promises when several runs use it in turn: the newest owns it, and no older run comes back (D15).
+"""Checks of several runs that use a store in turn: the newest owns it, and no older run comes back (D15).
 
 The text of a run's identity is higher than that of every run that was started before it.  An older run that comes back
 must be refused with an error that ends its job: after `Fenced` a successor would be promoted, and be refused, for ever.
@@ -20,38 +20,38 @@ from operators.sinks.conformance.subject import Subject, bundle_at, expect, expe
 
 def lets_no_older_run_come_back(subject: Subject) -> None:
     """An older run can neither open nor change what a newer one has begun, whether that has rows or not."""
-    young, held = subject.opened(run="run-2")
+    young, state = subject.opened(run="run-2")
     young.close()
     _expect_refused(subject, "run-1", "an older run cannot open what a newer one has opened")
-    young, held = subject.opened(run="run-2")
-    held = fill(subject, young, held, 12)
+    young, state = subject.opened(run="run-2")
+    state = fill(subject, young, state, 12)
     _expect_refused(subject, "run-1", "an older run cannot open what a newer one has written")
     subject.expect_rows(12, "an older run that is refused changes nothing")
-    held = fill(subject, young, held, 20)
+    state = fill(subject, young, state, 20)
     expect_held(subject, young.last_bundle(), "an older run that is refused does not disturb the newer one")
     if subject.replacing is None:
         young.close()
         return
     successor = replace(subject, sink=subject.replacing)
-    old, old_held = young, held
-    young, held = successor.opened(run="run-3")
-    expect(held.next == 0, "a newer run takes the place of an older one", f"it holds {held.next} rows")
+    old, old_state = young, state
+    young, state = successor.opened(run="run-3")
+    expect(state.next == 0, "a newer run takes the place of an older one", f"it holds {state.next} rows")
     successor.expect_rows(0, "a newer run begins without rows")
-    held = fill(successor, young, held, 9)
-    late = bundle_at(subject, old_held, 3)
+    state = fill(successor, young, state, 9)
+    late = bundle_at(subject, old_state, 3)
     expect_error(Fenced, "a run that was replaced cannot write", lambda: old.write(late))
     expect_error(Fenced, "a run that was replaced cannot truncate", lambda: old.truncate(1))
-    expect_error(Fenced, "a run that was replaced is not told what is held", old.last_bundle)
+    expect_error(Fenced, "a run that was replaced cannot read what is held", old.last_bundle)
     for incarnation in (1, 2):
         _expect_refused(successor, "run-2", "a run that was replaced cannot open again", incarnation)
     successor.expect_rows(9, "a run that was replaced changes nothing")
-    held = fill(successor, young, held, 20)
+    state = fill(successor, young, state, 20)
     young.close()
     old.close()
-    young, held = successor.opened(2, run="run-3")
-    expect_held(successor, held, "the newest run goes on")
-    fill(successor, young, held, 30, 2)
-    successor.expect_rows(30, "the newest run goes on")
+    young, state = successor.opened(2, run="run-3")
+    expect_held(successor, state, "the newest run continues")
+    fill(successor, young, state, 30, 2)
+    successor.expect_rows(30, "the newest run continues")
     young.close()
 
 
@@ -60,34 +60,34 @@ def dies_at_every_step_of_a_replacement(subject: Subject) -> None:
     if subject.replacing is None:
         raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
     replacing = replace(subject, sink=subject.replacing)
-    store, held = replacing.opened(run=_run(0))
-    fill(replacing, store, held, 10)
+    store, state = replacing.opened(run=_run(0))
+    fill(replacing, store, state, 10)
     store.close()
     steps: list[Step | None] = [*steps_of(lambda: _opening(replacing, _run(1)), forked), None]
     for number, step in enumerate(steps):
         old, new = _run(2 * number + 2), _run(2 * number + 3)
-        store, held = replacing.opened(run=old)
-        fill(replacing, store, held, 10)
+        store, state = replacing.opened(run=old)
+        fill(replacing, store, state, 10)
         store.close()
         pid = forked(lambda at=step, run=new: _die_in_an_open(replacing, run, at))  # type: ignore[misc]
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         expect(status == -signal.SIGKILL, "a newer run can take over", f"status {status} at {step}")
         promise = f"after a newer run was killed at {step}" if step is not None else "after a newer run has opened"
         try:
-            store, held = replacing.opened(2, run=old)
+            store, state = replacing.opened(2, run=old)
         except (Superseded, PipelineError):
             pass
         else:
-            expect(held.next == 10, f"{promise}, an older run has all of its rows or is refused", str(held.next))
+            expect(state.next == 10, f"{promise}, an older run has all of its rows or is refused", str(state.next))
             replacing.expect_rows(10, f"{promise}, an older run that is let in sees its rows")
-            expect_held(replacing, held, f"{promise}, an older run that is let in has its determinants")
-            fill(replacing, store, held, 12, 2)
+            expect_held(replacing, state, f"{promise}, an older run that is let in has its determinants")
+            fill(replacing, store, state, 12, 2)
             store.close()
-        store, held = replacing.opened(2, run=new)
-        expect(held.next == 0, f"{promise}, the newer run begins anew", f"it holds {held.next} rows")
+        store, state = replacing.opened(2, run=new)
+        expect(state.next == 0, f"{promise}, the newer run begins empty", f"it holds {state.next} rows")
         replacing.expect_rows(0, f"{promise}, the newer run begins without rows")
-        fill(replacing, store, held, 5, 2)
-        replacing.expect_rows(5, f"{promise}, the newer run goes on")
+        fill(replacing, store, state, 5, 2)
+        replacing.expect_rows(5, f"{promise}, the newer run continues")
         store.close()
         _expect_refused(replacing, old, f"{promise}, the older run is refused", 3)
 
@@ -116,4 +116,4 @@ def _expect_refused(subject: Subject, run: str, promise: str, incarnation: int =
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (lets_no_older_run_come_back, dies_at_every_step_of_a_replacement)
-"""Each takes a fresh subject."""
+"""The checks of this module; each takes a fresh subject."""

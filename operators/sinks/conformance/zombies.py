@@ -1,4 +1,4 @@
-"""What a store promises when a writer stops in the middle of a write, is replaced, and wakes up (Linux).
+"""Checks of a writer that stops in the middle of a write, is replaced, and wakes up (Linux).
 
 The check of the incarnation must be in the same atomic step as the rows: a store that looks first and writes then lets
 a zombie in between the two.  Random moments seldom find that; here a writer is stopped at each step in turn.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Self, TypeVar
 
 from causal.errors import Unavailable
-from causal.ports import Held
+from causal.ports import StoreState
 from operators.sinks.conformance.dying import FENCED_STATUS, forked
 from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
 from operators.sinks.conformance.subject import Subject, bundle_at, expect, expect_held, fill
@@ -23,14 +23,14 @@ from operators.sinks.conformance.subject import Subject, bundle_at, expect, expe
 T = TypeVar("T")
 
 LOCK_S = 0.05
-"""A writer that was stopped with a lock in its hands is let go on after that, for its successor waits for the lock."""
+"""A writer that was stopped while it held a lock is resumed after that, for its successor waits for the lock."""
 RETRY_S, TRIES_MAX = 0.01, 500
 
 
 def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
-    """Stopped anywhere in a write, replaced, and awake again: what the successor was told stays as it is."""
-    store, held = subject.opened()
-    fill(subject, store, held, 10)
+    """A writer is stopped anywhere in a write, replaced and woken up: what its successor has read stays as it is."""
+    store, state = subject.opened()
+    fill(subject, store, state, 10)
     store.close()
     incarnation = 2
     steps = steps_of_a_write(subject, incarnation, forked)
@@ -39,26 +39,28 @@ def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bool) -> None:
-    """One writer stopped there, and one successor, which writes before or after the other wakes up."""
-    store, held = subject.opened(incarnation)
-    before = held.next
+    """Stop one writer there, and let a successor write before or after it wakes up."""
+    store, state = subject.opened(incarnation)
+    before = state.next
     store.close()
     promise = f"a writer that was stopped at {step} and replaced"
     with _Zombie(lambda: _stop_in_a_write(subject, incarnation, step), promise) as zombie:
-        store, held = zombie.beside(lambda: subject.opened(incarnation + 1))
-        written, end = held.next == before + 2, held.next + 4
-        expect(written or held.next == before, f"{promise} had written its bundle whole or not at all", str(held.next))
+        store, state = zombie.beside(lambda: subject.opened(incarnation + 1))
+        written, end = state.next == before + 2, state.next + 4
+        expect(
+            written or state.next == before, f"{promise} had written its bundle whole or not at all", str(state.next)
+        )
 
-        def follow() -> Held:
+        def follow() -> StoreState:
             return fill(subject, store, store.last_bundle(), end, incarnation + 1)
 
         if successor_first:
-            held = zombie.beside(follow)
+            state = zombie.beside(follow)
         status = zombie.ended()
     expect(
         status == FENCED_STATUS or (written and not status), f"{promise} is fenced", f"it ended with status {status}"
     )
-    subject.expect_rows(held.next, f"{promise} changes nothing")
+    subject.expect_rows(state.next, f"{promise} changes nothing")
     follow()
     subject.expect_rows(end, f"{promise} does not disturb its successor")
     expect_held(subject, store.last_bundle(), f"{promise} leaves no trace", kept_from=None)
@@ -66,9 +68,9 @@ def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bo
 
 
 def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
-    """Write two rows, and sleep at that step until somebody wakes us up; behind the write, if it is not reached."""
-    store, held = subject.opened(incarnation)
-    bundle = bundle_at(subject, held, 2, incarnation)
+    """Write two rows, and sleep at that step until SIGCONT; behind the write, if the step is not reached."""
+    store, state = subject.opened(incarnation)
+    bundle = bundle_at(subject, state, 2, incarnation)
     slept = False
 
     def sleep() -> None:
@@ -77,7 +79,7 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def write() -> None:
-        for _ in range(TRIES_MAX):  # whoever takes its place may have the store in its hands
+        for _ in range(TRIES_MAX):  # its successor may hold the store
             with suppress(Unavailable):
                 return store.write(bundle)
             time.sleep(RETRY_S)
@@ -98,7 +100,7 @@ class _Zombie:
         self._left = True
 
     def beside(self, act: Callable[[], T]) -> T:
-        """Do it, also if that takes what the other holds."""
+        """Do it, also if that needs a lock that the zombie holds."""
         awake = threading.Timer(LOCK_S, os.kill, (self._pid, signal.SIGCONT))
         awake.start()
         try:
@@ -112,7 +114,7 @@ class _Zombie:
             awake.join()
 
     def ended(self) -> int:
-        """Wake it up; its exit status."""
+        """Wake it up, and return its exit status."""
         os.kill(self._pid, signal.SIGCONT)
         self._left = False
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
@@ -127,4 +129,4 @@ class _Zombie:
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (fences_zombies_at_every_step_of_a_write,)
-"""Each takes a fresh subject."""
+"""The checks of this module; each takes a fresh subject."""

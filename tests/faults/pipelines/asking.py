@@ -1,4 +1,4 @@
-"""Every record asks a service outside, which remembers who asked: a directory with a file per idempotency key.
+"""Every record asks a service outside, which remembers each request: a directory with a file per idempotency key.
 
 Settings: out, world, count, rate, order, sources, parallelism, stamped (each record is given the place in which it
 came, by an operator before the call), gate (a file without which it does not end); records
@@ -21,19 +21,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("asking")
-told = pipeline.settings
-WORLD = Path(told["world"])
-FAIL, NEVER, SLOW = (int(told.get(name, 0)) for name in ("fail", "never", "slow"))
+settings = pipeline.settings
+WORLD = Path(settings["world"])
+FAIL, NEVER, SLOW = (int(settings.get(name, 0)) for name in ("fail", "never", "slow"))
 SLOW_S = 1.0
-"""What a call may take.  A process that was not run for a while finds that all its calls took longer: they are tried
-again, often enough for that to happen several times."""
+"""The time that a call may take.  A process that was not run for a while finds that all its calls took longer: they are
+retried, often enough for that to happen several times."""
 
 
 def noted(key: str, number: int) -> int:
-    """How often this key has asked, this time included: a file per key, a line per time."""
+    """Notes a request and returns how often its key has asked: a file per key, a line per time."""
     line = f"{number}\n".encode()
     with open(WORLD / key, "ab", buffering=0) as times:
         times.write(line)
@@ -74,21 +74,25 @@ def numbered(partition: int, position: int) -> dict[str, int]:
     return {"i": position, "p": partition}
 
 
-made = GeneratedSource(numbered, count=int(told.get("count", 600)), partitions=2, rate=float(told.get("rate", 400)))
-numbers = pipeline.source("numbers", held(made, told.get("gate")), parallelism=int(told.get("sources", 1)))
+source = GeneratedSource(
+    numbered, count=int(settings.get("count", 600)), partitions=2, rate=float(settings.get("rate", 400))
+)
+numbers = pipeline.source(
+    "numbers", hold_end(source, settings.get("gate")), parallelism=int(settings.get("sources", 1))
+)
 (
-    (numbers.process("stamp", Stamp(), parallelism=1) if told.get("stamped") else numbers)
+    (numbers.process("stamp", Stamp(), parallelism=1) if settings.get("stamped") else numbers)
     .call(
         "rate",
         ask,
         combine=lambda record, answer: {**record, **answer},
-        order=told.get("order", "input"),
+        order=settings.get("order", "input"),
         timeout_s=SLOW_S if SLOW else None,
         retries=4 if FAIL else 0,
         backoff_s=0.01,
     )
     .map("after", lambda record: {**record, "after": time.time()})
     .key_by(lambda record: record["i"] % 10)
-    .process("keyed", Onward(), parallelism=int(told.get("parallelism", 1)))
-    .sink("out", SqliteSink(Path(told["out"])))
+    .process("keyed", Onward(), parallelism=int(settings.get("parallelism", 1)))
+    .sink("out", SqliteSink(Path(settings["out"])))
 )

@@ -14,9 +14,9 @@ from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 
 pipeline = Pipeline("changing")
-told = pipeline.settings
-PARALLELISM = int(told.get("parallelism", 2))
-SHAPE = told.get("shape", "plain")
+settings = pipeline.settings
+PARALLELISM = int(settings.get("parallelism", 2))
+SHAPE = settings.get("shape", "plain")
 KEYS = 40
 
 
@@ -55,15 +55,17 @@ def numbered(partition: int, position: int) -> dict[str, int]:
 
 source = GeneratedSource(
     numbered,
-    count=int(told.get("count", 100_000)),
-    partitions=int(told.get("partitions", 4)),
-    rate=float(told.get("rate", 1500)),
+    count=int(settings.get("count", 100_000)),
+    partitions=int(settings.get("partitions", 4)),
+    rate=float(settings.get("rate", 1500)),
 )
-stream = pipeline.source("other" if SHAPE == "other" else "numbers", source, parallelism=int(told.get("sources", 2)))
+stream = pipeline.source(
+    "other" if SHAPE == "other" else "numbers", source, parallelism=int(settings.get("sources", 2))
+)
 stream = stream.map("same", lambda record: record)
 if SHAPE == "alone":
     stream = stream.process("alone", Alone())
 stream = stream.key_by(lambda record: record["k"]).process("tally", Tally(), parallelism=PARALLELISM)
 if SHAPE == "more":
     stream = stream.key_by(lambda record: record["key"]).process("ordinal", Ordinal(), parallelism=2)
-stream.sink("out", SqliteSink(Path(told["out"])), parallelism=PARALLELISM)
+stream.sink("out", SqliteSink(Path(settings["out"])), parallelism=PARALLELISM)

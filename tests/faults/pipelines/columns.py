@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import ArrowSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 KEYS = 23
 
@@ -35,8 +35,8 @@ def per_key(batch: Any, window: Any) -> Any:
     return pa.table(batch).group_by("k").aggregate([("i", "sum"), ("i", "count")])
 
 
-made = ArrowSource(numbered, int(settings["count"]), 2, float(settings["rate"]))
-rows = pipeline.source("read", held(made, settings.get("gate")), 2)
+source = ArrowSource(numbered, int(settings["count"]), 2, float(settings["rate"]))
+rows = pipeline.source("read", hold_end(source, settings.get("gate")), 2)
 odd = rows.filter("odd", lambda batch: pc.equal(pc.bit_wise_and(batch.column("i"), 1), 1))
 odd.key_by("k").count("count", parallelism=2).sink("counts", JsonLinesSink(Path("counts")))
 odd.key_by("k").sum("sum", "i", parallelism=1).sink("sums", JsonLinesSink(Path("sums")))

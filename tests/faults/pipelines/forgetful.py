@@ -38,21 +38,21 @@ class Count(Operator):
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         key = ctx.key
         if HOW == "attribute":
-            held = self.counts
+            counts = self.counts
         elif HOW == "class":
-            held = self.everything
+            counts = self.everything
         elif HOW == "global":
-            held = seen
+            counts = seen
         else:
-            held = ctx.state
+            counts = ctx.state
             if HOW == "cache":
                 self._remember(key)
-        held[key] = held.get(key, 0) + 1
+        counts[key] = counts.get(key, 0) + 1
         if HOW == "scalar":
             self.last += 1
             yield {**record, "n": self.last}
             return
-        yield {**record, "n": held[key]}
+        yield {**record, "n": counts[key]}
 
     def _remember(self, key: Any) -> None:
         """All that may change and makes no difference."""
@@ -80,9 +80,9 @@ def numbering() -> Callable[[Any], Any]:
     return number
 
 
-def defaulting(record: Any, held: list[int] = []) -> Any:  # noqa: B006  this is the mistake
-    held.append(1)
-    return {**record, "n": len(held)}
+def defaulting(record: Any, kept: list[int] = []) -> Any:  # noqa: B006  this is the mistake
+    kept.append(1)
+    return {**record, "n": len(kept)}
 
 
 def numbered(partition: int, position: int) -> dict[str, int]:

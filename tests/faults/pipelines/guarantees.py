@@ -1,4 +1,4 @@
-"""Numbered records that an operator holds back in tens per key, and a sink that kills whom a test names, as it writes.
+"""Numbered records that an operator holds back in tens per key, and a sink that, as it writes, kills what a test names.
 
 The source stops after `first` records until the gate, a file, is there: then every key holds records, always as many.
 Beside the database a file `kill-before` or `kill-after` has the pids that die then; none means the sink's own process.
@@ -15,9 +15,9 @@ from typing import Any
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite import SqliteStore
+from operators.sinks.sqlite.sqlite_sink import SqliteStore
 from operators.sources import GeneratedSource
-from operators.sources.base import PartitionReader, Read, Source, SourceContext
+from operators.sources.source import PartitionReader, Read, Source, SourceContext
 
 KEYS, GROUP = 8, 10
 LOOK_S = 0.02
@@ -60,13 +60,13 @@ class Gather(Operator):
     """Gives the records of a key in tens, numbered, each with a draw that only a replay could repeat."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        held = [*ctx.state.get("held", []), record]
-        if len(held) == GROUP:
+        gathered = [*ctx.state.get("held", []), record]
+        if len(gathered) == GROUP:
             n = ctx.state.get("n", 0)
-            for place, each in enumerate(held):
+            for place, each in enumerate(gathered):
                 yield {**each, "n": n + place + 1, "dice": ctx.random.random()}
-            ctx.state["n"], held = n + GROUP, []
-        ctx.state["held"] = held
+            ctx.state["n"], gathered = n + GROUP, []
+        ctx.state["held"] = gathered
 
 
 class KillingSink(SqliteSink):

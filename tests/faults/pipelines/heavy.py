@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("heavy")
 settings = pipeline.settings
@@ -32,11 +32,11 @@ class Slow(Operator):
         yield {"i": record["i"], "n": n, "bytes": len(record["load"]), "dice": ctx.random.random()}
 
 
-made = GeneratedSource(
+source = GeneratedSource(
     lambda p, i: {"i": i, "k": i % 7, "load": f"{i:08d}" * 256}, count=int(settings.get("count", "6000"))
 )
 (
-    pipeline.source("numbers", held(made, settings["gate"]))
+    pipeline.source("numbers", hold_end(source, settings["gate"]))
     .key_by(lambda record: record["k"])
     .process("slow", Slow())
     .sink("out", SqliteSink(settings.get("out", "heavy.db")))

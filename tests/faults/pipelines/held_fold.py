@@ -1,4 +1,4 @@
-"""The awkward fold of `benchmarks/strained_fold.py`, whose source does not end before the file `gate` is there."""
+"""The awkward fold of `benchmarks/jobs/strained_fold.py`, whose source does not end before the file `gate` is there."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
-from benchmarks.strained_fold import Fold, SlowSink, number, source
+from benchmarks.jobs.strained_fold import Fold, SlowSink, number, source
 from operators import Pipeline
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("held-fold")
 settings = pipeline.settings
 (
-    pipeline.source("numbers", held(source, settings.get("gate")))
+    pipeline.source("numbers", hold_end(source, settings.get("gate")))
     .key_by(lambda record: record[0])
     .process(
         "fold",

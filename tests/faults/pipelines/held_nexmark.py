@@ -12,18 +12,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 
 from examples.nexmark.events import Events
 from operators import Pipeline
-from operators.sources.base import Source
-from tests.faults.pipelines.held_source import held
+from operators.sources.source import Source
+from tests.faults.pipelines.held_source import hold_end
 
 JOB = Path(__file__).resolve().parents[3] / "examples" / "nexmark" / "job.py"
 
-made = Events.source
+original_source = Events.source
 gate = Pipeline("settings").settings.get("gate")
 
 
 def source(events: Events, count: int | None, partitions: int = 1, rate: float | None = None) -> Source[Any]:
-    """What the events give, with its end held back."""
-    return held(made(events, count, partitions, rate), gate)
+    """Returns the source of the events, with its end held back."""
+    return hold_end(original_source(events, count, partitions, rate), gate)
 
 
 with patch.object(Events, "source", source):

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from operators.sources import GeneratedSource, SequenceSource
-from operators.sources.base import PartitionReader, Read, Source, SourceContext
+from operators.sources.source import PartitionReader, Read, Source, SourceContext
 
 LOOK_S = 0.02
 
 
-def held(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
-    """The same source with its end held back; as it is without a gate."""
+def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
+    """Returns the same source with its end held back; as it is without a gate."""
     return source if gate is None else Held(source, Path(gate))
 
 
-def held_generated(gate: str, *told: Any, **settings: Any) -> Source[Any]:
-    """A `GeneratedSource` of these arguments with its end held back."""
-    return held(GeneratedSource(*told, **settings), gate)
+def held_generated(gate: str, *arguments: Any, **settings: Any) -> Source[Any]:
+    """Returns a `GeneratedSource` of these arguments with its end held back."""
+    return hold_end(GeneratedSource(*arguments, **settings), gate)
 
 
 class Held(Source[Any]):

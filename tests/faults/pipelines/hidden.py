@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("hidden")
 settings = pipeline.settings
@@ -57,14 +57,14 @@ def key(record):
     return time.time_ns() if SPELL == "key" else record["i"] % 20
 
 
-made = GeneratedSource(
+source = GeneratedSource(
     lambda partition, i: {"i": i, "p": partition},
     count=int(settings.get("count", 2000)),
     partitions=2,
     rate=float(settings.get("rate", 2000)),
 )
 (
-    pipeline.source("numbers", held(made, settings.get("gate")))
+    pipeline.source("numbers", hold_end(source, settings.get("gate")))
     .map("stamp", stamped)
     .filter("lucky", lucky)
     .key_by(key)

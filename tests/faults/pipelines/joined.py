@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Count, Pipeline, Sum, Tumbling
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("joined")
 count = int(pipeline.settings.get("count", "2000"))
@@ -39,17 +39,19 @@ def key_of(record: dict[str, Any]) -> int:
     return int(record["order"])
 
 
-def told(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str, Any]:
+def paired(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str, Any]:
     return {"order": left and left["order"], "paid": right and right["order"]}
 
 
 gate = pipeline.settings.get("gate")
-orders = pipeline.source("orders", held(GeneratedSource(order, count, partitions=2, rate=rate), gate), parallelism=2)
-payments = pipeline.source("payments", held(GeneratedSource(payment, count, partitions=2, rate=rate), gate))
+orders = pipeline.source(
+    "orders", hold_end(GeneratedSource(order, count, partitions=2, rate=rate), gate), parallelism=2
+)
+payments = pipeline.source("payments", hold_end(GeneratedSource(payment, count, partitions=2, rate=rate), gate))
 left = orders.watermarks("order-time", time_of).key_by(key_of)
 right = payments.watermarks("payment-time", time_of, out_of_order_s=2).key_by(key_of)
 (
-    left.join("pay", right, within=(0, 5), how="left", fn=told, parallelism=2).sink(
+    left.join("pay", right, within=(0, 5), how="left", fn=paired, parallelism=2).sink(
         "out", JsonLinesSink(pipeline.settings.get("out", "out"))
     )
 )

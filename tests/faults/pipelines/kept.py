@@ -1,4 +1,4 @@
-"""Numbers by key, kept in state of every kind, so that each kind tells of the same elements; ends when a file is there.
+"""Numbers by key, kept in state of every kind, so that all kinds hold the same elements; ends when a file is there.
 
 `form` chooses the class of a value, so that a resumed job can have another.
 The row of an element says how many its key has had, so nothing can go missing or come twice unseen.
@@ -32,7 +32,7 @@ class Totals:
 
 @dataclass
 class Later:
-    """With a field more, in another order."""
+    """The totals with a field more, in another order."""
 
     added: int = 7
     sum: int = 0
@@ -41,7 +41,7 @@ class Later:
 
 @dataclass
 class Wrong:
-    """With a field of another type."""
+    """The totals with a field of another type."""
 
     n: str = ""
     sum: int = 0
@@ -51,7 +51,7 @@ FORM: Any = {"first": Totals, "later": Later, "wrong": Wrong}[settings.get("form
 
 
 class Keep(Operator):
-    """Everything twice and thrice; and what came lately, of which rows tell, so that a replay must forget alike."""
+    """Everything twice and thrice; and what came lately, which rows show, so that a replay must forget alike."""
 
     numbers = ListState[int]()
     recent = ListState[int](ttl_s=3600, clock="processing")

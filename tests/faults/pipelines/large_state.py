@@ -1,6 +1,6 @@
 """A count over so many keys that its state cannot be loaded within the silence that counts as death.
 
-Each key comes once and every thousandth twice; the last record waits for the file `--set gate=PATH`.  A row tells of a
+Each key comes once and every thousandth twice; the last record waits for the file `--set gate=PATH`.  A row names a
 key that came again.
 """
 

@@ -28,7 +28,7 @@ ONCE = Path(settings.get("once", "once"))
 
 
 def linger() -> None:
-    time.sleep(SLEEP_S)  # the line that a person is told of
+    time.sleep(SLEEP_S)  # the line that is reported to the user
 
 
 def double(record: dict[str, int]) -> dict[str, int]:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 NAMES = ("left", "right")
 BOUND_S = 0.03
@@ -31,27 +31,27 @@ def record(name: str, number: int) -> tuple[str, int, float]:
     return name, number, (number + number * 7 % 6) * STEP_S
 
 
-def time_of(told: tuple[str, int, float]) -> float:
-    return told[2]
+def time_of(row: tuple[str, int, float]) -> float:
+    return row[2]
 
 
-def link(before: str, told: tuple[str, int, float]) -> str:
-    return blake2b(f"{before} {told}".encode(), digest_size=8).hexdigest()
+def link(before: str, row: tuple[str, int, float]) -> str:
+    return blake2b(f"{before} {row}".encode(), digest_size=8).hexdigest()
 
 
 class Chain(Operator):
     """Each record's hash is made of the one before it."""
 
-    def process(self, told: Any, ctx: Any) -> Iterator[Any]:
-        ctx.state["last"] = last = link(ctx.state.get("last", ""), told)
-        yield ("link", *told, last)
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        ctx.state["last"] = last = link(ctx.state.get("last", ""), row)
+        yield ("link", *row, last)
 
 
 class PerStretch(Operator):
-    """How many records of a source lie in each stretch of event time, told when it is over."""
+    """Counts the records of a source in each stretch of event time, and emits the count when it is over."""
 
-    def process(self, told: Any, ctx: Any) -> None:
-        end = int(told[2] // PER_S) + 1
+    def process(self, row: Any, ctx: Any) -> None:
+        end = int(row[2] // PER_S) + 1
         ctx.state[end] = ctx.state.get(end, 0) + 1
         ctx.set_timer(end * PER_S, str(end), clock="event")
 
@@ -64,7 +64,7 @@ _count, _rate = (int(pipeline.settings.get(name, default)) for name, default in 
 _streams = [
     pipeline.source(
         name,
-        held(
+        hold_end(
             GeneratedSource(lambda p, i, name=name: record(name, i), count=_count, rate=_rate),
             pipeline.settings.get("gate"),
         ),
@@ -79,6 +79,6 @@ _chained: Any = (
 if pipeline.settings.get("delivery") == "speculative":
     _chained = _chained.revisions("revisions")
 _chained.sink("out", SqliteSink(Path(pipeline.settings.get("out", "ordered.db"))))
-pipeline.stream("left-time").union(pipeline.stream("right-time")).key_by(lambda told: told[0]).process(
+pipeline.stream("left-time").union(pipeline.stream("right-time")).key_by(lambda row: row[0]).process(
     "stretch", PerStretch(), parallelism=2
 ).sink("counts", SqliteSink(Path(pipeline.settings.get("out", "ordered.db") + ".counts")))

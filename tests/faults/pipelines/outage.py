@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
-from operators.sinks.sqlite import SqliteStore
+from operators.sinks.sqlite.sqlite_sink import SqliteStore
 from tests.faults.pipelines.held_source import HeldSource
 
 PER_S = 50.0
-"""So slow that there is something to write for minutes: outages are seen by what does not go on."""
+"""Slow enough that there is something to write for minutes: an outage shows as a pause."""
 
 
 class StickingSink(SqliteSink):

@@ -20,7 +20,7 @@ class Draw(Operator):
 
 
 PER_S = 50.0
-"""So slow that there is something to post for minutes: that the service is away is seen by what does not go on."""
+"""Slow enough that there is something to post for minutes: an unavailable service shows as a pause."""
 
 pipeline = Pipeline("posted")
 settings = pipeline.settings

@@ -1,4 +1,4 @@
-"""Five tasks in a row, each with dice of its own and a hash over all it was told: a determinant lost anywhere shows.
+"""Five tasks in a row, each with dice of its own and a hash over all it received: a determinant lost anywhere shows.
 
 The last one links every row to the row before it, so what was visible cannot be contradicted unseen.
 """
@@ -21,8 +21,8 @@ class Link(Operator):
     def process(self, record: Any, ctx: Any) -> Any:
         before = ctx.state.get("hash", "")
         dice = ctx.random.randrange(1 << 30)
-        told = repr((before, record["i"], record["hash"], dice))
-        ctx.state["hash"] = blake2b(told.encode(), digest_size=8).hexdigest()
+        content = repr((before, record["i"], record["hash"], dice))
+        ctx.state["hash"] = blake2b(content.encode(), digest_size=8).hexdigest()
         yield {"i": record["i"], "before": before, "seen": record["hash"], "dice": dice, "hash": ctx.state["hash"]}
 
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import BroadcastOperator, Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 KEYS = 10
 
@@ -41,8 +41,8 @@ def key_of(record: dict[str, Any]) -> int:
 
 rules = pipeline.source("rules", GeneratedSource(lambda p, i: {"k": i % KEYS, "limit": i}, 2 * KEYS, rate=5))
 names = pipeline.source("names", GeneratedSource(lambda p, i: {"k": i % KEYS, "name": f"n{i}"}, 3 * KEYS, rate=6))
-made = GeneratedSource(lambda p, i: {"k": (i * 3 + p) % KEYS}, count, 2, rate)
-events = pipeline.source("events", held(made, pipeline.settings.get("gate")))
+source = GeneratedSource(lambda p, i: {"k": (i * 3 + p) % KEYS}, count, 2, rate)
+events = pipeline.source("events", hold_end(source, pipeline.settings.get("gate")))
 judged = events.key_by(key_of).broadcast("judge", rules, Judge(), wait=True, parallelism=2)
 named = judged.key_by(key_of).join_table(
     "named", names.key_by(key_of).table("table"), lambda row, name: {**row, "name": name["name"]}, wait=True

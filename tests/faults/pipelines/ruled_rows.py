@@ -9,10 +9,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
-from causal.ports import Held, SinkStore
+from causal.ports import SinkStore, StoreState
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.sqlite import SqliteStore
+from operators.sinks.sqlite.sqlite_sink import SqliteStore
 from tests.faults.pipelines.held_source import HeldSource
 
 RULE = """CREATE TRIGGER IF NOT EXISTS rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.i') % 10 = 7
@@ -25,12 +25,12 @@ class RuledSink(SqliteSink):
 
 
 class RuledStore(SqliteStore):
-    def open(self, task: str, run: str, incarnation: int) -> Held:
-        held = super().open(task, run, incarnation)
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        state = super().open(task, run, incarnation)
         db = sqlite3.connect(self._sink.path)
         db.execute(RULE)
         db.close()
-        return held
+        return state
 
 
 class Draw(Operator):

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` put
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 KEYS = 23
 
@@ -36,7 +36,7 @@ source = GeneratedSource(
     rate=float(settings.get("rate", "1000")),
 )
 (
-    pipeline.source("numbers", held(source, settings.get("gate")), parallelism=2)
+    pipeline.source("numbers", hold_end(source, settings.get("gate")), parallelism=2)
     .filter("all", lambda record: True)
     .key_by(lambda record: record["k"])
     .process("number", Number(), parallelism=2)

@@ -14,10 +14,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, CountWindow, Global, Mean, Pipeline, Session, Sliding, Sum, Tumbling, Window, every
-from operators.pipeline import Stream
+from operators.builder.pipeline import Stream
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from tests.faults.pipelines.held_source import held
+from tests.faults.pipelines.held_source import hold_end
 
 BOUND_S = 0.5
 LATENESS_S = 5.0
@@ -33,12 +33,12 @@ def record(partition: int, i: int) -> dict[str, Any]:
     return {"key": i % 5 if i // 100 % 3 else 5 + i % 2, "at_s": round(max(0.0, at_s), 2), "i": i}
 
 
-def key_of(told: dict[str, Any]) -> int:
-    return int(told["key"])
+def key_of(row: dict[str, Any]) -> int:
+    return int(row["key"])
 
 
-def number(told: dict[str, Any]) -> int:
-    return int(told["i"])
+def number(row: dict[str, Any]) -> int:
+    return int(row["i"])
 
 
 def named(name: str) -> Callable[[Any], dict[str, Any]]:
@@ -49,27 +49,27 @@ def contents(key: int, records: list[dict[str, Any]], window: Window) -> Any:
     yield (key, sorted(map(number, records)), window.start, window.end)
 
 
-source = pipeline.source("in", held(GeneratedSource(record, count, rate=rate), pipeline.settings.get("gate")))
+source = pipeline.source("in", hold_end(GeneratedSource(record, count, rate=rate), pipeline.settings.get("gate")))
 rows: list[Stream[Any]] = []
 
 
-def told(name: str, *arguments: Any, **options: Any) -> None:
+def add_window(name: str, *arguments: Any, **options: Any) -> None:
     window = by_key.window(name, *arguments, parallelism=1, **options)
     rows.append(window.map(f"{name}-row", named(name)))
 
 
 if int(pipeline.settings.get("clock", "0")):
     by_key = source.key_by(key_of)
-    told("tumbling", Tumbling(0.4, clock="processing"), Sum(number))
-    told("sliding", Sliding(0.6, 0.3, clock="processing"), contents)
-    told("session", Session(0.15, clock="processing"), Sum(number))
-    told("global", Global(), Count(), trigger=every(70, purge=True))
+    add_window("tumbling", Tumbling(0.4, clock="processing"), Sum(number))
+    add_window("sliding", Sliding(0.6, 0.3, clock="processing"), contents)
+    add_window("session", Session(0.15, clock="processing"), Sum(number))
+    add_window("global", Global(), Count(), trigger=every(70, purge=True))
 else:
     by_key = source.watermarks("time", lambda r: r["at_s"], out_of_order_s=BOUND_S).key_by(key_of)
-    told("tumbling", Tumbling(4), Count(), lateness_s=LATENESS_S)
-    told("sliding", Sliding(6, 2), contents)
-    told("session", Session(2), Sum(number))
-    told("count", CountWindow(10, every=4), Mean(number))
+    add_window("tumbling", Tumbling(4), Count(), lateness_s=LATENESS_S)
+    add_window("sliding", Sliding(6, 2), contents)
+    add_window("session", Session(2), Sum(number))
+    add_window("count", CountWindow(10, every=4), Mean(number))
     late = pipeline.stream("tumbling").side("late")
     rows.append(late.map("late-row", lambda r: {"window": "late", "value": r["i"]}))
 

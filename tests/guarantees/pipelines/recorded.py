@@ -24,7 +24,7 @@ count, rate, gate = int(settings["count"]), float(settings["rate"]), Path(settin
 
 
 def row(spec: str, stage: str, key: Any, element: Any, content: Any) -> dict[str, Any]:
-    """What the recorder reads."""
+    """A row as the recorder reads it."""
     return {"spec": spec, "stage": stage, "key": key, "element": element, "content": content}
 
 
@@ -70,6 +70,6 @@ def shared(element: Any) -> Any:
 
 left, right = source("left"), source("right")
 both = left.union(right)
-fold = both.flat_map("pair", pair).key_by(lambda told: told[0]).process("fold", Fold(), parallelism=2)
+fold = both.flat_map("pair", pair).key_by(lambda paired: paired[0]).process("fold", Fold(), parallelism=2)
 merge = both.key_by(shared).process("merge", Merge(), parallelism=2)
 both.map("pass", passed).union(fold, merge).sink("out", SqliteSink(settings["out"]))

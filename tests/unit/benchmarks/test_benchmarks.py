@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bare, keyed_count, keyed_ledger, page, runs
+from benchmarks import page
 from benchmarks.__main__ import main
-from benchmarks.measured import distribution, figure, percentile
+from benchmarks.harness import runs
+from benchmarks.harness.measured import distribution, figure, percentile
+from benchmarks.jobs import bare, keyed_count, keyed_ledger
 
 COMMON = {"benchmark", "command", "machine", "versions", "settings", "figures"}
 
@@ -19,30 +21,32 @@ COMMON = {"benchmark", "command", "machine", "versions", "settings", "figures"}
 def measured(path: Path, *arguments: str) -> dict[str, Any]:
     """The JSON that a benchmark wrote, whose common form has been looked at."""
     assert main([*arguments, "--json", str(path)]) == 0
-    told: dict[str, Any] = json.loads(path.read_text())
-    assert set(told) >= COMMON
-    assert told["benchmark"] == arguments[0] and arguments[0] in told["command"]
-    assert {"processor", "cores"} <= set(told["machine"]) and {"python", "pyzmq", "msgpack"} <= set(told["versions"])
-    for name, each in told["figures"].items():
+    result: dict[str, Any] = json.loads(path.read_text())
+    assert set(result) >= COMMON
+    assert result["benchmark"] == arguments[0] and arguments[0] in result["command"]
+    assert {"processor", "cores"} <= set(result["machine"]) and {"python", "pyzmq", "msgpack"} <= set(
+        result["versions"]
+    )
+    for name, each in result["figures"].items():
         assert each["min"] <= each["median"] <= each["max"] and each["runs"], name
-    return told
+    return result
 
 
 def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -> None:
-    told = measured(tmp_path / "told.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
+    result = measured(tmp_path / "told.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
     for guarantee in ("none", "causal_f1", "causal_full"):
-        assert told["figures"][f"{guarantee}_efficiency"]["median"] > 0
-    assert len(told["figures"]["bare_rps"]["runs"]) == 4
-    assert {f"profile{of}.supervisor.python_us" for of in ("", "_none", "_causal_f1")} <= set(told["figures"])
-    assert told["figures"]["causal_full_over_none"]["median"] > 0
+        assert result["figures"][f"{guarantee}_efficiency"]["median"] > 0
+    assert len(result["figures"]["bare_rps"]["runs"]) == 4
+    assert {f"profile{of}.supervisor.python_us" for of in ("", "_none", "_causal_f1")} <= set(result["figures"])
+    assert result["figures"]["causal_full_over_none"]["median"] > 0
 
 
 def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
     arguments = ("recovery", "--kills", "1", "--rate", "1000", "--every", "1.2", "--checkpoint-interval", "0.5")
-    told = measured(tmp_path / "told.json", *arguments)
-    output = told["output"]
+    result = measured(tmp_path / "told.json", *arguments)
+    output = result["output"]
     assert output["rows"] > 0 and output["lost"] == output["doubled"] == output["contradicted"] == 0
-    assert [recovery["task"] for recovery in told["recoveries"]] == ["count/0"]
+    assert [recovery["task"] for recovery in result["recoveries"]] == ["count/0"]
 
 
 def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
@@ -67,29 +71,29 @@ def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
 
 
 def test_the_bare_job_counts_what_the_source_gives() -> None:
-    told = bare.run(10_000, 512)
+    counted = bare.run(10_000, 512)
     rows = keyed_count.slices(0, 0, 5_000) + keyed_count.slices(1, 0, 5_000)
     highest = max(sum(row[0] == key for row in rows) for key in (1, 2))
-    assert told["rows"] == 10_000 and told["top"] == highest
+    assert counted["rows"] == 10_000 and counted["top"] == highest
 
 
 def test_the_check_of_rows_finds_what_is_wrong(tmp_path: Path) -> None:
     rows = [[keyed_ledger.make(p, i)[0], 1] for p in range(2) for i in range(10)]
 
-    def found(name: str, given: list[list[int]]) -> dict[str, int]:
+    def checked(name: str, records: list[list[int]]) -> dict[str, int]:
         database = sqlite3.connect(tmp_path / name)
         database.execute("CREATE TABLE output(task TEXT, position INTEGER, record TEXT)")
         database.executemany(
-            "INSERT INTO output VALUES('out/0', ?, ?)", ((i, json.dumps(r)) for i, r in enumerate(given))
+            "INSERT INTO output VALUES('out/0', ?, ?)", ((i, json.dumps(r)) for i, r in enumerate(records))
         )
         database.commit()
         database.close()
         return keyed_ledger.check(tmp_path / name, 20)
 
-    assert found("exact", rows) == {"rows": 20, "lost": 0, "doubled": 0, "contradicted": 0}
-    assert found("short", rows[1:])["lost"] == 1
-    assert found("twice", [rows[0], *rows])["doubled"] == 1
-    assert found("skips", [[rows[0][0], 2], *rows[1:]])["contradicted"] == 1
+    assert checked("exact", rows) == {"rows": 20, "lost": 0, "doubled": 0, "contradicted": 0}
+    assert checked("short", rows[1:])["lost"] == 1
+    assert checked("twice", [rows[0], *rows])["doubled"] == 1
+    assert checked("skips", [[rows[0][0], 2], *rows[1:]])["contradicted"] == 1
 
 
 def test_a_run_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
@@ -99,17 +103,15 @@ def test_a_run_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_figures_have_their_median_and_percentiles() -> None:
     assert figure([3, 1, 2]) == {"runs": [3, 1, 2], "median": 2, "min": 1, "max": 3}
-    told = distribution(list(range(1, 101)))
-    assert (told["p90"], told["p99"], told["max"]) == (90, 99, 100)
+    summary = distribution(list(range(1, 101)))
+    assert (summary["p90"], summary["p99"], summary["max"]) == (90, 99, 100)
     assert percentile([7.0], 0.5) == 7.0
 
 
 def test_the_pages_are_what_their_files_say() -> None:
-    text = page.PAGE.read_text()
-    for name, told in page.results().items():
-        where = page.ELSEWHERE.get(name, page.PAGE).read_text()
-        assert page.shown(name, told) in where, f"run python -m benchmarks.page: {name}.json or its chart is newer"
-    assert page.goals_table(page.results()) in text, "run python -m benchmarks.page: the table of goals is older"
+    for path, name, content in page.contents(page.stored()):
+        text = path.read_text()
+        assert page.filled(text, name, content) == text, f"run python -m benchmarks.page: {name} is newer than {path}"
 
 
 def test_a_page_without_marks_is_refused() -> None:

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import budget_parts, budget_table
 from benchmarks.__main__ import main
-from benchmarks.budget_bare import Bare
-from benchmarks.budget_drive import TASKS, typical
-from benchmarks.budget_parts import ENCODE, LOG, TURN, PartClock
-from benchmarks.budget_replay import Replayed
-from benchmarks.runs import RunFailed
+from benchmarks.costs import budget_parts
+from benchmarks.costs.budget_bare import Bare
+from benchmarks.costs.budget_drive import typical
+from benchmarks.costs.budget_parts import ENCODE, LOG, TASKS, TURN, PartClock
+from benchmarks.costs.budget_replay import Replayed
+from benchmarks.harness.runs import RunFailed
+from benchmarks.report import tables
 
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A clock that stands still until somebody adds to its one number."""
+    """A clock that stands still until a test adds to its one number."""
     now_ns = [0]
     monkeypatch.setattr(budget_parts, "thread_time_ns", lambda: now_ns[0])
     return now_ns
@@ -96,8 +97,8 @@ def test_all_parts_of_all_tasks_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "told.json"
     options = ["--sizes", "64,1", "--batches", "20", "--events", "50", "--rounds", "1"]
     assert main(["budget", *options, "--json", str(path)]) == 0
-    told = json.loads(path.read_text())
-    figures = told["figures"]
+    result = json.loads(path.read_text())
+    figures = result["figures"]
     expected = {
         "source": ("read", "operators", "route", "log", "encode", "keep", "share delta", "send", "socket out", "turn"),
         "count": ("socket in", "receive", "merge delta", "decode", "operators", "log", "encode", "keep", "socket out"),
@@ -108,7 +109,7 @@ def test_all_parts_of_all_tasks_are_measured(tmp_path: Path) -> None:
             assert f"{size}/whole/{task}/whole" in figures
             for part in expected[task]:
                 assert f"{size}/parts/{task}/{part}" in figures, (size, task, part)
-    text = budget_table.tables(told)
+    text = tables.budget(result)
     assert (
         "64 records per batch" in text
         and "1 record per batch" in text

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as entry
-from benchmarks import charts, charts_budget, charts_dots, charts_findings, charts_lives, charts_matrix, charts_style
-from benchmarks.charts_panels import PANELS, kind
-from benchmarks.measured import figure
-from benchmarks.page import RESULTS, results
+from benchmarks.charts import draw, findings, layouts, style
+from benchmarks.charts.panels import PANELS, kind
+from benchmarks.harness.measured import RESULTS, figure
+from benchmarks.page import stored
 
 ONE = figure([2.0, 1.0, 3.0])
 SCALE = ["scale-control.png", "scale-data.png"]
 
 
-def told(name: str) -> dict[str, Any]:
+def result(name: str) -> dict[str, Any]:
     """A result that has something of everything."""
     machine = {"processor": "p", "cores": 2}
     figures: dict[str, Any]
@@ -43,52 +43,64 @@ def told(name: str) -> dict[str, Any]:
     return {"benchmark": name, "machine": machine, "figures": figures, "settings": settings, **more}
 
 
-@pytest.mark.parametrize("name", list(charts.CHARTS))
+@pytest.mark.parametrize("name", sorted(draw.CHARTS))
 def test_a_chart_is_drawn_or_says_what_is_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "told.json").write_text(json.dumps(told(name)))
-    given = [str(tmp_path / "told.json"), str(tmp_path / "charts" / "told.png")]
+    (tmp_path / "result.json").write_text(json.dumps(result(name)))
+    arguments = [str(tmp_path / "result.json"), str(tmp_path / "charts" / "chart.png")]
     if find_spec("matplotlib") is not None:
-        assert charts.main(given) == 0
+        assert draw.main(arguments) == 0
         drawn = sorted((tmp_path / "charts").iterdir())
-        assert [path.name for path in drawn] == (SCALE if name == "scale" else ["told.png"])
+        assert [path.name for path in drawn] == (SCALE if name == "scale" else ["chart.png"])
         assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
         capsys.readouterr()
-    monkeypatch.setattr(charts_style, "find_spec", lambda name: None)
-    assert charts.main(given) == 1
+    monkeypatch.setattr(style, "find_spec", lambda name: None)
+    assert draw.main(arguments) == 1
     assert capsys.readouterr().err == "charts: --chart needs matplotlib; install the extra: pip install '.[bench]'\n"
 
 
-def test_a_row_that_a_result_has_not_is_left_out() -> None:
-    panels = charts_dots.shown("throughput", {"none_rps": ONE})
-    assert [charts_dots.rows(panel, {"none_rps": ONE}) for panel in panels] == [[("none_rps", "none", ONE)]]
+@pytest.mark.parametrize("name", sorted(layouts.LAYOUTS))
+def test_every_panel_of_a_chart_has_something_to_show(name: str) -> None:
+    for chart in layouts.LAYOUTS[name](result(name)).values():
+        shown = [panel for panel in chart.panels if isinstance(panel, style.Lines) or panel.present(chart.figures)]
+        assert shown
+        for panel in shown:
+            if isinstance(panel, style.Lines):
+                assert all(len(numbers) == len(values) > 0 for numbers, values in panel.lines.values())
 
 
-def test_an_axis_is_drawn_in_its_order_as_far_as_it_was_measured() -> None:
+def test_a_row_that_a_result_lacks_is_left_out() -> None:
+    rows = [panel.present({"none_rps": ONE}) for panel in PANELS["throughput"]]
+    assert [names for names in rows if names] == [["none_rps"]]
+
+
+def test_an_axis_has_its_values_in_their_order() -> None:
     figures = {"keys/1000000/free/ratio": ONE, "keys/100/free/ratio": ONE}
-    assert [value for value, _ in charts_matrix.along(figures, "keys", "free", "ratio")] == ["100", "1000000"]
-    assert charts_matrix._short("1000000") == "1M" and charts_matrix._short("0.5") == "0.5"
+    [chart] = layouts.LAYOUTS["matrix"]({"figures": figures}).values()
+    shown = [panel.present(figures) for panel in chart.panels if isinstance(panel, style.Rows)]
+    assert [names for names in shown if names] == [["keys/100/free/ratio", "keys/1000000/free/ratio"]]
 
 
-def test_a_part_that_a_task_has_not_takes_nothing() -> None:
-    took = charts_budget.stacked({"64/parts/sink/write": ONE}, 64, "parts", "sink")
-    assert sum(took) == 2.0 and took.count(0.0) == len(took) - 1
+def test_a_part_is_the_sum_over_the_tasks_that_have_it() -> None:
+    [chart] = layouts.LAYOUTS["budget"](result("budget")).values()
+    assert chart.figures["64/parts/encode"] == {"runs": [], "median": 4.0, "min": 2.0, "max": 6.0}
+    assert list(chart.figures) == ["64/parts/encode", "64/bare/encode"]
 
 
-def test_what_has_no_chart_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "told.json").write_text(json.dumps({"benchmark": "guard"}))
-    assert charts.main([str(tmp_path / "told.json"), str(tmp_path / "told.png")]) == 1
+def test_what_has_no_chart_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"benchmark": "guard"}))
+    assert draw.main([str(tmp_path / "result.json"), str(tmp_path / "chart.png")]) == 1
     assert "no chart for guard" in capsys.readouterr().err
-    assert charts.main(["one"]) == 2
+    assert draw.main(["one"]) == 2
 
 
-def test_a_chart_goes_beside_the_json_unless_a_file_is_named() -> None:
+def test_a_chart_is_beside_the_json_unless_a_file_is_named() -> None:
     def place(*words: str) -> Path | None:
         return entry._chart(entry._parser().parse_args(["recovery", *words]))
 
     assert place() is None
-    assert place("--json", "a/told.json", "--chart") == Path("a/told.png")
+    assert place("--json", "a/result.json", "--chart") == Path("a/result.png")
     assert place("--chart", "b.png") == Path("b.png")
     assert place("--chart") == Path("recovery.png")
 
@@ -96,27 +108,27 @@ def test_a_chart_goes_beside_the_json_unless_a_file_is_named() -> None:
 def test_without_matplotlib_nothing_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(charts_style, "find_spec", lambda name: None)
+    monkeypatch.setattr(style, "find_spec", lambda name: None)
     assert entry.main(["recovery", "--chart"]) == 1
     assert "--chart needs matplotlib" in capsys.readouterr().err
 
 
 def test_every_kept_result_has_a_finding_made_from_its_figures() -> None:
-    found = {
-        name: charts_findings.finding(each) for name, each in results().items() if name in charts_findings.FINDINGS
-    }
-    assert all(found.values()), found
-    assert "memory" in found and "1,000,000" not in found["memory"]
+    known = {*findings.TEMPLATES, *findings.FINDINGS}
+    sentences = {name: findings.finding(each) for name, each in stored().items() if name in known}
+    assert all(sentences.values()), sentences
+    assert "memory" in sentences and "1,000,000" not in sentences["memory"]
+    assert all(findings.finding(result("scale"), part) for part in ("control", "data"))
 
 
 def test_a_finding_changes_with_its_figures_and_needs_them() -> None:
     output = {"rows": 5, "lost": 0, "doubled": 0, "contradicted": 0}
     first = {"first_output_ms": {**ONE, "p99": 3.0}}
-    result = {"benchmark": "recovery", "figures": first, "output": output, "machine": {"processor": "p", "cores": 2}}
-    assert "median 2 ms, p99 3 ms; none of 5 rows lost" in charts_findings.finding(result)
-    assert "1 doubled" in charts_findings.finding({**result, "output": {**output, "doubled": 1}})
-    assert charts_findings.finding({**result, "figures": {}}) == ""
-    assert charts_findings.title({**result, "figures": {}}) == "recovery (p, 2 cores)"
+    kept = {"benchmark": "recovery", "figures": first, "output": output, "machine": {"processor": "p", "cores": 2}}
+    assert "median 2 ms, p99 3 ms; none of 5 rows lost" in findings.finding(kept)
+    assert "1 doubled" in findings.finding({**kept, "output": {**output, "doubled": 1}})
+    assert findings.finding({**kept, "figures": {}}) == ""
+    assert findings.title({**kept, "figures": {}}) == "recovery (p, 2 cores)"
 
 
 def test_goals_are_of_figures_that_are_drawn() -> None:
@@ -131,9 +143,9 @@ def test_few_keys_are_a_result_about_memory() -> None:
 
 
 def test_a_resume_that_was_struck_early_has_no_time() -> None:
-    lives: list[dict[str, Any]] = [{"first_row_ms": None}, {"first_row_ms": 7.0}]
-    assert charts_lives.points(lives, "first_row_ms") == [(2, 7.0)]
-    without = charts_lives.lives_of({"figures": {"first_row_ms": ONE, "live_ms": ONE}})
+    resumes: list[dict[str, Any]] = [{"first_row_ms": None}, {"first_row_ms": 7.0}]
+    assert layouts.points(resumes, "first_row_ms") == ([2.0], [7.0])
+    without = layouts.lives_of({"figures": {"first_row_ms": ONE, "live_ms": ONE}})
     assert without[0] == {"first_row_ms": 2.0, "live_ms": 2.0, "replayed_elements": None}
 
 
@@ -143,5 +155,5 @@ def test_numbers_on_axes_are_written_out() -> None:
             self.shown = [formatter(value, 0) for value in (2_500_000, 0.001)]
 
     axis = Axis()
-    charts_style.plain(axis)
+    style.plain(axis)
     assert axis.shown == ["2,500,000", "0.001"]

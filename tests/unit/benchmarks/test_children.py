@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import children
-from benchmarks.torture_processes import kill
+from benchmarks.harness import children
+from benchmarks.harness.processes import kill
 
 
 def of_this(directory: Path) -> list[int]:
     """Processes that say in their environment that their temporary files go there: a benchmark and all below it."""
     wanted = f"TMPDIR={directory}".encode()
-    found: list[int] = []
+    pids: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and wanted in environment(int(entry.name)):
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def environment(pid: int) -> list[bytes]:
-    """Empty for a process that has ended, or is somebody else's."""
+    """Empty for a process that has ended, or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -111,7 +111,7 @@ def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
 def test_orphans_that_a_benchmark_left_are_killed_and_told_of(tmp_path: Path) -> None:
     orphan = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid)"
     program = (
-        "import subprocess, sys; from benchmarks import children;"
+        "import subprocess, sys; from benchmarks.harness import children;"
         f"leave = lambda: subprocess.run([sys.executable, '-c', {orphan!r}]).returncode;"
         "sys.exit(children.attended(leave))"
     )

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import all_goals, goals, page
+from benchmarks import page
 from benchmarks.__main__ import _parser
-from benchmarks.measured import distribution, figure
+from benchmarks.harness.measured import distribution, figure
+from benchmarks.report import all_goals, goals
 
 PART_NAMES = list(all_goals.PARTS)
 
@@ -26,27 +27,27 @@ def rows(results: dict[str, Any], problems: dict[str, str] | None = None) -> dic
 
 def test_a_goal_is_met_at_its_bound_and_missed_beyond() -> None:
     at = {"first_output_ms": distribution([50.0, 50.0, 50.0, 50.0, 150.0])}
-    found = rows({"recovery": result("recovery", at)})
-    told = found["kill -9 → first new output, ms, median"]
-    assert (told["value"], told["low"], told["high"], told["runs"], told["met"]) == (50.0, 50.0, 150.0, 5, True)
-    assert found["the same, p99"]["met"] is True
+    by_text = rows({"recovery": result("recovery", at)})
+    row = by_text["kill -9 → first new output, ms, median"]
+    assert (row["value"], row["low"], row["high"], row["runs"], row["met"]) == (50.0, 50.0, 150.0, 5, True)
+    assert by_text["the same, p99"]["met"] is True
     beyond = rows({"recovery": result("recovery", {"first_output_ms": distribution([50.1])})})
     assert beyond["kill -9 → first new output, ms, median"]["met"] is False
 
 
 def test_what_should_be_high_is_judged_the_other_way() -> None:
     efficiency = {f"causal_full_{name}": figure([value]) for name, value in (("efficiency", 0.79), ("over_none", 1.0))}
-    found = rows({"throughput": result("throughput", efficiency)})
-    assert found["efficiency: end-to-end records/s ÷ (cores × bare job)"]["met"] is False
+    by_text = rows({"throughput": result("throughput", efficiency)})
+    assert by_text["efficiency: end-to-end records/s ÷ (cores × bare job)"]["met"] is False
 
 
 def test_a_row_without_a_result_says_why() -> None:
-    found = rows({"recovery": result("recovery", {})}, {"state": "status 1: it broke | badly"})
-    assert "no such figure" in found["kill -9 → first new output, ms, median"]["problem"]
-    assert found["the same with 1,000,000 keys, ms, median"]["problem"] == "status 1: it broke | badly"
-    text = goals.table(list(found.values()))
+    by_text = rows({"recovery": result("recovery", {})}, {"state": "status 1: it broke | badly"})
+    assert "no such figure" in by_text["kill -9 → first new output, ms, median"]["problem"]
+    assert by_text["the same with 1,000,000 keys, ms, median"]["problem"] == "status 1: it broke | badly"
+    text = goals.table(list(by_text.values()))
     assert "it broke / badly" in text and "| **missed** |" not in text
-    assert "0 of" in goals.summary(list(found.values()))
+    assert "0 of" in goals.summary(list(by_text.values()))
 
 
 def test_a_pair_of_peers_brings_its_own_command() -> None:
@@ -60,22 +61,22 @@ def test_a_pair_of_peers_brings_its_own_command() -> None:
         },
         {"workload": "index", "peer": "bytewax", "ratios": {}, "command": "x", "problems": ["cannot be installed"]},
     ]
-    found = rows({"peers": result("peers", {}, pairs=pairs)})
-    count, index = found["records/s ÷ Bytewax, keyed count"], found["documents/s ÷ Bytewax, inverted index"]
+    by_text = rows({"peers": result("peers", {}, pairs=pairs)})
+    count, index = by_text["records/s ÷ Bytewax, keyed count"], by_text["documents/s ÷ Bytewax, inverted index"]
     assert count["met"] and count["command"] == "its own"
     assert "cannot be installed" in index["problem"]
 
 
 def test_bytes_per_changed_key_count_what_can_have_changed() -> None:
     settings = {"changed_keys": 10_000, "records_per_s": 5000, "checkpoint_interval_s": 1.0}
-    told = result("state", {"snapshot_bytes_per_checkpoint": figure([500_000])}, settings=settings)
-    assert goals.per_changed_key(told).value == 100
+    state = result("state", {"snapshot_bytes_per_checkpoint": figure([500_000])}, settings=settings)
+    assert goals.per_changed_key(state).value == 100
 
 
 def test_isolation_is_met_where_nothing_can_be_told_from_noise() -> None:
-    told = result("isolation", {}, told_apart=["sibling second1"], settings={"kills": 24})
-    assert goals.told_from_noise(told).value == 1
-    assert goals.told_from_noise({**told, "told_apart": []}).runs == 24
+    isolation = result("isolation", {}, told_apart=["sibling second1"], settings={"kills": 24})
+    assert goals.told_from_noise(isolation).value == 1
+    assert goals.told_from_noise({**isolation, "told_apart": []}).runs == 24
 
 
 def test_every_goal_has_a_part_and_every_part_a_goal() -> None:
@@ -98,29 +99,33 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeyp
     }
     monkeypatch.setattr(all_goals, "_run", lambda words: answers[words[0]])
     path = tmp_path / "all.json"
-    told = all_goals.measure(argparse.Namespace(only=["state", "recovery"], quick=True, json=path), "all", print)
-    assert told["failed"] and told["problems"] == {"state": "broken"} and set(told["results"]) == {"recovery"}
-    assert json.loads(path.read_text())["goals"] == told["goals"]
-    assert told["figures"]["kill -9 → first new output, ms, median"]["median"] == 10.0
+    everything = all_goals.measure(argparse.Namespace(only=["state", "recovery"], quick=True, json=path), "all", print)
+    assert (
+        everything["failed"]
+        and everything["problems"] == {"state": "broken"}
+        and set(everything["results"]) == {"recovery"}
+    )
+    assert json.loads(path.read_text())["goals"] == everything["goals"]
+    assert everything["figures"]["kill -9 → first new output, ms, median"]["median"] == 10.0
 
 
 def test_a_benchmark_that_ends_badly_is_told_of_in_one_line() -> None:
-    found, problem = all_goals._run(["recovery", "--kills", "many"])
-    assert found is None and problem.startswith("status 2: ") and "many" in problem and "\n" not in problem
+    outcome, problem = all_goals._run(["recovery", "--kills", "many"])
+    assert outcome is None and problem.startswith("status 2: ") and "many" in problem and "\n" not in problem
 
 
 def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
-    def told(machine: str, *peers: str) -> dict[str, Any]:
+    def peers_of(machine: str, *peers: str) -> dict[str, Any]:
         pairs = [{"workload": "count", "peer": peer, "by": machine} for peer in peers]
         return {"machine": "m", "pairs": pairs, "figures": {f"count.{peer}.rounds": {} for peer in peers}}
 
-    results = {"peers": told("new", "bytewax"), "recovery": {"machine": "m"}}
+    results = {"peers": peers_of("new", "bytewax"), "recovery": {"machine": "m"}}
     new = {"benchmark": "all", "settings": {"quick": False}, "results": results}
-    found = page.taken(new, {"peers": told("old", "bytewax", "ray")})
-    assert [(pair["peer"], pair["by"]) for pair in found["peers"]["pairs"]] == [("bytewax", "new"), ("ray", "old")]
-    assert set(found["peers"]["figures"]) == {"count.bytewax.rounds", "count.ray.rounds"} and "recovery" in found
+    taken = page.taken(new, {"peers": peers_of("old", "bytewax", "ray")})
+    assert [(pair["peer"], pair["by"]) for pair in taken["peers"]["pairs"]] == [("bytewax", "new"), ("ray", "old")]
+    assert set(taken["peers"]["figures"]) == {"count.bytewax.rounds", "count.ray.rounds"} and "recovery" in taken
     with pytest.raises(ValueError, match="another machine"):
-        page.taken(new, {"peers": {**told("old", "ray"), "machine": "other"}})
+        page.taken(new, {"peers": {**peers_of("old", "ray"), "machine": "other"}})
     with pytest.raises(ValueError, match="judges nothing"):
         page.taken({**new, "settings": {"quick": True}}, {})
     with pytest.raises(ValueError, match="--take wants what"):

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.charts_dots import rows, shown
-from benchmarks.guarantees import longest_gap_ms
-from benchmarks.runs import RunFailed
+from benchmarks.charts.panels import PANELS
+from benchmarks.harness.runs import RunFailed
+from benchmarks.recovery.guarantees import longest_gap_ms
 from tests.unit.benchmarks.test_benchmarks import measured
 
 
 def test_a_guarantee_has_its_cost_and_what_a_death_does_under_it(tmp_path: Path) -> None:
     short = ("--records", "4000", "--rounds", "1", "--rate", "1000", "--calm", "2", "--after", "1.5")
-    told = measured(tmp_path / "told.json", "guarantees", "--only", "epoch", *short, "--checkpoint-interval", "0.4")[
+    figures = measured(tmp_path / "told.json", "guarantees", "--only", "epoch", *short, "--checkpoint-interval", "0.4")[
         "figures"
     ]
-    wrong = [told[f"epoch.{name}"]["median"] for name in ("lost", "doubled", "contradicted")]
+    wrong = [figures[f"epoch.{name}"]["median"] for name in ("lost", "doubled", "contradicted")]
     assert wrong == [0, 0, 0]
-    assert told["epoch.p99_ms"]["median"] >= told["epoch.p50_ms"]["median"] > 0
-    assert told["epoch.gap_ms"]["median"] > 0 and told["epoch.rps"]["median"] > 0
-    assert [len(rows(panel, told)) for panel in shown("guarantees", told)] == [1, 2, 2, 1]
+    assert figures["epoch.p99_ms"]["median"] >= figures["epoch.p50_ms"]["median"] > 0
+    assert figures["epoch.gap_ms"]["median"] > 0 and figures["epoch.rps"]["median"] > 0
+    assert [len(panel.present(figures)) for panel in PANELS["guarantees"]] == [1, 2, 2, 1]
 
 
 def test_a_gap_counts_where_it_ends() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import causal.wire
-from benchmarks import guard, guard_count
 from benchmarks.__main__ import main
-from benchmarks.guard_count import Counter
-from benchmarks.guard_paths import counted
+from benchmarks.costs import guard, guard_count
+from benchmarks.costs.guard_count import Counter
+from benchmarks.costs.guard_paths import counted
 from causal.batch import encode_records
 
 COUNT_TURN = "count: Turn (delivered, Send), 64 records"
@@ -42,7 +42,7 @@ def test_every_hot_path_is_counted(before: dict[str, dict[str, int]]) -> None:
         assert any("WriteBundle" in path for path in steps)
     for path in ("encode records", "decode records", "append order determinants", "decode determinants"):
         assert before[f"{path}, 64"]["instructions"] > 0
-    assert all(told["instructions"] > 0 and told["calls"] > 0 for told in before.values())
+    assert all(counts["instructions"] > 0 and counts["calls"] > 0 for counts in before.values())
 
 
 def test_work_per_record_is_told_from_work_per_batch(before: dict[str, dict[str, int]]) -> None:
@@ -65,7 +65,7 @@ def per_record(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 def test_a_call_that_was_added_per_record_is_found(
     before: dict[str, dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.chain.encode_records", per_record(encode_records))
+    monkeypatch.setattr("operators.engine.chain.encode_records", per_record(encode_records))
     after = counted(Counter())
     failed, better = guard.compared(before, after)
     assert any(line.startswith(f"{COUNT_TURN}: calls {before[COUNT_TURN]['calls']:,} before, ") for line in failed)
@@ -90,7 +90,7 @@ def test_a_call_that_was_added_per_batch_is_found(
 
 def test_another_list_per_batch_is_found_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     before = counted(Counter(memory=True))
-    monkeypatch.setattr("operators.chain.encode_records", per_record(encode_records))
+    monkeypatch.setattr("operators.engine.chain.encode_records", per_record(encode_records))
     failed, _ = guard.compared(before, counted(Counter(memory=True)))
     assert any(line.startswith("count: Turn (delivered, Send), 1024 records: peak bytes ") for line in failed), failed
 
@@ -114,10 +114,10 @@ def test_the_command_keeps_compares_and_says_what_grew(tmp_path: Path, capsys: p
     assert main(["guard", "--kept", str(kept), "--update"]) == 0
     assert main(["guard", "--kept", str(kept)]) == 0
     assert " paths, 0 counts too high" in capsys.readouterr().out
-    told = json.loads(kept.read_text())
-    old = told[VERSION][COUNT_TURN]["calls"]
-    told[VERSION][COUNT_TURN]["calls"] = old - 20
-    kept.write_text(json.dumps(told))
+    counts = json.loads(kept.read_text())
+    old = counts[VERSION][COUNT_TURN]["calls"]
+    counts[VERSION][COUNT_TURN]["calls"] = old - 20
+    kept.write_text(json.dumps(counts))
     assert main(["guard", "--kept", str(kept)]) == 1
     assert f"{COUNT_TURN}: calls {old - 20:,} before, {old:,} now" in capsys.readouterr().out
 

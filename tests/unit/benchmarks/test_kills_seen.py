@@ -1,4 +1,4 @@
-"""What `isolation` and `latency_back` make of stamps and rows: the right gaps and latencies, no more than is there."""
+"""`isolation` and `latency_back` find the gaps and latencies that stamps and rows have, and no more."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import isolation, latency_back, stamped_ledger, stamped_sink
-from benchmarks.runs import RunFailed
-from benchmarks.stamped_sink import Stamp
+from benchmarks.harness.runs import RunFailed
+from benchmarks.jobs import stamped_ledger, stamped_sink
+from benchmarks.jobs.stamped_sink import Stamp
+from benchmarks.recovery import isolation, latency_back, row_latency
 from causal.ports import Bundle
 
 SECOND_NS = 1_000_000_000
@@ -45,23 +46,23 @@ def test_a_gap_counts_in_the_window_that_it_ends_in() -> None:
     assert isolation.longest_gap_ms([t * 1_000_000 for t in times], 70_000_000, 95_000_000) == 25
 
 
-def series(slow_from_ns: int, slow_for_ns: int) -> latency_back.Latencies:
+def series(slow_from_ns: int, slow_for_ns: int) -> row_latency.Latencies:
     """An element each millisecond for 20 s that takes 2 ms, and as long as it takes until the slow stretch is over."""
     origins = list(range(0, 20 * SECOND_NS, 1_000_000))
     end_ns = slow_from_ns + slow_for_ns
-    return latency_back.Latencies(
+    return row_latency.Latencies(
         origins, [max(2_000_000, end_ns - at) if at >= slow_from_ns else 2_000_000 for at in origins]
     )
 
 
 def test_latency_is_back_with_the_first_window_of_which_half_is_as_fast_as_before() -> None:
     moment_ns = 5 * SECOND_NS
-    found = series(moment_ns, 400_000_000)
-    before_ns = found.median_ns(moment_ns - SECOND_NS, moment_ns)
+    latency = series(moment_ns, 400_000_000)
+    before_ns = latency.median_ns(moment_ns - SECOND_NS, moment_ns)
     assert before_ns == 2_000_000
-    assert found.back_ms(moment_ns, before_ns, 8 * SECOND_NS) == 450
-    assert found.back_ms(moment_ns, before_ns, moment_ns + 400_000_000) is None
-    assert found.back_ms(2 * SECOND_NS, before_ns, 3 * SECOND_NS) == 100
+    assert latency.back_ms(moment_ns, before_ns, 8 * SECOND_NS) == 450
+    assert latency.back_ms(moment_ns, before_ns, moment_ns + 400_000_000) is None
+    assert latency.back_ms(2 * SECOND_NS, before_ns, 3 * SECOND_NS) == 100
 
 
 def test_each_kill_is_compared_with_a_moment_at_rest_and_with_what_was_replayed() -> None:
@@ -81,8 +82,8 @@ def test_each_kill_is_compared_with_a_moment_at_rest_and_with_what_was_replayed(
 
 def test_latencies_are_those_of_the_killed_task_alone() -> None:
     rows = [(0, 7, 1, 0, 0), (1, 8, 1, 1, 0), (0, 7, 2, 0, 1)]
-    found = latency_back.latencies(rows, [Stamp(1_000_900, 0, 2), Stamp(1_001_900, 2, 1)], 1_000_000, 1000.0)
-    assert list(found.origins_ns) == [1_000_000, 1_001_000] and list(found.took_ns) == [900, 900]
+    latency = row_latency.latencies(rows, [Stamp(1_000_900, 0, 2), Stamp(1_001_900, 2, 1)], 0, 1_000_000, 1000.0)
+    assert list(latency.origins_ns) == [1_000_000, 1_001_000] and list(latency.took_ns) == [900, 900]
 
 
 def test_rows_that_are_wrong_are_counted() -> None:

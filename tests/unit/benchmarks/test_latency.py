@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import goals, latency, latency_index, latency_parts
-from benchmarks.latency import INTERVALS_MS, SHARES
-from benchmarks.latency_index import name_of
-from benchmarks.measured import figure
-from benchmarks.runs import RunFailed
-from benchmarks.sink_reader import Seen, reading
+from benchmarks.harness.measured import figure
+from benchmarks.harness.runs import RunFailed
+from benchmarks.harness.sink_reader import Seen, reading
+from benchmarks.jobs import latency_index
+from benchmarks.jobs.latency_index import name_of
+from benchmarks.latency import latency
+from benchmarks.latency.latency import INTERVALS_MS, SHARES
+from benchmarks.report import goals
 
 DOCUMENTS = [{"a": [0, 2], "b": [1]}, {"a": [0]}]
 ROWS = [
@@ -40,9 +42,9 @@ def test_rows_that_are_wrong_are_counted() -> None:
 
 
 def test_ratios_are_of_runs_beside_each_other() -> None:
-    found = {f"none.{each}.{name}_ms": [10.0, 20.0] for each in INTERVALS_MS for name in SHARES}
-    found |= {f"causal.{each}.{name}_ms": [11.0, 18.0] for each in INTERVALS_MS for name in SHARES}
-    ratios = latency._ratios(found, ["none", "causal"])
+    runs_of = {f"none.{each}.{name}_ms": [10.0, 20.0] for each in INTERVALS_MS for name in SHARES}
+    runs_of |= {f"causal.{each}.{name}_ms": [11.0, 18.0] for each in INTERVALS_MS for name in SHARES}
+    ratios = latency._ratios(runs_of, ["none", "causal"])
     assert sorted(ratios["causal_over_none.p99"]["runs"]) == [0.9] * 3 + [1.1] * 3
     assert ratios["causal.p50_1000_over_50"]["median"] == 1.0
 
@@ -86,29 +88,6 @@ def test_goals_look_at_the_worst_percentile_and_interval() -> None:
     figures = {f"causal_over_none.{name}": figure([1.0]) for name in SHARES} | {"causal_over_none.p95": figure([1.2])}
     figures |= {f"causal.{each}.p99_ms": figure([float(each)]) for each in INTERVALS_MS}
     figures |= {"causal.p50_1000_over_50": figure([1.05]), "epoch.p50_1000_over_50": figure([9.0])}
-    told = {"benchmark": "latency", "command": "latency", "figures": figures}
-    rows = [row for row in goals.judged({"latency": told}, {}) if row["benchmark"] == "latency"]
+    result = {"benchmark": "latency", "command": "latency", "figures": figures}
+    rows = [row for row in goals.judged({"latency": result}, {}) if row["benchmark"] == "latency"]
     assert [(row["value"], row["met"]) for row in rows] == [(1.2, False), (1.05, True), (1000.0, False), (9.0, True)]
-
-
-@pytest.mark.parametrize("guarantee", latency_parts.GUARANTEES)
-def test_documents_and_checkpoints_go_through_all_tasks_in_one_process(
-    guarantee: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(latency_parts, "WARM_DOCUMENTS", 2)
-    told = latency_parts.measured(guarantee, 6, 3)
-    tasks = ["words/0", "index/0", "index/1", "changes/0"]
-    assert list(told) == (["document"] if guarantee == "none" else ["document", "checkpoint", "standby"])
-    for what, parts in told.items():
-        assert all(parts[task] > 0 for task in tasks), what
-        assert parts["sum"] == pytest.approx(sum(took for part, took in parts.items() if part != "sum"), abs=0.01)
-
-
-def test_rows_that_are_missing_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency_parts, "WARM_DOCUMENTS", 0)
-    document = latency_parts.Driving.document
-    monkeypatch.setattr(
-        latency_parts.Driving, "document", lambda driving, number: document(driving, number) if number else {}
-    )
-    with pytest.raises(RunFailed, match="lost"):
-        latency_parts.measured("none", 2, 3)

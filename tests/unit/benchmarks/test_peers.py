@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keyed_count, page
+from benchmarks import page
 from benchmarks.__main__ import main
-from benchmarks.measured import figure, result
-from benchmarks.peers import chart, checks, comparison, launched, table, venvs
+from benchmarks.charts import layouts
+from benchmarks.harness.measured import figure, result
+from benchmarks.harness.runs import RunFailed
+from benchmarks.jobs import keyed_count
+from benchmarks.peers import checks, comparison, launched, peers_table, venvs
 from benchmarks.peers.programs import inputs
-from benchmarks.runs import RunFailed
 
 
 def tallied(place: Path, records: int, change: Any = None, columns: bool = False) -> dict[str, Any]:
-    """What a correct count of the rows leaves behind, with one change; given as pairs or as columns."""
+    """Returns what a correct count of the rows leaves behind, with one change; given as pairs or as columns."""
     tally = inputs.Tally(place)
     counts: dict[int, int] = {}
     pairs = []
@@ -30,11 +32,11 @@ def tallied(place: Path, records: int, change: Any = None, columns: bool = False
         for key, _ in inputs.rows(partition, 0, records // inputs.PARTITIONS):
             counts[key] = counts.get(key, 0) + 1
             pairs.append((str(key), counts[key]))
-    given = change(pairs) if change else pairs
+    rows = change(pairs) if change else pairs
     if columns:
-        tally.add_columns(*map(list, zip(*given, strict=True)))
+        tally.add_columns(*map(list, zip(*rows, strict=True)))
     else:
-        tally.add(given)
+        tally.add(rows)
     tally.write()
     return checks.merged(place, int)
 
@@ -53,9 +55,9 @@ def test_files_hold_the_rows_of_both_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [False, True], ids=["pairs", "columns"])
 def test_a_correct_count_is_accepted(tmp_path: Path, columns: bool) -> None:
-    found = tallied(tmp_path, 2_000, columns=columns)
-    checks.check_count(found, 2_000, per_record=True)
-    assert found["rows"] == 2_000 == sum(found["last"].values())
+    output = tallied(tmp_path, 2_000, columns=columns)
+    checks.check_count(output, 2_000, per_record=True)
+    assert output["rows"] == 2_000 == sum(output["last"].values())
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["pairs", "columns"])
@@ -88,11 +90,11 @@ def test_an_index_has_its_documents_and_occurrences(tmp_path: Path) -> None:
         (tmp_path / f"{number}.py").write_text(text)
     updates, expected = checks.expected_index(tmp_path, 2)
     assert (updates, expected) == (4, {"a": (2, 3), "b": (1, 1), "c": (1, 1)})
-    found: dict[str, Any] = {"rows": 4, "last": dict(expected)}
-    assert checks.check_index(found, tmp_path, 2, per_record=True) == 4
-    found["last"]["a"] = (2, 2)
+    output: dict[str, Any] = {"rows": 4, "last": dict(expected)}
+    assert checks.check_index(output, tmp_path, 2, per_record=True) == 4
+    output["last"]["a"] = (2, 2)
     with pytest.raises(checks.WrongOutput, match="'a'"):
-        checks.check_index(found, tmp_path, 2, per_record=True)
+        checks.check_index(output, tmp_path, 2, per_record=True)
 
 
 def events(numbers: list[int], step_s: float = 0.001) -> list[checks.Event]:
@@ -227,34 +229,34 @@ def pair(**more: Any) -> dict[str, Any]:
 
 def test_a_table_has_every_row_and_says_where_it_is_behind() -> None:
     refused = {"workload": "index", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel | here"]}
-    text = table.tables([pair(), refused])
+    text = peers_table.tables([pair(), refused])
     assert "| bytewax 1.2 | at least once | 10 (ours 20) | 50 (ours 100); ×2.0 |" in text
     assert "**no figures**: no wheel / here" in text
     assert "Behind (ours ÷ theirs below 1): count against bytewax: peak MiB ×0.4." in text
     heads = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert heads == [9] * 6
-    assert "nowhere" in table.behind([pair(ratios={"rps": figure([2.0])})])
+    assert "nowhere" in peers_table.behind([pair(ratios={"rps": figure([2.0])})])
 
 
 def test_a_chart_has_the_peers_that_have_a_ratio() -> None:
     refused = {"workload": "count", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel"]}
-    [(peer, ratio)] = chart.rows([pair(), refused], "count", "rps")
-    assert (peer, ratio["median"]) == ("bytewax", 2.0)
-    assert chart.rows([pair(), refused], "index", "rps") == []
+    [chart] = layouts.LAYOUTS["peers"]({"pairs": [pair(), refused]}).values()
+    assert chart.figures["count.rps.bytewax"]["median"] == 2.0
+    assert not [name for name in chart.figures if "ray" in name or name.startswith("index")]
 
 
 def test_a_failover_table_counts_faults_on_both_sides() -> None:
     sides = {name: figure([n], 0) for n, name in enumerate(("gap_ms", "peak_mib", "lost", "doubled", "contradicted"))}
-    given = {"ours": {"rate": 5000}, "theirs": {"rate": 1000}}
-    told = pair(workload="failover", ours=sides, theirs=sides, given=given, killed="a worker", ratios={})
-    text = table.tables([told])
+    requests = {"ours": {"rate": 5000}, "theirs": {"rate": 1000}}
+    failover = pair(workload="failover", ours=sides, theirs=sides, given=requests, killed="a worker", ratios={})
+    text = peers_table.tables([failover])
     assert "at least once; killed: a worker | 1,000/s (ours 5,000/s) |" in text
     assert "| 2 (ours 2) | 3 (ours 3) | 4 (ours 4) | 1 |" in text
 
 
 def test_the_page_takes_the_tables(tmp_path: Path) -> None:
-    told = result("peers", "python -m benchmarks peers", {}, {}, pairs=[pair()])
-    assert "| bytewax 1.2 |" in page.table(json.loads(json.dumps(told)))
+    peers = result("peers", "python -m benchmarks peers", {}, {}, pairs=[pair()])
+    assert "| bytewax 1.2 |" in page.table(json.loads(json.dumps(peers)))
 
 
 def test_ahead_is_above_one_whichever_way_a_figure_counts() -> None:
@@ -262,10 +264,10 @@ def test_ahead_is_above_one_whichever_way_a_figure_counts() -> None:
     assert comparison.ahead("gap_ms", 50, 100) == 2
 
 
-def options(*given: str) -> argparse.Namespace:
+def options(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
     comparison.add_options(parser)
-    return parser.parse_args(given)
+    return parser.parse_args(words)
 
 
 def test_options_name_what_is_compared() -> None:
@@ -293,9 +295,9 @@ def test_a_peer_that_cannot_be_installed_keeps_its_row(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(venvs, "interpreter", refuse)
     assert main(["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]) == 0
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
-    assert "no wheel" in page.table(told)
+    result = json.loads((tmp_path / "told.json").read_text())
+    assert result["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
+    assert "no wheel" in page.table(result)
 
 
 def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
@@ -310,13 +312,13 @@ def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
 
     monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
     monkeypatch.setattr(comparison, "run", run)
-    given = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]
+    words = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]
     for programs, status in (([], 0), ([venvs.PEERS["ray"].program], 0), ([comparison.OURS], 1)):
         broken[:] = programs
-        assert main(given) == status
-        (told,) = json.loads((tmp_path / "told.json").read_text())["pairs"]
-        assert told["problems"] == ["3 keys are wrong"] * bool(programs)
-        assert told["rounds"] == (0 if programs else 3)
+        assert main(words) == status
+        (row,) = json.loads((tmp_path / "told.json").read_text())["pairs"]
+        assert row["problems"] == ["3 keys are wrong"] * bool(programs)
+        assert row["rounds"] == (0 if programs else 3)
 
 
 def test_what_was_measured_earlier_is_kept_beside_what_is_measured_now(
@@ -326,20 +328,20 @@ def test_what_was_measured_earlier_is_kept_beside_what_is_measured_now(
     monkeypatch.setattr(comparison, "run", lambda *_: ({"rps": 10.0}, {"guarantee": "some", "per_record": True}))
     before, now = tmp_path / "before.json", tmp_path / "now.json"
     assert main(["peers", "--peer", "ray", "--workload", "count,index", "--json", str(before)]) == 0
-    given = ["peers", "--peer", "bytewax,ray", "--workload", "count", "--add", str(before), "--json", str(now)]
-    assert main(given) == 0
-    told = json.loads(now.read_text())
-    commands = {(pair["peer"], pair["workload"]): pair["command"] for pair in told["pairs"]}
+    words = ["peers", "--peer", "bytewax,ray", "--workload", "count", "--add", str(before), "--json", str(now)]
+    assert main(words) == 0
+    result = json.loads(now.read_text())
+    commands = {(pair["peer"], pair["workload"]): pair["command"] for pair in result["pairs"]}
     assert commands == {
         ("bytewax", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
         ("ray", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
         ("ray", "index"): "python -m benchmarks peers --peer ray --workload count,index",
     }
-    assert all(f"`{command}`" in page.table(told) for command in commands.values())
+    assert all(f"`{command}`" in page.table(result) for command in commands.values())
     before.write_text(json.dumps({**json.loads(before.read_text()), "machine": {}}))
-    assert main(given) == 1
+    assert main(words) == 1
     before.write_text("{}")
-    assert main(given) == 1
+    assert main(words) == 1
     assert "another machine" in capsys.readouterr().err
 
 
@@ -354,8 +356,8 @@ def test_one_tiny_run_against_a_peer_that_is_installed(tmp_path: Path) -> None:
     place = venvs.default_place()
     if not venvs.present(venvs.PEERS["bytewax"], place):
         pytest.skip(f"bytewax is not installed in {place}; `python -m benchmarks peers --peer bytewax` installs it")
-    given = ("peers", "--peer", "bytewax", "--workload", "count", "--rounds", "1", "--records", "4000")
-    assert main([*given, "--json", str(tmp_path / "told.json")]) == 0
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["benchmark"] == "peers" and told["pairs"][0]["rounds"] == 1
-    assert told["figures"]["count.bytewax.ratios.rps"]["median"] > 0
+    words = ("peers", "--peer", "bytewax", "--workload", "count", "--rounds", "1", "--records", "4000")
+    assert main([*words, "--json", str(tmp_path / "told.json")]) == 0
+    result = json.loads((tmp_path / "told.json").read_text())
+    assert result["benchmark"] == "peers" and result["pairs"][0]["rounds"] == 1
+    assert result["figures"]["count.bytewax.ratios.rps"]["median"] > 0

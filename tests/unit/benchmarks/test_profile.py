@@ -1,4 +1,4 @@
-"""Where CPU goes: each process has the role that the supervisor tells, or that its command line tells."""
+"""CPU time is charged to roles: each process has the role that the supervisor tells, or that its command line tells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.profile_threads import ThreadTimes
+from benchmarks.harness.profile_threads import ThreadTimes
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def child() -> Iterator[int]:
     """A process that has begun, and waits."""
     program = "import sys, threading; print(1, flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", program, "operators.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", program, "operators.runtime.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as run:
         assert run.stdout is not None and run.stdout.readline()
         yield run.pid

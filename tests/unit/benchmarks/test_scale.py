@@ -1,19 +1,18 @@
-"""What a job costs per task does not depend on how many tasks it has: messages and bytes, which are exact."""
+"""The costs of a job per task do not depend on how many tasks it has: messages and bytes, which are exact."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import charts_style, scale, scale_charts, scale_page
-from benchmarks.runs import RunFailed
-from benchmarks.scale_control import ControlPlane, blocks, layered
-from benchmarks.scale_data import Shape, determinants, handshake
+from benchmarks.harness.measured import series
+from benchmarks.harness.runs import RunFailed
+from benchmarks.scale import scale
+from benchmarks.scale.scale_control import ControlPlane, blocks, layered
+from benchmarks.scale.scale_data import Shape, determinants, handshake
 from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.topology import FULL_DEPTH
@@ -49,15 +48,15 @@ def sizes() -> dict[int, dict[str, float]]:
 @pytest.fixture
 def control_plane() -> Iterator[Callable[[int], ControlPlane]]:
     """Makes control planes of so many blocks, up and quiet."""
-    made: list[ControlPlane] = []
+    planes: list[ControlPlane] = []
 
     def make(count: int) -> ControlPlane:
-        made.append(ControlPlane(blocks(count)))
-        made[-1].start()
-        return made[-1]
+        planes.append(ControlPlane(blocks(count)))
+        planes[-1].start()
+        return planes[-1]
 
     yield make
-    for plane in made:
+    for plane in planes:
         plane.close()
 
 
@@ -66,7 +65,10 @@ Make = Callable[[int], ControlPlane]
 
 def test_messages_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, dict[str, float]]) -> None:
     for name in CONSTANT:
-        assert len({told[name] for told in sizes.values()}) == 1, (name, [told[name] for told in sizes.values()])
+        assert len({figures[name] for figures in sizes.values()}) == 1, (
+            name,
+            [figures[name] for figures in sizes.values()],
+        )
 
 
 def test_bytes_per_task_do_not_depend_on_the_size_of_the_job(sizes: dict[int, dict[str, float]]) -> None:
@@ -143,26 +145,8 @@ def test_sizes_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "give multiples of 5" in capsys.readouterr().err
 
 
-def test_charts_without_matplotlib_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts_style, "find_spec", lambda name: None)
-    with pytest.raises(RunFailed, match=r"--chart needs matplotlib; install the extra: pip install '\.\[bench\]'"):
-        scale_charts.draw({}, tmp_path)
-
-
 def test_a_series_is_in_the_order_of_its_numbers() -> None:
     figures: dict[str, Any] = {
         f"control.{size}.{name}": {"median": size} for size in (100, 10, 1000) for name in ("a", "b")
     }
-    assert scale_charts.series(figures, "control", "b") == ([10, 100, 1000], [10.0, 100.0, 1000.0])
-
-
-def test_the_page_is_what_its_file_says() -> None:
-    told = json.loads(scale_page.RESULT.read_text())
-    page = scale_page.PAGE.read_text()
-    assert scale_page.filled(page, told) == page, "run python -m benchmarks.scale_page: scale.json is newer"
-
-
-def test_a_page_without_marks_is_refused() -> None:
-    told = json.loads(scale_page.RESULT.read_text())
-    with pytest.raises(ValueError, match="has no marks for control"):
-        scale_page.filled("nothing", told)
+    assert series(figures, "control", "b") == ([10, 100, 1000], [10.0, 100.0, 1000.0])

@@ -1,4 +1,4 @@
-"""What tasks spend counts from Spark's first micro-batch on, and only theirs."""
+"""CPU time of tasks counts from Spark's first micro-batch on, and only theirs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import spark_vectors
 from benchmarks.__main__ import main
-from operators.sources.spark import ingest_directory
+from benchmarks.throughput import spark_vectors
+from operators.sources.spark_source import ingest_directory
 
 
 def test_time_counts_from_the_first_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([1.0, 2.0, 5.0])
+    moments = iter([1.0, 2.0, 5.0])
 
     def seconds(self: spark_vectors.SinceFirstBatch) -> dict[str, dict[str, float]]:
-        now = next(told)
+        now = next(moments)
         return {"rows": {"python": now, "sockets": now}, "count": {"python": 3.0}, "other": {"java": 100 * now}}
 
     monkeypatch.setattr(spark_vectors.SinceFirstBatch, "seconds", seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import state_kinds
+from benchmarks.throughput import state_kinds
 
 
 def test_disk_and_memory_do_the_same_work() -> None:

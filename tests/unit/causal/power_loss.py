@@ -1,4 +1,4 @@
-"""What a loss of power leaves of a directory: of each file what was last synced, of each directory the names synced.
+"""The content of a directory after a loss of power: of each file what was last synced, of each directory its names.
 
 The worst case that POSIX allows, and no better: a file that was never synced is empty, a name that was never synced is
 not there, wherever the file's bytes are.
@@ -32,19 +32,19 @@ class PowerLoss:
             monkeypatch.setattr(os, name, self._sync)
 
     def _sync(self, descriptor: int) -> None:
-        told, path = os.fstat(descriptor), Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        if stat.S_ISDIR(told.st_mode):
-            self._names[told.st_ino] = {
+        status, path = os.fstat(descriptor), Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if stat.S_ISDIR(status.st_mode):
+            self._names[status.st_ino] = {
                 entry.name: (entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in os.scandir(path)
             }
         else:
             with open(f"/proc/self/fd/{descriptor}", "rb") as file:
-                self._files[told.st_ino] = file.read()
+                self._files[status.st_ino] = file.read()
         self.synced.append(path)
         self.after()
 
     def left_in(self, place: Path) -> Path:
-        """Put there what is left."""
+        """Writes what is left into `place`."""
         self._restore(os.stat(self._root).st_ino, place)
         return place
 

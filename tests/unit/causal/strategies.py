@@ -36,12 +36,12 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def told(value: Any) -> str:
+def spelled(value: Any) -> str:
     """Differs when types, order of keys, sign of zero, zone or fold differ; equal for equal NaNs."""
     if type(value) in (list, tuple):
-        return f"{type(value).__name__}({', '.join(map(told, value))})"
+        return f"{type(value).__name__}({', '.join(map(spelled, value))})"
     if type(value) is dict:
-        return "{" + ", ".join(f"{told(key)}: {told(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{spelled(key)}: {spelled(item)}" for key, item in value.items()) + "}"
     if type(value) is datetime:
         return f"{value!r} {value.fold} {value.tzname()}"
     return f"{type(value).__name__} {value!r}"

@@ -6,18 +6,18 @@ from typing import Any, cast
 
 import pytest
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
+from causal.channels.receiver import Receiver
 from causal.checkpointing import Checkpointing, Cut
 from causal.config import JobConfig
 from causal.errors import PeerViolation
-from causal.input_channel import InputChannel
 from tests.unit.causal.world import layered
 
 CONFIG = JobConfig(run="r", name="n", pipeline="p")
 
 
-def aligned() -> tuple[Checkpointing, list[InputChannel]]:
-    """What aligns for a task with two inputs."""
+def aligned() -> tuple[Checkpointing, list[Receiver]]:
+    """Returns the alignment of a task with two inputs, and the inputs."""
     topology = layered((2, 1))
     inputs = Channels(topology, topology.tasks[2].index, CONFIG, Cut()).network
     return Checkpointing(cast(Any, None), Cut(), []), list(inputs)

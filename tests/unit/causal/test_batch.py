@@ -28,7 +28,7 @@ from causal.batch import (
 )
 from causal.errors import PeerViolation
 from causal.values import encode
-from tests.unit.causal.strategies import told, values
+from tests.unit.causal.strategies import spelled, values
 
 rows = st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[values] * width), max_size=6))
 batches = st.lists(values, max_size=6) | rows
@@ -44,8 +44,8 @@ chunks = (
 @given(batches)
 def test_records_come_back_as_they_were_sent(records: list[Any]) -> None:
     body = encode_records(records)
-    assert told(decode_records(body)) == told(records)
-    assert told(decode_records(memoryview(body))) == told(records)
+    assert spelled(decode_records(body)) == spelled(records)
+    assert spelled(decode_records(memoryview(body))) == spelled(records)
     assert encode_records(tuple(records)) == body
 
 
@@ -53,7 +53,7 @@ def test_records_come_back_as_they_were_sent(records: list[Any]) -> None:
     "records", [[], [()], [(), ()], [(1,), (1, 2)], [(1,), [1]], [[1], [2]], [(1, "a"), (2, "b")], [None]]
 )
 def test_the_shapes_at_the_edge_of_columns(records: list[Any]) -> None:
-    assert told(decode_records(encode_records(records))) == told(records)
+    assert spelled(decode_records(encode_records(records))) == spelled(records)
 
 
 def test_rows_of_equal_length_travel_as_columns() -> None:
@@ -113,9 +113,9 @@ def test_a_damaged_body_is_a_list_or_a_violation(records: list[Any], data: st.Da
 def test_chunks_come_back_as_they_were_packed(sent: list[Chunk], origin_ns: int) -> None:
     payload = pack_chunks(sent)
     for form in (payload, memoryview(payload)):
-        found = unpack_chunks(form, origin_ns)
-        assert [(c.kind, c.count, c.body) for c in found] == [(c.kind, c.count, c.body) for c in sent]
-        assert all(c.origin_ns == origin_ns and type(c.body) is bytes for c in found)
+        unpacked = unpack_chunks(form, origin_ns)
+        assert [(c.kind, c.count, c.body) for c in unpacked] == [(c.kind, c.count, c.body) for c in sent]
+        assert all(c.origin_ns == origin_ns and type(c.body) is bytes for c in unpacked)
 
 
 @given(st.lists(st.lists(chunks, max_size=4), max_size=4))
@@ -130,11 +130,11 @@ def test_an_arbitrary_payload_is_chunks_or_a_violation(payload: bytes, data: st.
         hostile[data.draw(st.integers(0, len(hostile) - 1))] ^= data.draw(st.integers(0, 255))
     for form in (bytes(hostile), bytes(hostile[:-1])):
         try:
-            found = unpack_chunks(form)
+            unpacked = unpack_chunks(form)
         except PeerViolation:
             continue
-        assert pack_chunks(found) == form
-        for chunk in found:
+        assert pack_chunks(unpacked) == form
+        for chunk in unpacked:
             assert chunk.kind in (RECORDS, BARRIER, END, WATERMARK)
             assert chunk.count >= 1
             if chunk.kind in (BARRIER, WATERMARK):

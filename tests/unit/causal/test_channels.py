@@ -6,35 +6,35 @@ import random
 
 import pytest
 
-from causal import batch, exchange, output_channel, wire
+from causal import batch, wire
 from causal.batch import Chunk, decode_records, encode_records
-from causal.errors import Lost, OperatorFailed, PeerViolation, ReplayDivergence
+from causal.channels import exchange, output_queue
+from causal.channels.flow import ALLOWANCE_BYTES_MIN, Allowance
+from causal.channels.receiver import Receiver
+from causal.channels.sender import Sender
+from causal.errors import DeterminantsLost, OperatorFailed, PeerViolation, ReplayDivergence
 from causal.inflight import Entry
-from causal.input_channel import ALLOWANCE_BYTES_MIN, InputChannel
-from causal.output_channel import OutputChannel
 from causal.wire import Header, Welcome
 
 CREDIT = 1 << 16
 
 
-def a_sender(
-    position: int = 0, digest: int = 0, epoch: int = 0, credit: int = CREDIT, keeping: bool = True
-) -> OutputChannel:
-    sender = OutputChannel(0, 1, "a to b", position, digest, epoch, credit, keeping=keeping)
-    sender.redial(1, 0)
+def a_sender(position: int = 0, digest: int = 0, epoch: int = 0, credit: int = CREDIT, keeping: bool = True) -> Sender:
+    sender = Sender(0, 1, "a to b", position, digest, epoch, credit, keeping=keeping)
+    sender.dial(1, 0)
     return sender
 
 
-def a_receiver() -> InputChannel:
-    return InputChannel(0, 0, 0, 0, 0, False)
+def a_receiver() -> Receiver:
+    return Receiver(0, 0, 0, 0, 0, False, 1 << 20)
 
 
 def chunk_of(*records: object) -> Chunk:
     return Chunk(batch.RECORDS, len(records), encode_records(list(records)))
 
 
-def introduce(sender: OutputChannel, receiver: InputChannel, replaying: bool = False) -> None:
-    hello = sender.hello(collect=False)
+def introduce(sender: Sender, receiver: Receiver, replaying: bool = False) -> None:
+    hello = sender.hello(False, 0)
     sender.welcome(receiver.welcome(hello.attempt), replaying, 0)
 
 
@@ -42,7 +42,7 @@ def header_of(entry: Entry) -> Header:
     return Header(wire.DATA, 0, 0, 1, 0, 0, entry.count, entry.first, entry.digest, 0)
 
 
-def sent(sender: OutputChannel) -> list[Entry]:
+def sent(sender: Sender) -> list[Entry]:
     entries = []
     while (entry := sender.next_entry()) is not None:
         sender.sent(entry, 0)
@@ -50,17 +50,17 @@ def sent(sender: OutputChannel) -> list[Entry]:
     return entries
 
 
-def accept(receiver: InputChannel, entry: Entry) -> bool:
+def accept(receiver: Receiver, entry: Entry) -> bool:
     assert entry.payload is not None
     return receiver.accept(header_of(entry), entry.payload)
 
 
-def everything(receiver: InputChannel) -> list[object]:
-    found: list[object] = []
+def everything(receiver: Receiver) -> list[object]:
+    elements: list[object] = []
     while count := receiver.head_count(1000, 1 << 20):
         for chunk in receiver.take(count):
-            found += decode_records(chunk.body) if chunk.kind == batch.RECORDS else [chunk.kind]
-    return found
+            elements += decode_records(chunk.body) if chunk.kind == batch.RECORDS else [chunk.kind]
+    return elements
 
 
 def test_without_replay_the_end_of_a_channel_is_kept_for_a_successor() -> None:
@@ -71,10 +71,10 @@ def test_without_replay_the_end_of_a_channel_is_kept_for_a_successor() -> None:
     assert all(accept(receiver, entry) for entry in sent(sender))
     assert everything(receiver) == ["a", "b", batch.END]
     sender.credit(receiver.delivered, CREDIT, 0)
-    sender.redial(2, 0)
-    hello = sender.hello(collect=False)
+    sender.dial(2, 0)
+    hello = sender.hello(False, 0)
     assert (hello.low, hello.high) == (2, 3), "only the end is kept"
-    successor = InputChannel(0, 0, 0, hello.low, hello.low_digest, False)
+    successor = Receiver(0, 0, 0, hello.low, hello.low_digest, False, 1 << 20)
     successor.verifying = False  # as the channels of this guarantee are
     introduce(sender, successor)
     assert [accept(successor, entry) for entry in sent(sender)] == [True]
@@ -104,11 +104,11 @@ def test_frames_lost_doubled_and_cut_otherwise_arrive_once_and_in_order(seed: in
     introduce(sender, receiver)
     for entry in sent(sender):
         assert accept(receiver, entry)
-    found: list[object] = []
+    delivered: list[object] = []
     while receiver.queued:
-        found += everything(receiver)
+        delivered += everything(receiver)
         receiver.blocked = False
-    assert found == wanted
+    assert delivered == wanted
     assert receiver.welcome(1).digest == sender.digest
 
 
@@ -186,7 +186,7 @@ def test_elements_that_were_truncated_are_lost() -> None:
     sender.put(chunk_of(1))
     sender.put(batch.barrier(1))
     sender.truncate(1)
-    with pytest.raises(Lost, match="begins at 2"):
+    with pytest.raises(DeterminantsLost, match="begins at 2"):
         introduce(sender, receiver)
 
 
@@ -206,7 +206,7 @@ def test_credit_bounds_what_is_outstanding_and_a_lost_peer_does_not_congest() ->
 
 def test_an_answer_that_comes_late_does_not_set_the_sender_back() -> None:
     sender, receiver = a_sender(), a_receiver()
-    stale = receiver.welcome(sender.hello(collect=False).attempt)
+    stale = receiver.welcome(sender.hello(False, 0).attempt)
     introduce(sender, receiver)
     sender.put(chunk_of(1))
     assert len(sent(sender)) == 1
@@ -254,7 +254,7 @@ def test_an_answer_from_before_a_checkpoint_is_stale_and_not_a_loss() -> None:
     sender, receiver = a_sender(), a_receiver()
     introduce(sender, receiver)
     sender.put(chunk_of(1))
-    late = receiver.welcome(sender.hello(collect=False).attempt)
+    late = receiver.welcome(sender.hello(False, 0).attempt)
     unasked = receiver.welcome(0)
     sender.put(batch.barrier(1))
     for entry in sent(sender):
@@ -262,24 +262,26 @@ def test_an_answer_from_before_a_checkpoint_is_stale_and_not_a_loss() -> None:
     sender.truncate(1)
     assert sender.welcome(late, False, 0) is False and sender.welcome(unasked, False, 0) is False
     assert sender.welcomed and sender.next_entry() is None
-    with pytest.raises(Lost, match="begins at 2"):  # asked after the checkpoint, it says the same: it has lost them
-        sender.welcome(Welcome(sender.hello(collect=False).attempt, 0, 0, [], [], []), False, 0)
+    with pytest.raises(
+        DeterminantsLost, match="begins at 2"
+    ):  # asked after the checkpoint, it says the same: it has lost them
+        sender.welcome(Welcome(sender.hello(False, 0).attempt, 0, 0, [], [], []), False, 0)
 
 
 def test_a_batch_that_no_frame_can_carry_blames_the_operator() -> None:
     sender, receiver = a_sender(credit=1 << 30), a_receiver()
     introduce(sender, receiver)
     sender.put(chunk_of("before"))
-    largest = Chunk(batch.RECORDS, 1, bytes(output_channel.CHUNK_BYTES_MAX))
+    largest = Chunk(batch.RECORDS, 1, bytes(output_queue.CHUNK_BYTES_MAX))
     sender.put(largest)
     (entry,) = sent(sender)
-    deltas = exchange.DELTA_BYTES_TARGET + output_channel.FRAME_BYTES_TARGET
+    deltas = exchange.DELTA_BYTES_TARGET + output_queue.FRAME_BYTES_TARGET
     assert wire.HEADER_BYTES + deltas + entry.size <= wire.FRAME_BYTES_MAX
     with pytest.raises(OperatorFailed, match="a to b, position 2: .* lower batch_elements_max"):
-        sender.put(Chunk(batch.RECORDS, 1, bytes(output_channel.CHUNK_BYTES_MAX + 1)))
+        sender.put(Chunk(batch.RECORDS, 1, bytes(output_queue.CHUNK_BYTES_MAX + 1)))
 
 
-def a_sender_whose_frames_were_small(receiver: InputChannel, records: int) -> OutputChannel:
+def a_sender_whose_frames_were_small(receiver: Receiver, records: int) -> Sender:
     sender = a_sender()
     introduce(sender, receiver)
     for number in range(records):
@@ -318,21 +320,21 @@ def test_of_what_is_framed_anew_the_known_part_is_dropped(known: int) -> None:
 def test_frames_that_lie_in_a_region_are_sent_and_sent_again_as_they_are() -> None:
     sender, first, second = a_sender(), a_receiver(), a_receiver()
     introduce(sender, first)
-    given = ["x" * 5_000, "y" * 6_000, "z"]
+    records = ["x" * 5_000, "y" * 6_000, "z"]
     frames = []
-    for record in given:
+    for record in records:
         sender.put(chunk_of(record))
         frames += sent(sender)
     assert [type(entry.payload) for entry in frames] == [memoryview, memoryview, bytes]
     for entry in frames:
         _, payload = wire.pack_payload(header_of(entry), entry.payload or b"", compress=False)
         assert type(payload) is bytes and payload == entry.payload and accept(first, entry)
-    assert everything(first) == given
-    sender.redial(2, 0)
+    assert everything(first) == records
+    sender.dial(2, 0)
     introduce(sender, second)
     for entry in sent(sender):
         assert accept(second, entry)
-    assert everything(second) == given
+    assert everything(second) == records
 
 
 def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
@@ -350,10 +352,10 @@ def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
 def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = a_sender_whose_frames_were_small(a_receiver(), 100)
     size = sender.log.at(0).size
-    monkeypatch.setattr(output_channel, "FRAME_BYTES_TARGET", 10 * size)
+    monkeypatch.setattr(output_queue, "FRAME_BYTES_TARGET", 10 * size)
     introduce(sender, a_receiver())
     assert [frame.count for frame in sent(sender)] == [10] * 10
-    sender.credit_bytes = sender.allowance_bytes = 60 * size
+    sender.flow.window_bytes = sender.flow.allowance_bytes = 60 * size
     introduce(sender, a_receiver())
     assert [frame.count for frame in sent(sender)] == [7] * 8 + [4]
     sender.credit(14, 60 * size, 0)
@@ -378,31 +380,30 @@ def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
 
 
 def test_the_allowance_follows_the_pace_of_delivery() -> None:
-    receiver = InputChannel(0, 0, 0, 0, 0, False)
     most = 4 << 20
+    flow = Allowance(most, hoarding=False)
     for now_ns in range(3):
-        receiver.resize(most, now_ns)
-    assert receiver.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "nothing waits: the sender is the slower one"
-    receiver.queued_bytes = 1000
-    receiver._measured_bytes = 50_000
-    receiver.resize(most, 2 + 100_000_000)
-    assert receiver.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "not long enough to tell"
-    receiver.resize(most, 2 + 500_000_000)
-    assert receiver.allowance_bytes == 100_000, "what is delivered in a second"
-    receiver.resize(most, 2 + 5_000_000_000)
-    assert receiver.allowance_bytes == ALLOWANCE_BYTES_MIN
-    receiver._measured_bytes = 1 << 30
-    receiver.resize(most, 3 + 6_000_000_000)
-    assert receiver.allowance_bytes == most
+        flow.resize(0, now_ns)
+    assert flow.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "nothing waits: the sender is the slower one"
+    flow._measured_bytes = 50_000
+    flow.resize(1000, 2 + 100_000_000)
+    assert flow.allowance_bytes == 8 * ALLOWANCE_BYTES_MIN, "too short to decide"
+    flow.resize(1000, 2 + 500_000_000)
+    assert flow.allowance_bytes == 100_000, "what is delivered in a second"
+    flow.resize(1000, 2 + 5_000_000_000)
+    assert flow.allowance_bytes == ALLOWANCE_BYTES_MIN
+    flow._measured_bytes = 1 << 30
+    flow.resize(1000, 3 + 6_000_000_000)
+    assert flow.allowance_bytes == most
 
 
 def test_a_sender_keeps_to_what_it_is_allowed() -> None:
     sender, receiver = a_sender(credit=4 << 20), a_receiver()
     introduce(sender, receiver)
-    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
+    assert sender.flow.allowance_bytes == ALLOWANCE_BYTES_MIN
     sender.credit(0, 1 << 40, 1)
-    assert sender.allowance_bytes == 4 << 20
+    assert sender.flow.allowance_bytes == 4 << 20
     sender.credit(0, 0, 1)
-    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
-    sender.redial(2, 2)
-    assert sender.allowance_bytes == ALLOWANCE_BYTES_MIN
+    assert sender.flow.allowance_bytes == ALLOWANCE_BYTES_MIN
+    sender.dial(2, 2)
+    assert sender.flow.allowance_bytes == ALLOWANCE_BYTES_MIN

@@ -1,4 +1,4 @@
-"""How much of a frozen state is encoded between two events: as much as fits into a time, on a clock of the test's."""
+"""Between two events as much of a frozen state is encoded as fits into a time, on a clock of the test's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Chain:
 
 
 def encoded(frozen: Frozen, event_ns: int, busy: bool = True, turns_max: int = 100_000) -> list[int]:
-    """How long each step took, where an event of that length lies between two of them."""
+    """Returns the duration of each step, with an event of that length between two of them."""
     checkpointing = Checkpointing(cast(Any, Chain(frozen)), Cut(), [])
     checkpointing.took(event_ns)
     checkpointing.freeze(Cut(1))

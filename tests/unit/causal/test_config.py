@@ -46,9 +46,9 @@ def test_unknown_keys_are_refused() -> None:
         ("standbys", "many"),
         ("key_groups", 0),
         ("key_groups", 1 << 16),
-        ("credit_bytes", 100),
+        ("channel_window_bytes", 100),
         ("batch_elements_max", 0),
-        ("suspect_after_ms", 200),
+        ("heartbeat_timeout_ms", 200),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:

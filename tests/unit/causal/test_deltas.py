@@ -19,9 +19,9 @@ frames = st.lists(st.tuples(deltas, depends, st.sampled_from(["taken", "refused"
 
 
 @given(frames)
-def test_a_session_reads_as_it_was_packed(told: list[Any]) -> None:
+def test_a_session_reads_as_it_was_packed(session: list[Any]) -> None:
     writer, reader, begins = DeltaWriter(), DeltaReader(), True
-    for logs, extents, fate in told:
+    for logs, extents, fate in session:
         data = writer.pack(logs, extents)
         assert reader.read(data, begins) == (logs, extents)
         begins = fate != "taken"
@@ -31,12 +31,12 @@ def test_a_session_reads_as_it_was_packed(told: list[Any]) -> None:
             reader.commit()
 
 
-def growing(task: int, told: bytes, pieces: int) -> list[LogDelta]:
-    return [LogDelta(task, 2, 1000 + place * len(told), told) for place in range(pieces)]
+def growing(task: int, piece: bytes, pieces: int) -> list[LogDelta]:
+    return [LogDelta(task, 2, 1000 + place * len(piece), piece) for place in range(pieces)]
 
 
 @pytest.mark.parametrize(
-    ("told", "size"),
+    ("piece", "size"),
     [
         (b"\x01", 1),
         (b"\x01" * 14, 1),
@@ -46,18 +46,18 @@ def growing(task: int, told: bytes, pieces: int) -> list[LogDelta]:
         (b"\x02\x03" * 9, 21),
     ],
 )
-def test_what_a_log_grows_by_costs_little_more_than_its_bytes(told: bytes, size: int) -> None:
+def test_what_a_log_grows_by_costs_little_more_than_its_bytes(piece: bytes, size: int) -> None:
     writer = DeltaWriter()
-    sizes = [len(writer.pack([delta], [])) for delta in growing(7, told, 5)]
+    sizes = [len(writer.pack([delta], [])) for delta in growing(7, piece, 5)]
     assert sizes[1:] == [size] * 4
 
 
 def test_a_byte_that_alternates_costs_one() -> None:
     writer, reader, sizes = DeltaWriter(), DeltaReader(), []
     for offset, byte in enumerate(b"abbabab" + b"c"):
-        told = [LogDelta(7, 0, offset, bytes((byte,)))]
-        data = writer.pack(told, [])
-        assert reader.read(data, begins=not offset) == (told, [])
+        deltas = [LogDelta(7, 0, offset, bytes((byte,)))]
+        data = writer.pack(deltas, [])
+        assert reader.read(data, begins=not offset) == (deltas, [])
         reader.commit()
         sizes.append(len(data))
     assert sizes == [6, 2, 1, 2, 1, 1, 1, 2]
@@ -114,7 +114,7 @@ def test_a_frame_that_was_not_taken_changes_nothing() -> None:
         (b"\xf0\x01\x00\x00\x02a", "claims 2 bytes, 1 are there"),
         (b"\xf0\x01\x00\x00\x01a\x03bc", "claims 4 bytes, 2 are there"),
         (b"\xf0\x01\x00\x00\x00\x80", "claims 1 bytes, 0 are there"),
-        (b"\xf3\x01\x01", "task 1 grows that was not told of"),
+        (b"\xf3\x01\x01", "task 1 grows that was not named"),
         (b"\xf4\x01\x01", "1 bytes before the end of log 1"),
         (b"\xf5\x01\x01", "kind 245"),
         (b"\xf0\x01", "varint"),

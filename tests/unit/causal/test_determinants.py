@@ -50,14 +50,14 @@ determinants = st.one_of(
 
 
 @given(st.lists(determinants, max_size=12))
-def test_a_log_of_all_kinds_reads_back(told: list[Determinant]) -> None:
+def test_a_log_of_all_kinds_reads_back(entries: list[Determinant]) -> None:
     writer, reader = DeterminantCodec(), DeterminantCodec()
-    log = b"".join(writer.encode(each) for each in told)
-    place, found = 0, []
+    log = b"".join(writer.encode(each) for each in entries)
+    place, decoded = 0, []
     while place < len(log):
         each, place = reader.decode(log, place)
-        found.append(each)
-    assert found == told
+        decoded.append(each)
+    assert decoded == entries
 
 
 @given(st.binary(max_size=200))
@@ -73,18 +73,18 @@ def test_arbitrary_bytes_are_read_or_refused(log: bytes) -> None:
 
 
 @given(st.lists(determinants, min_size=1, max_size=4), st.data())
-def test_a_log_cut_anywhere_is_never_misread_beyond_its_end(told: list[Determinant], data: st.DataObject) -> None:
+def test_a_log_cut_anywhere_is_never_misread_beyond_its_end(entries: list[Determinant], data: st.DataObject) -> None:
     codec = DeterminantCodec()
-    log = b"".join(codec.encode(each) for each in told)
+    log = b"".join(codec.encode(each) for each in entries)
     cut = log[: data.draw(st.integers(0, len(log) - 1))]
-    reader, place, found = DeterminantCodec(), 0, []
+    reader, place, decoded = DeterminantCodec(), 0, []
     try:
         while place < len(cut):
             each, place = reader.decode(cut, place)
-            found.append(each)
+            decoded.append(each)
     except PeerViolation:
         pass
-    assert found == told[: len(found)]
+    assert decoded == entries[: len(decoded)]
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 16_383, 16_384, 65_535, 65_536, 2**64 - 1])
@@ -105,7 +105,7 @@ def test_a_varint_of_more_than_64_bits_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "size"),
+    ("determinant", "size"),
     [
         (Order(0, 1), 1),
         (Order(31, 1), 1),
@@ -118,8 +118,8 @@ def test_a_varint_of_more_than_64_bits_is_refused() -> None:
         (Barrier(5), 2),
     ],
 )
-def test_sizes_are_as_documented(told: Determinant, size: int) -> None:
-    assert len(DeterminantCodec().encode(told)) == size
+def test_sizes_are_as_documented(determinant: Determinant, size: int) -> None:
+    assert len(DeterminantCodec().encode(determinant)) == size
 
 
 def test_a_second_reading_of_the_clock_costs_the_difference() -> None:
@@ -178,7 +178,7 @@ def test_an_answer_that_lies_about_its_plain_length_is_refused(claimed: int) -> 
 )
 def test_a_claim_is_checked_before_memory_is_taken(lie: bytes) -> None:
     tracemalloc.start()
-    tracemalloc.reset_peak()  # somebody may be tracing already
+    tracemalloc.reset_peak()  # tracing may be on already
     before, _ = tracemalloc.get_traced_memory()
     try:
         with pytest.raises(PeerViolation):

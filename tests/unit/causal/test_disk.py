@@ -22,19 +22,19 @@ from causal.shell.files import read_parts
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path, "count/0", 3, tmp_path / "spill")
-    yield made
-    made.close()
+    writer = Disk(tmp_path, "count/0", 3, tmp_path / "spill")
+    yield writer
+    writer.close()
 
 
 def answered(disk: Disk, *effects: object, count: int | None = None) -> list[Event]:
     for effect in effects:
         disk.ask(effect)  # type: ignore[arg-type]
-    told: list[Event] = []
-    while len(told) < (len(effects) if count is None else count):
+    events: list[Event] = []
+    while len(events) < (len(effects) if count is None else count):
         select.select([disk.wake], [], [])
-        told += disk.answers()
-    return told
+        events += disk.answers()
+    return events
 
 
 def a_run(*payloads: bytes) -> list[Entry]:
@@ -82,9 +82,9 @@ def test_a_damaged_segment_is_never_used_and_costs_its_process(disk: Disk, tmp_p
 
 
 def test_a_snapshot_is_durable_under_its_tasks_name(disk: Disk, tmp_path: Path) -> None:
-    (told,) = answered(disk, WriteSnapshot(12, [b"cut", b"keys"]))
-    assert isinstance(told, SnapshotWritten) and told.epoch == 12
-    name, size, digest = told.file
+    (answer,) = answered(disk, WriteSnapshot(12, [b"cut", b"keys"]))
+    assert isinstance(answer, SnapshotWritten) and answer.epoch == 12
+    name, size, digest = answer.file
     assert name == "checkpoints/count/0/e00000012-i3.snap"
     assert read_parts(tmp_path / name, digest) == [b"cut", b"keys"]
     assert (tmp_path / name).stat().st_size == size == disk.snapshot_bytes
@@ -97,14 +97,14 @@ def test_a_snapshot_is_tried_again_and_then_given_up(
 
     def full(path: Path, *_: object, **__: object) -> tuple[int, str]:
         tries.append(path)
-        if len(tries) == 2:  # somebody made room
+        if len(tries) == 2:  # there is room again
             return files.write_parts(path, [b"state"], False)
         raise Unavailable(f"{path}: cannot be written")
 
     monkeypatch.setattr(disk_module, "write_parts", full)
     monkeypatch.setattr(disk_module.threading.Event, "wait", lambda self, timeout=None: True)
-    (told,) = answered(disk, WriteSnapshot(1, [b"state"]))
-    assert isinstance(told, SnapshotWritten) and len(tries) == 2
+    (answer,) = answered(disk, WriteSnapshot(1, [b"state"]))
+    assert isinstance(answer, SnapshotWritten) and len(tries) == 2
     with pytest.raises(Unavailable, match="e00000002-i3.snap: cannot be written"):
         answered(disk, WriteSnapshot(2, [b"state"]))
     assert len(tries) == 2 + SNAPSHOT_TRIES_MAX

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from causal import batch, deltas, determinants, exchange, inflight, output_channel, wire
+from causal import batch, deltas, determinants, inflight, wire
+from causal.channels import exchange, flow, output_queue, receiver, sender
 from causal.config import JobConfig
 from causal.determinants import (
     Answer,
@@ -47,32 +48,34 @@ def table(text: str, first: str) -> list[list[str]]:
 
 def test_chunks_are_those_of_the_page() -> None:
     behind = WIRE[WIRE.index("**Payload**") :]
-    told = {int(number): name for name, number, *_ in table(behind, "chunk")}
-    assert told == {getattr(batch, name): name for name in ("RECORDS", "BARRIER", "END", "WATERMARK")}
+    documented = {int(number): name for name, number, *_ in table(behind, "chunk")}
+    assert documented == {getattr(batch, name): name for name in ("RECORDS", "BARRIER", "END", "WATERMARK")}
     assert batch.pack_chunks([batch.barrier(3)]) == struct.pack("<BIIq", 2, 1, 8, 3)
 
 
 def test_limits_are_those_of_the_page() -> None:
-    told = dict(table(WIRE, "limit"))
-    assert told == {
+    documented = dict(table(WIRE, "limit"))
+    assert documented == {
         "frame, all parts; also plain_bytes": f"{wire.FRAME_BYTES_MAX >> 20} MiB",
         "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
-        "a chunk: what one batch was made into for one channel": f"{output_channel.CHUNK_BYTES_MAX >> 20} MiB",
+        "a chunk: what one batch was made into for one channel": f"{output_queue.CHUNK_BYTES_MAX >> 20} MiB",
         "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
         "deltas in a frame, dependencies in a frame": f"{deltas.DELTAS_PER_FRAME_MAX:,}",
         "payload gathered into one frame while the peer does not keep up, or when it is sent again": (
-            f"{output_channel.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
+            f"{output_queue.FRAME_BYTES_TARGET >> 10} KiB, or one chunk"
         ),
-        "bytes outstanding without credit": (f"credit_bytes ({CONFIG.credit_bytes >> 20} MiB) and one frame"),
+        "bytes outstanding without credit": (
+            f"channel_window_bytes ({CONFIG.channel_window_bytes >> 20} MiB) and one frame"
+        ),
     }
     assert f"more than {exchange.DELTA_BYTES_TARGET >> 20} MiB travel ahead" in WIRE
     assert f"at most {exchange.FAULT_SORTS_MAX} sorts" in WIRE
-    assert f"at most every {exchange.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
+    assert f"at most every {receiver.RESYNC_NOT_BEFORE_NS // 1_000_000} ms" in WIRE
     assert f"of at most {inflight.ORIGINS_APART_NS_MAX // 1_000_000} ms apart" in WIRE
     assert exchange.CORRUPT_FRAMES_MAX == 5 and "the fifth in a row is a `ReplayDivergence`" in WIRE
-    assert f"within {exchange.CREDIT_WITHIN_NS // 1_000_000} ms" in WIRE
-    assert f"Repeated after {exchange.HELLO_AGAIN_NS // 1_000_000} ms" in WIRE
-    assert f"no credit for {exchange.PROBE_AFTER_NS // 1_000_000_000} s" in WIRE
+    assert f"within {flow.CREDIT_WITHIN_NS // 1_000_000} ms" in WIRE
+    assert f"Repeated after {sender.HELLO_AGAIN_NS // 1_000_000} ms" in WIRE
+    assert f"no credit for {sender.PROBE_AFTER_NS // 1_000_000_000} s" in WIRE
 
 
 def test_control_bodies_are_those_of_the_page() -> None:
@@ -104,10 +107,10 @@ def test_examples_are_what_the_codec_writes_and_reads() -> None:
     rows = table(DETERMINANTS, "entry")
     assert len(rows) == len(EXAMPLES)
     writer, reader = DeterminantCodec(), DeterminantCodec()
-    for (entry, told), example in zip(rows, EXAMPLES, strict=True):
+    for (entry, encoded), example in zip(rows, EXAMPLES, strict=True):
         assert entry.split(",")[0].split()[0] == example.kind
-        assert writer.encode(example).hex(" ") == told
-        assert reader.decode(bytes.fromhex(told), 0) == (example, len(bytes.fromhex(told)))
+        assert writer.encode(example).hex(" ") == encoded
+        assert reader.decode(bytes.fromhex(encoded), 0) == (example, len(bytes.fromhex(encoded)))
 
 
 TAGS = {
@@ -127,9 +130,9 @@ ANSWERS = {("call", determinants.CALL), ("call", determinants.CALL_LZ4)} | {
 def test_kinds_and_tags_are_those_of_the_page() -> None:
     rows = table(DETERMINANTS, "kind")
     assert {row[0] for row in rows} == set(determinants.KINDS)
-    told = {(kind, int(tag.split("–")[0], 16)) for kind, tag, *_ in rows}
+    documented = {(kind, int(tag.split("–")[0], 16)) for kind, tag, *_ in rows}
     wanted = set(TAGS.items()) | ANSWERS
-    assert told == wanted | {("order", 0x20), ("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
+    assert documented == wanted | {("order", 0x20), ("order", 0x80), ("order", 0xFF), ("user", determinants.USER_FIRST)}
     assert f"{determinants.USER_FIRST} to {determinants.USER_LAST}" in DETERMINANTS
     assert f"at most {determinants.ANSWER_BYTES_MAX >> 20} MiB" in DETERMINANTS
 

@@ -61,8 +61,8 @@ def test_a_beat_says_that_the_task_has_ended_only_after_its_last_rows_are_writte
     shell = Shell()
     shell.away = True
     shell.queue.perform([WRITE, FINISHED])
-    assert shell.queue.word("finished", "running") == "running"
-    assert shell.queue.word("collecting", "collecting") == "collecting"
+    assert shell.queue.reported_state("finished", "running") == "running"
+    assert shell.queue.reported_state("collecting", "collecting") == "collecting"
     shell.away = False
     shell.queue.retry()
-    assert shell.queue.word("finished", "running") == "finished"
+    assert shell.queue.reported_state("finished", "running") == "finished"

@@ -1,4 +1,4 @@
-"""The conversation between two tasks, frame by frame: what does not fit is counted, told of once and dropped."""
+"""The conversation between two tasks, frame by frame: what does not fit is counted, reported once and dropped."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal import batch, exchange, wire
+from causal import batch, wire
 from causal.batch import Chunk, encode_records, pack_chunks
-from causal.channels import Channels
+from causal.channels import exchange
+from causal.channels.ends import Channels
+from causal.channels.exchange import (
+    CORRUPT_FRAMES_MAX,
+    FAULT_SORTS_MAX,
+    Exchange,
+)
+from causal.channels.flow import CREDIT_WITHIN_NS
+from causal.channels.receiver import RESYNC_NOT_BEFORE_NS
+from causal.channels.sender import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX, HELLO_AGAIN_NS, PROBE_AFTER_NS
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send
-from causal.errors import Fenced, Lost, PeerViolation, ReplayDivergence
-from causal.events import FrameReceived, Inquired, Kept
-from causal.exchange import (
-    CORRUPT_FRAMES_MAX,
-    CREDIT_WITHIN_NS,
-    FAULT_SORTS_MAX,
-    HELLO_AGAIN_NS,
-    PROBE_AFTER_NS,
-    RESYNC_NOT_BEFORE_NS,
-    Exchange,
-)
+from causal.errors import DeterminantsLost, Fenced, PeerViolation, ReplayDivergence
+from causal.events import FrameReceived, InquiryResolved, OrphanQuery
 from causal.log import LogDelta
-from causal.output_channel import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX
 from causal.ports import PlainChain
 from causal.rollback import Rollback
 from causal.rolling import RollingDigest
@@ -39,7 +38,7 @@ from causal.wire import Header, read_header, read_welcome
 from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1))
-CONFIG = JobConfig(run="r", name="n", pipeline="p", credit_bytes=1 << 16)
+CONFIG = JobConfig(run="r", name="n", pipeline="p", channel_window_bytes=1 << 16)
 JOB = CONFIG.fingerprint(TOPOLOGY)
 CHANNEL = 1
 LINK = b"link"
@@ -48,20 +47,22 @@ LINK = b"link"
 class End:
     """One task's half of the conversation, without a chain."""
 
-    def __init__(self, task: int, incarnation: int = 1) -> None:
-        self.told: list[str] = []
+    def __init__(self, task: int, incarnation: int = 1, collecting: bool = False) -> None:
+        self.lines: list[str] = []
         index = TOPOLOGY.tasks[task].index
         self.holdings = Holdings(TOPOLOGY, index, CONFIG.sharing_depth, 0)
         channels = Channels(TOPOLOGY, index, CONFIG, Cut())
         self.exchange = Exchange(
             TOPOLOGY, index, incarnation, CONFIG, self.holdings,
-            {c.id: c for c in channels.network}, channels.downstream, self.told.append,
+            {c.id: c for c in channels.network}, channels.downstream, self.lines.append,
         )  # fmt: skip
-        self.input = channels.by_id.get(CHANNEL)
+        self.input = self.exchange.inputs.get(CHANNEL)
+        if self.input is not None and not collecting:
+            self.exchange.collected()
         self.output = channels.downstream.get(CHANNEL)
 
-    def receive(self, parts: list[bytes], now_ns: int = 0, answers: bool = True) -> list[Effect]:
-        return self.exchange.receive(LINK if self.input else b"", parts, answers, False, now_ns)
+    def receive(self, parts: list[bytes], now_ns: int = 0) -> list[Effect]:
+        return self.exchange.receive(LINK if self.input else b"", parts, False, now_ns)
 
     def standing(self) -> tuple[object, ...]:
         assert self.input is not None
@@ -76,18 +77,18 @@ class Pair:
         self.sender, self.receiver = End(0, incarnation), End(1)
         assert self.sender.output is not None and self.receiver.input is not None
         self.output, self.input = self.sender.output, self.receiver.input
-        self.output.redial(1, 0)
+        self.output.dial(1, 0)
         self.receiver.exchange.announce(0, incarnation)
         self.introduce()
 
     def introduce(self, now_ns: int = 0) -> list[list[bytes]]:
-        self.output.needs_hello, self.output.hello_at_ns = True, now_ns
+        self.output.dial(self.output.peer_incarnation, now_ns)
         (hello,) = self.sender.exchange.pump(now_ns)
         assert isinstance(hello, Send)
         return self.answer(self.receiver.receive(hello.parts, now_ns), now_ns)
 
     def answer(self, effects: list[Effect], now_ns: int = 0) -> list[list[bytes]]:
-        """Hand the receiver's replies to the sender; returns what that sends then."""
+        """Passes the receiver's replies to the sender; returns what that sends then."""
         sent: list[list[bytes]] = []
         for effect in effects:
             assert isinstance(effect, Reply) and effect.link == LINK
@@ -120,7 +121,7 @@ def test_a_frame_stores_its_determinants_and_queues_its_elements() -> None:
     assert pair.receiver.holdings.logs[0].bytes_of(0) == b"\x80\x02"
     assert (pair.input.next, pair.input.queued) == (2, 2)
     assert pair.receiver.standing()[2] == pair.output.digest
-    assert not pair.receiver.exchange.faults and not pair.receiver.told
+    assert not pair.receiver.exchange.faults and not pair.receiver.lines
 
 
 UNFIT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -145,7 +146,7 @@ UNFIT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "deltas cut": lambda parts: [parts[0], b"\x05\x01", parts[2]],
     "deltas with a gap": lambda parts: [parts[0], pack_deltas([LogDelta(0, 0, 9, b"x")], []), parts[2]],
     "a delta of our own log": lambda parts: [parts[0], pack_deltas([LogDelta(1, 0, 0, b"x")], []), parts[2]],
-    "a delta of nobody": lambda parts: [parts[0], pack_deltas([LogDelta(77, 0, 0, b"x")], []), parts[2]],
+    "a delta of no task": lambda parts: [parts[0], pack_deltas([LogDelta(77, 0, 0, b"x")], []), parts[2]],
     "an answer": lambda parts: [Header(wire.CREDIT, JOB, CHANNEL, 1, position=1).pack()],
     "a broken HELLO": lambda parts: [Header(wire.HELLO, JOB, CHANNEL, 1).pack(), b"\xc1"],
     "a HELLO for another channel": lambda parts: [
@@ -163,7 +164,7 @@ def test_a_frame_that_does_not_fit_is_counted_told_of_once_and_changes_nothing(h
     for times in range(1, CORRUPT_FRAMES_MAX):
         pair.receiver.receive(UNFIT[how](frame))
         faults = {sort: n for sort, n in pair.receiver.exchange.faults.items() if sort != "gap"}
-        assert list(faults.values()) == [times] and len(pair.receiver.told) == 1
+        assert list(faults.values()) == [times] and len(pair.receiver.lines) == 1
     assert pair.receiver.standing() == before
     pair.receiver.receive(frame)
     assert pair.input.next == 2
@@ -171,21 +172,23 @@ def test_a_frame_that_does_not_fit_is_counted_told_of_once_and_changes_nothing(h
 
 def test_a_delta_that_the_sender_has_no_business_with_is_told_of_with_its_task() -> None:
     pair = Pair()
-    pair.receiver.receive(UNFIT["a delta of nobody"](pair.send("a")))
-    (line,) = pair.receiver.told
+    pair.receiver.receive(UNFIT["a delta of no task"](pair.send("a")))
+    (line,) = pair.receiver.lines
     assert "a delta of task 77, whose log the sender does not share" in line
 
 
 def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -> None:
     """A task that goes back in place keeps its socket: what was sent to the incarnation before may still come."""
-    pair = Pair()
-    frame = pair.send("a", determinant=b"\x80\x01")
-    before = pair.receiver.standing()
-    assert pair.receiver.receive(frame, answers=False) == []
-    assert pair.receiver.standing() == before
-    assert pair.receiver.exchange.faults == {"data before the handshake": 1}
-    pair.receiver.receive(frame)
-    assert pair.input.next == 1
+    frame = Pair().send("a", determinant=b"\x80\x01")
+    successor = End(1, collecting=True)
+    successor.exchange.announce(0, 1)
+    before = successor.standing()
+    assert successor.receive(frame) == []
+    assert successor.standing() == before
+    assert successor.exchange.faults == {"data before the handshake": 1}
+    assert successor.exchange.collected() == []
+    successor.receive(frame)
+    assert successor.input is not None and successor.input.next == 1
 
 
 def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:
@@ -261,15 +264,15 @@ def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
             zombie.sender.receive(fenced)
     assert pair.receiver.standing() == before and pair.receiver.exchange.faults == {"fenced": 2}
     assert pair.sender.receive(fenced) == []
-    assert pair.sender.told == ["dropped a frame: fenced by an incarnation that is not younger"]
+    assert pair.sender.lines == ["dropped a frame: fenced by an incarnation that is not younger"]
 
 
 @pytest.mark.parametrize("lives", [0, 1, 2, 3])
 def test_a_fenced_that_names_no_younger_incarnation_changes_nothing(lives: int) -> None:
-    """It answers what an earlier incarnation sent, perhaps one of the same process."""
+    """The answer is to what an earlier incarnation sent, perhaps one of the same process."""
     end = End(0, 3)
     assert end.receive([Header(wire.FENCED, JOB, CHANNEL, lives).pack()]) == []
-    assert end.told == ["dropped a frame: fenced by an incarnation that is not younger"]
+    assert end.lines == ["dropped a frame: fenced by an incarnation that is not younger"]
 
 
 def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -> None:
@@ -277,18 +280,18 @@ def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -
     chain, live = cast(Any, PlainChain()), cast(Any, None)
     task = TaskProtocol(TOPOLOGY, TOPOLOGY.tasks[0].index, 1, CONFIG, chain, live, Cut(), [], lambda line: None)
     fenced = FrameReceived(b"", [Header(wire.FENCED, task.exchange.job, CHANNEL, 2).pack()])
-    task.handle(Inquired(1, []), 0)
+    task.handle(OrphanQuery(1, []), 0)
     assert task.handle(fenced, 0) == []
-    task.handle(Kept(Rollback(1)), 0)
+    task.handle(InquiryResolved(Rollback(1)), 0)
     with pytest.raises(Fenced, match="incarnation 2 of this task lives, this is 1"):
         task.handle(fenced, 0)
 
 
 def hello_of(incarnation: int) -> list[bytes]:
-    """A HELLO as an incarnation of the sender says it, or somebody who knows the job's fingerprint."""
+    """A HELLO as an incarnation of the sender says it, or another process that knows the job's fingerprint."""
     end = End(0, incarnation)
     assert end.output is not None
-    end.output.redial(1, 0)
+    end.output.dial(1, 0)
     return parts_of(end.exchange.pump(0))[0]
 
 
@@ -307,21 +310,22 @@ def test_a_hello_that_comes_before_its_announcement_is_answered_after_it() -> No
     pair.receiver.receive(pair.send("a"))
     assert pair.receiver.receive(hello_of(2)) == []
     assert pair.receiver.receive(hello_of((1 << 32) - 1)) == []
-    assert pair.receiver.exchange.answer_early(answers=True) == []
+    assert pair.receiver.exchange.answer_early() == []
     pair.receiver.exchange.announce(0, 2)
-    (welcome,) = parts_of(pair.receiver.exchange.answer_early(answers=True))
+    (welcome,) = parts_of(pair.receiver.exchange.answer_early())
     assert (read_header(welcome, JOB).kind, read_welcome(welcome[1]).next) == (wire.WELCOME, 1)
-    assert pair.receiver.exchange.answer_early(answers=True) == []
+    assert pair.receiver.exchange.answer_early() == []
     (fenced,) = parts_of(pair.receiver.receive(hello_of(1)))
     assert (read_header(fenced, JOB).kind, read_header(fenced, JOB).incarnation) == (wire.FENCED, 2)
 
 
 def test_an_early_hello_waits_for_a_receiver_that_collects() -> None:
-    pair = Pair()
-    assert pair.receiver.receive(hello_of(2), answers=False) == []
-    pair.receiver.exchange.announce(0, 2)
-    assert pair.receiver.exchange.answer_early(answers=False) == []
-    (welcome,) = parts_of(pair.receiver.exchange.answer_held())
+    receiver = End(1, collecting=True)
+    receiver.exchange.announce(0, 1)
+    assert receiver.receive(hello_of(2)) == []
+    receiver.exchange.announce(0, 2)
+    assert receiver.exchange.answer_early() == []
+    (welcome,) = parts_of(receiver.exchange.collected())
     assert read_header(welcome, JOB).kind == wire.WELCOME
 
 
@@ -329,18 +333,18 @@ def test_an_early_hello_of_an_incarnation_that_never_lived_is_forgotten() -> Non
     pair = Pair()
     assert pair.receiver.receive(hello_of(2)) == []
     pair.receiver.exchange.announce(0, 3)
-    assert pair.receiver.exchange.answer_early(answers=True) == []
+    assert pair.receiver.exchange.answer_early() == []
     assert len(pair.receiver.receive(hello_of(3))) == 1
 
 
 def test_an_answer_of_an_incarnation_that_was_not_announced_is_dropped() -> None:
     pair = Pair()
-    pair.output.needs_hello, pair.output.hello_at_ns = True, 0
+    pair.output.dial(1, 0)
     (hello,) = parts_of(pair.sender.exchange.pump(0))
     (welcome,) = parts_of(pair.receiver.receive(hello))
     session = pair.output.session
     assert pair.sender.receive(changed(welcome, incarnation=2)) == []
-    assert pair.sender.told == ["dropped a frame: an answer of an incarnation that the supervisor has not announced"]
+    assert pair.sender.lines == ["dropped a frame: an answer of an incarnation that the supervisor has not announced"]
     assert pair.output.session == session
     pair.sender.receive(welcome)
     assert pair.output.session == session + 1
@@ -348,40 +352,39 @@ def test_an_answer_of_an_incarnation_that_was_not_announced_is_dropped() -> None
 
 @pytest.mark.parametrize("kind", [wire.FENCED, wire.CREDIT, wire.WELCOME, wire.LOGS])
 def test_an_answer_at_the_socket_for_upstream_is_dropped(kind: int) -> None:
-    """Anybody can connect there; answers come on connections that the task has made itself."""
+    """Any process can connect to that socket; answers come on connections that the task has made itself."""
     pair = Pair()
     header = Header(kind, JOB, CHANNEL, (1 << 32) - 1)
     body = {wire.WELCOME: [wire.Welcome(9, 0, 0, [], [], []).pack()], wire.LOGS: [pack_deltas([], [])]}
-    assert pair.sender.exchange.receive(LINK, [header.pack(), *body.get(kind, [])], True, False, 0) == []
-    assert pair.sender.told == ["dropped a frame: a frame that came by the wrong way"]
+    assert pair.sender.exchange.receive(LINK, [header.pack(), *body.get(kind, [])], False, 0) == []
+    assert pair.sender.lines == ["dropped a frame: a frame that came by the wrong way"]
 
 
 def test_data_on_a_connection_to_downstream_is_dropped() -> None:
     pair = Pair()
     frame = pair.send("a")
-    assert pair.receiver.exchange.receive(b"", frame, True, False, 0) == []
-    assert pair.input.next == 0 and pair.receiver.told == ["dropped a frame: a frame that came by the wrong way"]
+    assert pair.receiver.exchange.receive(b"", frame, False, 0) == []
+    assert pair.input.next == 0 and pair.receiver.lines == ["dropped a frame: a frame that came by the wrong way"]
 
 
 def test_an_answer_of_an_old_incarnation_is_dropped() -> None:
     pair = Pair()
-    pair.output.redial(2, 0)
+    pair.output.dial(2, 0)
     assert pair.sender.receive([Header(wire.CREDIT, JOB, CHANNEL, 1, position=5).pack()]) == []
-    assert pair.sender.told == ["dropped a frame: an answer of an old incarnation"]
+    assert pair.sender.lines == ["dropped a frame: an answer of an old incarnation"]
 
 
 def test_one_that_collects_answers_later_and_takes_no_data() -> None:
     pair = Pair()
     frame = pair.send("a")
-    receiver = End(1)
+    receiver = End(1, collecting=True)
     receiver.exchange.announce(0, 1)
-    assert receiver.receive(frame, answers=False) == []
+    assert receiver.receive(frame) == []
     (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
-    assert receiver.receive(hello, answers=False) == []
-    assert receiver.receive(frame, answers=False) == []
-    assert receiver.told == ["dropped a frame: data before the handshake"]
-    (welcome,) = receiver.exchange.answer_held()
-    assert receiver.exchange.answer_held() == []
+    assert receiver.receive(hello) == []
+    assert receiver.receive(frame) == []
+    assert receiver.lines == ["dropped a frame: data before the handshake"]
+    (welcome,) = receiver.exchange.collected()
     for parts in pair.answer([welcome]):
         receiver.receive(parts)
     assert receiver.input is not None and receiver.input.next == 1
@@ -392,11 +395,11 @@ def test_one_that_collects_gets_the_bytes_of_its_log() -> None:
     pair.receiver.receive(pair.send("a", determinant=b"\x80\x01"))
     successor = End(0, incarnation=2)
     assert successor.output is not None
-    successor.output.redial(1, 0)
+    successor.output.dial(1, 0)
     pair.receiver.exchange.announce(0, 2)
     (hello,) = parts_of(successor.exchange.pump(0))
     (welcome,) = parts_of(pair.receiver.receive(hello))
-    successor.exchange.receive(b"", welcome, False, True, 0)
+    successor.exchange.receive(b"", welcome, True, 0)
     assert successor.holdings.own.bytes_of(0) == b"\x80\x01"
 
 
@@ -419,7 +422,7 @@ def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_
 
     successor = End(0, incarnation=2)
     assert successor.output is not None
-    successor.output.redial(1, 0)
+    successor.output.dial(1, 0)
     pair.receiver.exchange.announce(0, 2)
     for lost in (0, 2, None):
         (hello,) = parts_of([successor.exchange._hello_frame(successor.output, 0)])
@@ -427,7 +430,7 @@ def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_
         assert [read_header(parts, JOB).kind for parts in answers] == [wire.LOGS] * 3 + [wire.WELCOME]
         for place, parts in enumerate(answers):
             if place != lost:
-                successor.exchange.receive(b"", parts, False, True, 0)
+                successor.exchange.receive(b"", parts, True, 0)
         assert successor.output.welcomed is (lost is None)
         assert successor.holdings.own.extent(0) == (35 if lost is None else 0)
     assert successor.holdings.own.bytes_of(0) == bytes(range(35))
@@ -436,41 +439,41 @@ def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_
 def test_a_welcome_that_promises_more_than_came_is_not_taken() -> None:
     successor = End(0, incarnation=2)
     assert successor.output is not None
-    successor.output.redial(1, 0)
+    successor.output.dial(1, 0)
     successor.exchange.pump(0)
     welcome = wire.Welcome(1, 0, 0, [(0, 3, 8)], [], [])
     header = Header(wire.WELCOME, JOB, CHANNEL, 1)
-    successor.exchange.receive(b"", [header.pack(), welcome.pack()], False, True, 0)
+    successor.exchange.receive(b"", [header.pack(), welcome.pack()], True, 0)
     assert not successor.output.welcomed
-    assert successor.told == ["dropped a frame: log of task 0, epoch 3: 0 of 8 bytes came"]
+    assert successor.lines == ["dropped a frame: log of task 0, epoch 3: 0 of 8 bytes came"]
 
 
 def test_a_welcome_that_contradicts_for_long_ends_the_wait() -> None:
     successor = End(0, incarnation=2)
     assert successor.output is not None
-    successor.output.redial(1, 0)
+    successor.output.dial(1, 0)
     header = Header(wire.WELCOME, JOB, CHANNEL, 1)
 
-    def told(attempt: int, extent: int, now_ns: int) -> None:
+    def contradict(attempt: int, extent: int, now_ns: int) -> None:
         welcome = wire.Welcome(attempt, 0, 0, [(0, 0, extent)], [], [])
-        successor.exchange.receive(b"", [header.pack(), welcome.pack()], False, True, now_ns)
+        successor.exchange.receive(b"", [header.pack(), welcome.pack()], True, now_ns)
 
     for attempt in range(1, 2 * CONTRADICTIONS_MAX):
-        told(attempt, 8, attempt)
-    with pytest.raises(Lost, match="0 of 8 bytes came.*start the job anew"):
-        told(99, 8, CONTRADICTED_NS_MAX + 1)
-    successor.output.redial(2, CONTRADICTED_NS_MAX)
+        contradict(attempt, 8, attempt)
+    with pytest.raises(DeterminantsLost, match="0 of 8 bytes came.*start the job without --resume"):
+        contradict(99, 8, CONTRADICTED_NS_MAX + 1)
+    successor.output.dial(2, CONTRADICTED_NS_MAX)
     header = Header(wire.WELCOME, JOB, CHANNEL, 2)
     for attempt in range(100, 99 + CONTRADICTIONS_MAX):
-        told(attempt, 8, 2 * CONTRADICTED_NS_MAX + attempt)
-    told(200, 0, 3 * CONTRADICTED_NS_MAX)
+        contradict(attempt, 8, 2 * CONTRADICTED_NS_MAX + attempt)
+    contradict(200, 0, 3 * CONTRADICTED_NS_MAX)
     assert successor.output.welcomed
 
 
 def test_a_hello_is_repeated_until_it_is_answered() -> None:
     sender = End(0)
     assert sender.output is not None
-    sender.output.redial(1, 0)
+    sender.output.dial(1, 0)
     assert len(sender.exchange.pump(0)) == 1 and sender.exchange.pump(HELLO_AGAIN_NS - 1) == []
     assert sender.exchange.next_deadline_ns() == HELLO_AGAIN_NS
     assert len(sender.exchange.pump(HELLO_AGAIN_NS)) == 1
@@ -495,10 +498,10 @@ def test_credit_is_given_at_once_for_much_and_a_little_later_for_little() -> Non
     assert pair.receiver.exchange.credit(pair.input, 7) == []
     assert pair.receiver.exchange.next_deadline_ns() == 7 + CREDIT_WITHIN_NS
     (later,) = parts_of(pair.receiver.exchange.credit(pair.input, 7 + CREDIT_WITHIN_NS))
-    assert pair.output.waiting_for_credit
+    assert pair.output.flow.outstanding_bytes
     pair.sender.receive(later)
-    assert not pair.output.waiting_for_credit
-    pair.receiver.receive(pair.send("x" * CONFIG.credit_bytes))
+    assert not pair.output.flow.outstanding_bytes
+    pair.receiver.receive(pair.send("x" * CONFIG.channel_window_bytes))
     pair.input.take(1)
     (at_once,) = parts_of(pair.receiver.exchange.credit(pair.input, 8))
     assert read_header(at_once, JOB).position == 2
@@ -517,9 +520,9 @@ def test_what_was_never_heard_of_cannot_fill_the_memory() -> None:
     receiver = End(1)
     for number in range(10 * FAULT_SORTS_MAX):
         receiver.exchange.fault(chr(0x4E00 + number) * 1_000)
-    assert len(receiver.told) == len(receiver.exchange.faults) == FAULT_SORTS_MAX + 1
+    assert len(receiver.lines) == len(receiver.exchange.faults) == FAULT_SORTS_MAX + 1
     assert sum(receiver.exchange.faults.values()) == 10 * FAULT_SORTS_MAX
-    assert max(map(len, receiver.told)) < 300
+    assert max(map(len, receiver.lines)) < 300
 
 
 @given(st.lists(st.binary(max_size=120), max_size=3))
@@ -527,7 +530,7 @@ def test_arbitrary_frames_are_dropped(parts: list[bytes]) -> None:
     pair = Pair()
     before = pair.receiver.standing()
     assert pair.receiver.receive(parts) == []
-    assert pair.receiver.standing() == before and len(pair.receiver.told) == 1
+    assert pair.receiver.standing() == before and len(pair.receiver.lines) == 1
 
 
 @given(st.sampled_from((0, 1, 2)), st.integers(0, 400), st.integers(0, 255))

@@ -63,8 +63,8 @@ def test_arbitrary_bytes_are_refused(directory: Path, body: bytes) -> None:
 @pytest.mark.parametrize("lengths", [[1 << 62], [3, 3], [1], [5] * 9])
 def test_lengths_that_do_not_add_up_are_refused_although_the_digest_fits(tmp_path: Path, lengths: list[int]) -> None:
     body = b"CPF1" + struct.pack("<I", len(lengths)) + b"".join(struct.pack("<Q", n) for n in lengths) + b"abc"
-    for told in (body, b"CPF1" + b"\xff" * 4 + body[8:]):
-        (tmp_path / "d.snap").write_bytes(told + xxhash.xxh3_128_digest(told))
+    for content in (body, b"CPF1" + b"\xff" * 4 + body[8:]):
+        (tmp_path / "d.snap").write_bytes(content + xxhash.xxh3_128_digest(content))
         with pytest.raises(CorruptData, match=r"d\.snap holds other parts"):
             read_parts(tmp_path / "d.snap")
 

@@ -1,4 +1,4 @@
-"""Behind the final barrier nobody performs anything: what is visible then is what the savepoint holds."""
+"""No task performs an event behind the final barrier: what is visible then is what the savepoint holds."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import pytest
 
 from causal.checkpointing import Cut
 from causal.determinants import Barrier, DeterminantCodec
-from causal.events import CheckpointAsked
+from causal.events import CheckpointRequested
 from tests.unit.causal.world import World, layered
 
 STEPS_MAX = 100_000
 
 
 def stand(world: World, epoch: int, kills: int) -> None:
-    """Ask the sources for a final barrier until every task stands behind it, through so many failures."""
+    """Requests a final barrier from the sources until every task stands behind it, through `kills` failures."""
     for step in range(STEPS_MAX):
         world.step()
         if step % 20 == 0:
             for index in list(world.tasks):
                 if world.topology.is_source(index):  # type: ignore[arg-type]
-                    world.handle(index, CheckpointAsked(epoch, True))
+                    world.handle(index, CheckpointRequested(epoch, True))
         if kills and step % 150 == 149 and world.tasks:
             kills -= 1
             world.kill(world.rng.choice(sorted(world.tasks)))

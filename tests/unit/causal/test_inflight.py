@@ -53,7 +53,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule(data=st.data(), bytes_max=st.integers(0, 200))
     def frame(self, data: st.DataObject, bytes_max: int) -> None:
-        """From any place: as many neighbours as there is room for, of one epoch, in memory, and never none."""
+        """A frame from any place has as many neighbours as fit, of one epoch, in memory, and at least one entry."""
         if not self.model:
             return
         at = data.draw(st.integers(0, len(self.model) - 1))
@@ -73,7 +73,7 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule(data=st.data(), entries=st.integers(0, 5))
     def send(self, data: st.DataObject, entries: int) -> None:
-        """What went out gives up its memory if it is on disk."""
+        """An entry that was sent gives up its memory if it is on disk."""
         at = data.draw(st.integers(0, len(self.model)))
         behind = self.model[at : at + entries]
         position = behind[-1].next if behind else self.log.start
@@ -131,7 +131,7 @@ def test_a_gap_is_our_own_bug() -> None:
 def test_records_that_entered_long_after_each_other_do_not_share_a_frame(
     origins_ns: tuple[int, ...], together: int
 ) -> None:
-    """A frame tells one origin for all of it: latencies would look longer than they were."""
+    """A frame carries one origin for all of it: latencies would look longer than they were."""
     log = InflightLog(0, 0)
     for position, origin_ns in enumerate(origins_ns):
         log.append(Entry(position, 1, 0, b"x", 1, 0, 0, origin_ns))

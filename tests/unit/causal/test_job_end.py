@@ -1,4 +1,4 @@
-"""What stores are told when the job has ended for good: that no row is taken back and none follows, at every depth."""
+"""Stores are informed of the end of the job: no row is withdrawn and none follows, at every depth."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from causal.effects import WriteBundle
 from causal.events import JobEnded
 from causal.ports import Bundle
-from operators.sinks.account import Account
-from operators.sinks.ledger import covered
+from operators.sinks.contract.account import Account
+from operators.sinks.files.ledger import covered
 from tests.unit.causal.world import World, layered
 
 STEPS_MAX = 100_000
@@ -27,8 +27,8 @@ def ended(world: World) -> World:
     raise AssertionError("it does not end")
 
 
-def told(world: World) -> dict[int, list[Bundle]]:
-    """Sink channel → bundles that tasks write when they hear that the job has ended."""
+def last_bundles(world: World) -> dict[int, list[Bundle]]:
+    """Returns sink channel → bundles that tasks write when they learn that the job has ended."""
     heard: dict[int, list[Bundle]] = {}
     for index, task in enumerate(world.topology.tasks):
         for effect in world.tasks[task.index].handle(JobEnded(), world.now_ns):
@@ -41,7 +41,7 @@ def told(world: World) -> dict[int, list[Bundle]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_store_is_told_once_that_its_rows_stay(seed: int, depth: int) -> None:
     world = ended(World(layered((2, 2, 2)), seed=seed, records=300, depth=depth))
-    bundles = told(world)
+    bundles = last_bundles(world)
     assert bundles.keys() == world.stores.keys()
     for channel, [bundle] in bundles.items():
         store = world.stores[channel]
@@ -54,7 +54,7 @@ def test_who_has_not_finished_tells_nothing(depth: int) -> None:
     world = World(layered((2, 2, 1)), seed=1, records=300, depth=depth)
     for _ in range(600):
         world.step()
-    assert not world.finished and told(world) == {}
+    assert not world.finished and last_bundles(world) == {}
 
 
 def test_rows_that_no_checkpoint_covers_are_covered_by_the_end_and_a_withdrawal_takes_the_end_back() -> None:
@@ -64,6 +64,6 @@ def test_rows_that_no_checkpoint_covers_are_covered_by_the_end_and_a_withdrawal_
     last = Bundle(3, 0, b"", 5, 0, 1, (), ended=True, depends=())
     account.take(last)
     assert covered(account) == 3
-    assert account.take(replace(last)) is None, "told twice is told once"
+    assert account.take(replace(last)) is None, "a repeated end changes nothing"
     account.withdraw(account.marks[0])
     assert not account.ended and covered(account) == 0

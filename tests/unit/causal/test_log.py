@@ -12,7 +12,7 @@ from causal.log import DeterminantLog, LogDelta
 
 
 def truth(epoch: int, start: int, end: int) -> bytes:
-    """What the owner has logged from `start` to `end`; the only bytes there are."""
+    """Returns what the owner has logged from `start` to `end`; the only bytes there are."""
     return bytes((epoch * 37 + place * 11) % 256 for place in range(start, end))
 
 
@@ -47,13 +47,13 @@ class Holder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log = DeterminantLog(4)
-        self.held: dict[int, int] = {}
+        self.extents: dict[int, int] = {}
         self.first_epoch = 0
 
     @rule(sent=ranges)
     def merge(self, sent: LogDelta) -> None:
         before = contents(self.log)
-        extent = self.held.get(sent.epoch, 0)
+        extent = self.extents.get(sent.epoch, 0)
         end = sent.offset + len(sent.bytes)
         if sent.epoch < self.first_epoch:
             assert self.log.merge(sent) == 0
@@ -65,11 +65,11 @@ class Holder(RuleBasedStateMachine):
         else:
             assert self.log.merge(sent) == max(0, end - extent)
             assert self.log.merge(sent) == 0
-            self.held[sent.epoch] = max(end, extent)
+            self.extents[sent.epoch] = max(end, extent)
 
     @rule(sent=ranges, place=st.integers(0, 11), longer=st.binary(max_size=4))
     def contradict(self, sent: LogDelta, place: int, longer: bytes) -> None:
-        shared = min(self.held.get(sent.epoch, 0) - sent.offset, len(sent.bytes))
+        shared = min(self.extents.get(sent.epoch, 0) - sent.offset, len(sent.bytes))
         if sent.epoch < self.first_epoch or shared <= place:
             return
         wrong = bytearray(sent.bytes + longer)
@@ -81,14 +81,14 @@ class Holder(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def append(self, count: int) -> None:
-        epoch = max([self.first_epoch, *self.held])
-        start = self.held.get(epoch, 0)
+        epoch = max([self.first_epoch, *self.extents])
+        start = self.extents.get(epoch, 0)
         self.log.append(epoch, truth(epoch, start, start + count))
-        self.held[epoch] = start + count
+        self.extents[epoch] = start + count
 
     @rule(epoch=st.integers(0, 4))
     def append_out_of_turn(self, epoch: int) -> None:
-        if epoch < self.first_epoch or (epoch not in self.held and any(later > epoch for later in self.held)):
+        if epoch < self.first_epoch or (epoch not in self.extents and any(later > epoch for later in self.extents)):
             before = contents(self.log)
             with pytest.raises(InvariantViolation):
                 self.log.append(epoch, b"x")
@@ -98,15 +98,15 @@ class Holder(RuleBasedStateMachine):
     def truncate(self, epoch: int) -> None:
         self.log.truncate(epoch)
         self.first_epoch = max(self.first_epoch, epoch)
-        self.held = {e: held for e, held in self.held.items() if e >= epoch}
+        self.extents = {e: extent for e, extent in self.extents.items() if e >= epoch}
 
     @rule(known=st.dictionaries(st.integers(0, 3), st.integers(0, 12), max_size=4))
     def catch_up(self, known: dict[int, int]) -> None:
         """A holder that has some prefix, and gets what it lacks, holds the same."""
         other = DeterminantLog(4, self.first_epoch)
         for epoch, extent in known.items():
-            if min(extent, self.held.get(epoch, 0)):
-                other.merge(delta(epoch, 0, min(extent, self.held.get(epoch, 0))))
+            if min(extent, self.extents.get(epoch, 0)):
+                other.merge(delta(epoch, 0, min(extent, self.extents.get(epoch, 0))))
         for lacking in self.log.deltas(other.extents()):
             assert lacking.offset == other.extent(lacking.epoch)
             other.merge(lacking)
@@ -115,7 +115,7 @@ class Holder(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_says(self) -> None:
-        expected = {epoch: truth(epoch, 0, held) for epoch, held in sorted(self.held.items()) if held}
+        expected = {epoch: truth(epoch, 0, extent) for epoch, extent in sorted(self.extents.items()) if extent}
         assert contents(self.log) == (self.first_epoch, expected)
         assert list(self.log.extents()) == sorted(expected)
         assert self.log.size == sum(map(len, expected.values()))

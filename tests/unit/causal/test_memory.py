@@ -1,4 +1,4 @@
-"""What the C library does with large blocks that are freed."""
+"""The C library returns large blocks that are freed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from causal.shell.modes import UMASK, closed_to_others, made, mode_of_files, opened, private, public
+from causal.shell.modes import UMASK, closed_to_others, ensure_directory, mode_of_files, opened, private, public
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_what_is_made_is_private_but_for_what_the_user_asked_for(tmp_path: Path)
     with private():
         (tmp_path / "ours").touch()
         os.close(opened(tmp_path / "theirs", os.O_WRONLY, mode_of_files()))
-        made(tmp_path / "directory", 0o750)
+        ensure_directory(tmp_path / "directory", 0o750)
         with public():
             (tmp_path / "callback").touch()
         assert os.environ[UMASK] == "027" and mode_of_files(private=True) == 0o600
@@ -47,9 +47,9 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path.chmod(0o604)
     os.close(opened(path, os.O_RDWR, 0o600))
     assert mode(path) == 0o604
-    made(tmp_path, 0o700)
+    ensure_directory(tmp_path, 0o700)
     with pytest.raises(FileExistsError):
-        made(path, 0o700)
+        ensure_directory(path, 0o700)
 
 
 def test_a_directory_is_closed_with_all_that_is_in_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ordered tasks: their inputs come in an order that nobody logs, and a replay, after any failures, finds it again."""
+"""Ordered tasks: the order of their inputs is not logged, and a replay, after any failures, has the same."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from causal import batch
 from causal.batch import Chunk
+from causal.channels.receiver import Receiver
 from causal.effects import ReadSource
 from causal.errors import PeerViolation, ReplayDivergence
 from causal.events import SourceRead
-from causal.input_channel import InputChannel
 from causal.log import DeterminantLog
 from causal.picking import ByContent
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 from tests.unit.causal.test_task_world import check, run
 from tests.unit.causal.world import World, layered
 
@@ -59,7 +59,7 @@ def test_nothing_is_logged_where_nothing_could_be_otherwise() -> None:
     check(world)
     for layer in ("l1", "l2"):
         assert logged(world, "order", layer) == logged(world, "run", layer) == 0
-    assert logged(world, "order", "l3") > 0, "those that are not ordered go on logging"
+    assert logged(world, "order", "l3") > 0, "those that are not ordered still log"
 
 
 def test_what_could_be_otherwise_is_told_as_runs() -> None:
@@ -82,24 +82,24 @@ class OneByOne(World):
 
 def test_the_order_does_not_depend_on_arrival() -> None:
     """Other seeds, other arrivals, other deaths: the same rows in the same order."""
-    told = set()
+    outputs = set()
     for seed in range(6):
         world = OneByOne(
             layered((3, 1, 1), ordered=(1, 2)), seed=seed, records=40, traits=("marks", "plain"), batch_elements_max=1
         )
         run(world, kills=seed, pause=150)
         check(world)
-        told.add(b"".join(world.stores[max(world.stores)].rows))
-    assert len(told) == 1
+        outputs.add(b"".join(world.stores[max(world.stores)].rows))
+    assert len(outputs) == 1
 
 
-def channels(*queues: list[Chunk]) -> list[InputChannel]:
-    made = []
+def channels(*queues: list[Chunk]) -> list[Receiver]:
+    inputs = []
     for ordinal, queue in enumerate(queues):
-        channel = InputChannel(ordinal, ordinal, ordinal, 0, 0, False)
-        channel.accept_read(0, queue)
-        made.append(channel)
-    return made
+        channel = Receiver(ordinal, ordinal, ordinal, 0, 0, False, 1 << 20)
+        channel.accept_chunks(0, queue)
+        inputs.append(channel)
+    return inputs
 
 
 def test_the_rule_waits_for_the_input_that_is_furthest_behind() -> None:
@@ -114,7 +114,7 @@ def test_the_rule_waits_for_the_input_that_is_furthest_behind() -> None:
         channel.take(count)
         story.append((channel.ordinal, count))
     assert story == [(0, 2), (0, 1), (1, 1), (1, 1)], "then the second is behind, and has nothing"
-    two.accept_read(2, [batch.watermark(7)])
+    two.accept_chunks(2, [batch.watermark(7)])
     assert rule.ruled(False) == (two, 1)
     two.take(1)
     assert rule.ruled(False) == (one, 1)
@@ -125,7 +125,7 @@ def test_idle_inputs_are_not_waited_for_and_their_return_is_a_choice() -> None:
     rule = ByContent([one, two])
     one.take(1)
     assert rule.choice and rule.ruled(False) == (two, 1) and rule.arrived(False) is None
-    one.accept_read(1, [Chunk(batch.LISTED, 3, [1, 2, 3])])
+    one.accept_chunks(1, [Chunk(batch.LISTED, 3, [1, 2, 3])])
     assert rule.arrived(False) == (one, 3)
     one.take(3)
     assert not rule.choice
@@ -136,13 +136,13 @@ def test_a_run_is_told_before_the_next_entry_and_counts_the_event_that_is_under_
     from causal.determinants import Clock, Run
 
     log = DeterminantLog(0)
-    writer = Schedule(log, 0, "x")
+    writer = DeterminantCursor(log, 0, "x")
     for _ in range(3):
         writer.rule(choice=False)
     assert not log.extent(0)
     writer.record(Clock(7))
     writer.rule(choice=True)
-    reader = Schedule(log, 0, "x")
+    reader = DeterminantCursor(log, 0, "x")
     assert reader.peek() == Run(3)
     reader.take_run()
     reader.rule(False)
@@ -158,23 +158,23 @@ def test_an_epoch_begins_its_count_anew() -> None:
     from causal.determinants import Clock, Run
 
     log = DeterminantLog(0)
-    writer = Schedule(log, 0, "x")
+    writer = DeterminantCursor(log, 0, "x")
     writer.rule(choice=False)
     writer.advance(1)
     writer.rule(choice=False)
     writer.record(Clock(7))
     assert not log.extent(0)
-    assert Schedule(log, 1, "x").peek() == Run(1)
+    assert DeterminantCursor(log, 1, "x").peek() == Run(1)
 
 
 def test_what_waits_is_credited_up_to_a_bound() -> None:
     rng = random.Random(1)
-    channel = InputChannel(0, 0, 0, 0, 0, False, hoard_bytes_max=100)
+    channel = Receiver(0, 0, 0, 0, 0, False, 1 << 20, hoard_bytes_max=100)
     assert channel.credited == 0
     channel.next, channel.queued_bytes = 10, 100
     assert channel.credited == 10
     channel.queued_bytes = 101 + rng.randrange(9)
     assert channel.credited == 0
     with pytest.raises(PeerViolation):
-        channel.accept_read(10, [Chunk(batch.RECORDS, 4, b"....")])
+        channel.accept_chunks(10, [Chunk(batch.RECORDS, 4, b"....")])
         channel.take(3)

@@ -1,4 +1,4 @@
-"""Calls of stores that are away or do not come back, and what a task does meanwhile."""
+"""Calls of stores that are unavailable or do not return, and what a task does meanwhile."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from causal.effects import Effect, Found, OpenSink, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
-from causal.errors import Fenced, Lost, OutOfPatience, Unavailable
-from causal.events import Event, Inquired, SinkOpened, Turn
-from causal.ports import Bundle, Held, Mark
+from causal.effects import Effect, OpenSink, OrphanReport, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
+from causal.errors import DeterminantsLost, Fenced, RetriesExhausted, Unavailable
+from causal.events import Event, OrphanQuery, SinkOpened, Turn
+from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.recovery import State
-from causal.rollback import Finding
+from causal.rollback import OrphanAnswer
 from causal.shell import driver as driving
 from causal.shell import outage
 from causal.shell.driver import TaskDriver
-from causal.shell.outage import NO_ANSWER, StoreAway, StoreCalls
+from causal.shell.outage import NO_ANSWER, StoreCalls, StoreUnavailable
 
 
 class Clock:
@@ -39,35 +39,37 @@ def away() -> None:
 
 
 def test_a_store_that_is_away_is_tried_less_and_less_often_until_patience_ends(clock: Clock) -> None:
-    told: list[Any] = []
-    calls = StoreCalls("out/0", 10.0, lambda kind, facts: told.append((kind, facts.get("line"))))
+    reports: list[Any] = []
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: reports.append((kind, facts.get("line"))))
     pauses = []
     while clock.now_ns < 10_000_000_000:
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             calls.make(away)
         assert calls.waiting == (1_000, "the server is down")
         pauses.append((calls.again_ns - clock.now_ns) // 1_000_000)
         clock.now_ns = calls.again_ns
     assert pauses[:9] == [10, 20, 40, 80, 160, 320, 640, 1000, 1000] and set(pauses[9:]) == {1000}
-    with pytest.raises(OutOfPatience) as ended:
+    with pytest.raises(RetriesExhausted) as ended:
         calls.make(away)
-    assert str(ended.value).startswith("sink task out/0: its store has been away for 10 s (sink_patience_s is 10): the")
-    assert told == [("waiting", "out/0: its store is away, trying again: the server is down")]
+    assert str(ended.value).startswith(
+        "sink task out/0: its store has been unavailable for 10 s (sink_retry_timeout_s is 10): the"
+    )
+    assert reports == [("waiting", "out/0: its store is unavailable, retrying: the server is down")]
 
 
 def test_a_store_that_is_back_is_told_once_and_is_waited_for_as_long_again(clock: Clock) -> None:
-    told: list[Any] = []
-    calls = StoreCalls("out/0", 10.0, lambda kind, facts: told.append(facts["line"]))
+    lines: list[Any] = []
+    calls = StoreCalls("out/0", 10.0, lambda kind, facts: lines.append(facts["line"]))
     for _ in range(3):
         clock.now_ns += 9_000_000_000
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnavailable):
             calls.make(away)
         clock.now_ns += 5_000_000_000
         assert calls.make(lambda: 7) == 7
         assert calls.waiting is None
         assert calls.make(lambda: 8) == 8
-    assert [line for line in told if "back" in line] == ["out/0: its store is back after 5.0 s"] * 3
-    assert len(told) == 6
+    assert [line for line in lines if "again" in line] == ["out/0: its store is available again after 5.0 s"] * 3
+    assert len(lines) == 6
 
 
 def test_other_errors_are_not_waited_for(clock: Clock) -> None:
@@ -96,13 +98,13 @@ def test_another_thread_sees_a_call_that_does_not_come_back_and_when_it_must_end
     assert [waiting for _, waiting, _ in seen] == [None, *[(1_000, NO_ANSWER)] * 3]
     assert [overdue is None for _, _, overdue in seen] == [True, True, True, False]
     assert seen[-1][2].startswith(
-        "sink task out/0: its store has been away for 61 s (sink_patience_s is 60): a call has"
+        "sink task out/0: its store has been unavailable for 61 s (sink_retry_timeout_s is 60): a call has"
     )
     assert (calls.call_ns, calls.waiting, calls.overdue()) == (0, None, None)
 
 
 class Store:
-    """Away as long as told."""
+    """A store that is unavailable as long as a test sets."""
 
     def __init__(self) -> None:
         self.away = True
@@ -113,9 +115,9 @@ class Store:
             raise Unavailable("not there")
         self.calls.append(name)
 
-    def open(self, task: str, run: str, incarnation: int) -> Held:
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
         self._call("open")
-        return Held(0, 0, ())
+        return StoreState(0, 0, ())
 
     def write(self, bundle: Bundle) -> None:
         self._call(f"write {bundle.first}")
@@ -128,10 +130,10 @@ class Store:
 
 
 class Task:
-    """Asks what a test tells it to ask, and remembers what it is handed."""
+    """A task with the effects that a test sets, which records the events that it receives."""
 
     name, incarnation, idle = "out/0", 1, True
-    word = "running"
+    reported_state = "running"
     recovery = SimpleNamespace(state=State.RUNNING)
 
     def __init__(self, *asked: list[Effect]) -> None:
@@ -147,7 +149,7 @@ class Task:
 
 
 class Quiet:
-    """Transport and disk with nothing to say."""
+    """A transport and disk without any messages."""
 
     wake = "disk"
 
@@ -164,12 +166,14 @@ class Quiet:
 
 
 def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_with_one_line(clock: Clock) -> None:
-    task, quiet = Task([WithdrawRows(0, Mark(3, 0, 0, 1, ()))]), Quiet()
+    task, quiet = Task([WithdrawRows(0, WithdrawPoint(3, 0, 0, 1, ()))]), Quiet()
     report: Callable[[str, dict[str, Any]], None] = lambda kind, facts: None  # noqa: E731
     driver = TaskDriver(
         cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, Store())}, {}, report, None, 9.0
     )
-    with pytest.raises(Lost, match=r"^out/0: visible rows depend on .* and its sink cannot take rows back; restore"):
+    with pytest.raises(
+        DeterminantsLost, match=r"^out/0: visible rows depend on .* and its sink cannot take rows back; restore"
+    ):
         driver.start()
 
 
@@ -185,7 +189,7 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
     assert driver.waiting == (1_000, "not there")
     assert reported == ["waiting", "promoted"]
     driver.work({})
-    assert not any(isinstance(event, Turn) for event in task.handed), "no turn while its store is away"
+    assert not any(isinstance(event, Turn) for event in task.handed), "no turn while its store is unavailable"
     driver.feed(Turn(0))
     assert outside.replied == [b"hello"]
     assert store.calls == [] and driver.wait_ms() == 10
@@ -203,13 +207,13 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
 def test_a_task_whose_store_is_away_answers_an_inquiry_at_once(clock: Clock) -> None:
     store, quiet = Store(), Quiet()
     reported: list[str] = []
-    task = Task([OpenSink(0)], [TruncateSink(0, 5), Found(3, Finding(True, None, ()))])
+    task = Task([OpenSink(0)], [TruncateSink(0, 5), OrphanReport(3, OrphanAnswer(True, None, ()))])
     driver = TaskDriver(
         cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, store)}, {},
         lambda kind, facts: reported.append(kind), None, 9.0,
     )  # fmt: skip
     driver.start()
-    driver.feed(Inquired(3, []))
+    driver.feed(OrphanQuery(3, []))
     assert reported == ["waiting", "finding"], "others stand still until every task has answered"
     assert store.calls == []
     driver.close()
@@ -223,18 +227,18 @@ def test_a_task_has_not_come_to_its_end_while_its_store_has_not_taken_the_last_r
 
     def report(kind: str, facts: dict[str, Any]) -> None:
         reported.append(facts.get("phase", kind))
-        words.append(driver.word)  # as a beat would say it at this moment
+        words.append(driver.reported_state)  # as a beat would say it at this moment
 
     task = Task([WriteBundle(0, Bundle(7, 1, b"1\n", 5, 0, 1, ()), []), Phase(end, 0)])
-    task.word = end
+    task.reported_state = end
     driver = TaskDriver(
         cast(Any, task), "run", cast(Any, outside), cast(Any, outside), {0: cast(Any, store)}, {}, report, None, 9.0
     )
     driver.start()
-    assert (reported, words, driver.word) == (["waiting"], ["running"], "running")
+    assert (reported, words, driver.reported_state) == (["waiting"], ["running"], "running")
     store.away = False
     clock.now_ns += 10_000_000
     driver.work({})
     assert store.calls == ["write 7"]
-    assert reported[-1] == end and driver.word == end
+    assert reported[-1] == end and driver.reported_state == end
     driver.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from causal.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
-from causal.input_channel import InputChannel
-from causal.pace import FIRST_ELEMENTS, Pace
+from causal.channels.receiver import Receiver
+from causal.pace import FIRST_ELEMENTS, BatchSizer
 from causal.rolling import RollingDigest
 from causal.wire import DATA, Header
 
@@ -12,17 +12,17 @@ SECOND_NS = 1_000_000_000
 
 
 def test_a_fast_task_soon_takes_all_it_may() -> None:
-    pace = Pace(4096, 1 << 20, 5000)
-    assert pace.elements == FIRST_ELEMENTS and pace.held
+    pace = BatchSizer(4096, 1 << 20, 5000)
+    assert pace.elements == FIRST_ELEMENTS and pace.reduced
     turns = 0
-    while pace.held:
+    while pace.reduced:
         pace.took(pace.elements, 0, 1_000)
         turns += 1
     assert pace.elements == 4096 and turns == 8
 
 
 def test_a_slow_task_takes_what_it_is_done_with_in_a_moment() -> None:
-    pace = Pace(4096, 1 << 20, 5000)
+    pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
         pace.took(pace.elements, 0, pace.elements * 2_000_000)  # 2 ms per record: 200 ms hold 100
     assert 25 <= pace.elements <= 100
@@ -31,22 +31,22 @@ def test_a_slow_task_takes_what_it_is_done_with_in_a_moment() -> None:
 
 
 def test_chunks_that_do_not_unite_are_no_reason_to_stay_behind() -> None:
-    pace = Pace(4096, 1 << 20, 5000)
+    pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
         pace.took(min(pace.elements, 1900), 7_000, 600_000)
-    assert not pace.held
+    assert not pace.reduced
 
 
 def test_turns_that_deliver_far_less_than_they_might_tell_nothing() -> None:
-    pace = Pace(4096, 1 << 20, 5000)
+    pace = BatchSizer(4096, 1 << 20, 5000)
     pace.took(1, 0, 1_000)
     pace.took(0, 0, 100 * SECOND_NS)
     assert pace.elements == FIRST_ELEMENTS
-    assert not Pace(1, 1 << 20, 5000).held
+    assert not BatchSizer(1, 1 << 20, 5000).reduced
 
 
 def test_large_records_come_few_at_a_time() -> None:
-    pace = Pace(4096, 1 << 20, 5000)
+    pace = BatchSizer(4096, 1 << 20, 5000)
     for _ in range(20):
         pace.took(pace.elements, pace.elements * 20_000, 1_000)
     assert 13 <= pace.elements <= 52
@@ -54,8 +54,8 @@ def test_large_records_come_few_at_a_time() -> None:
     assert pace.elements == 1
 
 
-def received(*chunks: Chunk) -> InputChannel:
-    channel = InputChannel(0, 0, 3, 0, 0, False)
+def received(*chunks: Chunk) -> Receiver:
+    channel = Receiver(0, 0, 3, 0, 0, False, 1 << 20)
     payload = pack_chunks(chunks)
     count = sum(chunk.count for chunk in chunks)
     assert channel.accept(Header(DATA, 0, 3, 1, 0, 0, count, 0, RollingDigest(0).feed(payload)), payload)
@@ -69,12 +69,12 @@ def test_a_chunk_is_cut_and_paid_for_with_its_last_part() -> None:
     taken: list[int] = []
     for count in (4, 4, 2):
         assert channel.head_count(4, 1 << 20, cutting=True) == count
-        assert channel.uncredited_bytes == 0
+        assert channel.flow.uncredited_bytes == 0
         [part] = channel.take(count)
         assert part.kind == LISTED and part.count == count
         taken += part.body
     assert taken == list(range(10)) and channel.delivered == 10
-    assert 0 < channel.uncredited_bytes == queued - channel.queued_bytes
+    assert 0 < channel.flow.uncredited_bytes == queued - channel.queued_bytes
     [whole] = channel.take(channel.head_count(4, 1 << 20, cutting=True))
     assert whole.kind == RECORDS and decode_records(whole.body) == [10, 11]
     [last] = channel.take(channel.head_count(4, 1 << 20, cutting=True))

@@ -1,4 +1,4 @@
-"""With durability "os" everything that was acknowledged is there after a loss of power, whenever it comes."""
+"""Everything that was acknowledged survives a loss of power at any moment, with durability "os"."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LOG = bytes(range(250))
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = tmp_path / "job"
-    made.mkdir()
-    return made
+    directory = tmp_path / "job"
+    directory.mkdir()
+    return directory
 
 
 def at_every_sync(power: PowerLoss, tmp_path: Path, check: Callable[[Path], None]) -> None:
@@ -39,17 +39,17 @@ def test_stable_determinants(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
     def check(left: Path) -> None:
         nonlocal checked
-        found = read_after(left)
+        deltas = read_after(left)
         for epoch, extent in acknowledged.items():
-            assert found.get(epoch, b"")[:extent] == LOG[:extent], (epoch, extent)
+            assert deltas.get(epoch, b"")[:extent] == LOG[:extent], (epoch, extent)
         checked += 1
 
     at_every_sync(power, tmp_path, check)
     first, second = (StableLogs(root, "sum/0", incarnation, sync=True) for incarnation in (1, 2))
     first.begin([])
     for start in range(0, 90, 30):
-        told = first.append([LogDelta(4, 0, start, LOG[start : start + 30])])
-        acknowledged |= {epoch: extent for _, epoch, extent in told}
+        extents = first.append([LogDelta(4, 0, start, LOG[start : start + 30])])
+        acknowledged |= {epoch: extent for _, epoch, extent in extents}
     acknowledged |= {epoch: extent for _, epoch, extent in first.append([LogDelta(4, 1, 0, LOG[:20])])}
     second.begin([LogDelta(4, 0, 0, LOG[:90]), LogDelta(4, 1, 0, LOG[:20])])
     second.append([LogDelta(4, 1, 20, LOG[20:60])])

@@ -27,7 +27,7 @@ class Recorder(World):
 
     def __init__(self, seed: int) -> None:
         self.recordings: dict[tuple[int, int], list[bytes]] = {}
-        super().__init__(diamond(), seed, 400, check=True, batch_elements_max=4)
+        super().__init__(diamond(), seed, 400, verify_replay=True, batch_elements_max=4)
 
     def _perform(self, index: int, effect: Any) -> None:
         if isinstance(effect, WriteRecording):
@@ -43,8 +43,12 @@ class Recorder(World):
             cut = Cut.unpack(before[0])
             chain.restore(before[1:])
         recorded = read_recording(self.recordings[index, epoch])
-        told: dict[str, Any] = {"recorded": recorded, "reached": Cut.unpack(self.snapshots[index, epoch][0]), **changed}
-        rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **told)
+        arguments: dict[str, Any] = {
+            "recorded": recorded,
+            "reached": Cut.unpack(self.snapshots[index, epoch][0]),
+            **changed,
+        }
+        rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **arguments)
         assert chain.snapshot(True).parts() == self.snapshots[index, epoch][1:] or changed
 
     def chain(self, index: int) -> ChainedHashes:
@@ -53,7 +57,7 @@ class Recorder(World):
 
 
 class Dead:
-    """A rehearsal asks the log and nobody else."""
+    """A rehearsal asks the log only."""
 
     def wall_ns(self) -> int:
         raise AssertionError("a rehearsal looks at the clock")
@@ -65,19 +69,19 @@ class Dead:
 @pytest.fixture(scope="module")
 def world() -> Recorder:
     """A whole job with several checkpoints and a failure, so that some epochs were recorded while replaying."""
-    made = Recorder(7)
+    recorder = Recorder(7)
     for step in range(60_000):
-        made.step()
+        recorder.step()
         if step % 60 == 0:
-            made.checkpoint()
+            recorder.checkpoint()
         if step == 900:
-            made.kill(2)
+            recorder.kill(2)
         if step == 960:
-            made.promote(2)
-        if made.done():
+            recorder.promote(2)
+        if recorder.done():
             break
-    assert made.done() and made.complete >= 3, made.complete
-    return made
+    assert recorder.done() and recorder.complete >= 3, recorder.complete
+    return recorder
 
 
 def test_every_epoch_of_every_task_can_be_performed_again(world: Recorder) -> None:
@@ -88,8 +92,8 @@ def test_every_epoch_of_every_task_can_be_performed_again(world: Recorder) -> No
 
 
 def busiest(world: Recorder, wanted: Callable[[Recorded], bool] = lambda recorded: True) -> tuple[int, int]:
-    told = {where: read_recording(parts) for where, parts in world.recordings.items() if where in world.snapshots}
-    return max((where for where in told if wanted(told[where])), key=lambda where: len(told[where].log))
+    epochs = {where: read_recording(parts) for where, parts in world.recordings.items() if where in world.snapshots}
+    return max((where for where in epochs if wanted(epochs[where])), key=lambda where: len(epochs[where].log))
 
 
 def test_another_output_is_named(world: Recorder) -> None:
@@ -105,9 +109,9 @@ def test_an_operator_that_asks_for_something_else_is_named(world: Recorder) -> N
     index, epoch = busiest(world)
 
     class Curious(ChainedHashes):
-        def deliver(self, *told: Any) -> Any:
-            told[-1].now_ns()
-            return super().deliver(*told)
+        def deliver(self, *arguments: Any) -> Any:
+            arguments[-1].now_ns()
+            return super().deliver(*arguments)
 
     whole = world.chain(index)
     curious = Curious(whole.outputs, whole.sink, whole.rng)
@@ -123,31 +127,31 @@ def test_a_recording_that_lacks_elements_is_named(world: Recorder) -> None:
 
 
 def test_a_recording_gives_back_what_was_delivered() -> None:
-    made = Recording()
+    recording = Recording()
     listed = Chunk(LISTED, 2, [("a", 1), {"b": [2]}])
     packed = Chunk(RECORDS, 1, encode_records([("c", 3)]))
-    made.delivered(1, [listed])
+    recording.delivered(1, [listed])
     listed.body.append("changed by user code")
-    made.delivered(0, [packed, packed])
-    told = read_recording(made.parts(b"log"))
-    assert told.log == b"log" and not told.unfit
-    assert [(d.input, [c.kind for c in d.chunks]) for d in told.deliveries] == [(1, [LISTED]), (0, [RECORDS] * 2)]
-    assert told.deliveries[0].chunks[0].body == [("a", 1), {"b": [2]}]
-    assert not read_recording(made.parts(b"")).deliveries
+    recording.delivered(0, [packed, packed])
+    recorded = read_recording(recording.parts(b"log"))
+    assert recorded.log == b"log" and not recorded.unfit
+    assert [(d.input, [c.kind for c in d.chunks]) for d in recorded.deliveries] == [(1, [LISTED]), (0, [RECORDS] * 2)]
+    assert recorded.deliveries[0].chunks[0].body == [("a", 1), {"b": [2]}]
+    assert not read_recording(recording.parts(b"")).deliveries
 
 
 def test_what_cannot_be_kept_makes_the_epoch_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Recording()
-    made.delivered(0, [Chunk(LISTED, 1, [object()])])
-    made.delivered(0, [Chunk(RECORDS, 1, b"x")])
-    told = read_recording(made.parts(b""))
-    assert "cannot be kept" in told.unfit and not told.deliveries
+    unfit = Recording()
+    unfit.delivered(0, [Chunk(LISTED, 1, [object()])])
+    unfit.delivered(0, [Chunk(RECORDS, 1, b"x")])
+    recorded = read_recording(unfit.parts(b""))
+    assert "cannot be kept" in recorded.unfit and not recorded.deliveries
     monkeypatch.setattr(recording, "RECORDING_BYTES_MAX", 100)
-    made.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
-    made.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
-    assert "more than 100 bytes" in read_recording(made.parts(b"")).unfit
-    made.delivered(0, [Chunk(RECORDS, 1, b"x")])
-    assert not read_recording(made.parts(b"")).unfit
+    unfit.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
+    unfit.delivered(0, [Chunk(RECORDS, 1, bytes(90))])
+    assert "more than 100 bytes" in read_recording(unfit.parts(b"")).unfit
+    unfit.delivered(0, [Chunk(RECORDS, 1, b"x")])
+    assert not read_recording(unfit.parts(b"")).unfit
 
 
 @pytest.mark.parametrize(

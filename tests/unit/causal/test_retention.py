@@ -1,13 +1,13 @@
-"""What a task keeps until the next checkpoint: half of a bound asks for one, and sources hold back records for it."""
+"""A task that keeps half of a bound requests a checkpoint, and sources hold back records for it."""
 
 from __future__ import annotations
 
 import pytest
 
 from causal.batch import ROWS, Chunk
-from causal.events import CheckpointAsked, CheckpointCompleted, Event, Turn
+from causal.channels.sink_channel import SinkChannel
+from causal.events import CheckpointCompleted, CheckpointRequested, Event, Turn
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.sink_channel import SinkChannel
 from causal.topology import Channel, Task, Topology
 from tests.unit.causal.test_rough_world import RoughWorld
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
@@ -24,7 +24,7 @@ def kept(world: World) -> tuple[int, int]:
 
 
 def until_done(world: World, asking: bool) -> tuple[int, int]:
-    """Run without a clock for checkpoints: one begins only where a task asks.  Returns the most that was kept."""
+    """Runs without a clock for checkpoints: one begins only if a task requests it.  Returns the most that was kept."""
     inflight = logs = steps = 0
     while not world.done():
         steps += 1
@@ -49,9 +49,9 @@ def test_with_all_neighbours_there_what_is_kept_stays_near_its_bound(bounds: dic
     (most,) = bounds.values()
     without = until_done(bounded(), asking=False)[place]
     world = bounded(**bounds)
-    held = until_done(world, asking=True)[place]
+    kept = until_done(world, asking=True)[place]
     assert without > 8 * most, "the job is long enough for the bound to matter"
-    assert held <= 2 * most
+    assert kept <= 2 * most
     assert world.complete > 4
 
 
@@ -71,7 +71,7 @@ def test_a_source_that_holds_goes_on_when_its_checkpoint_is_complete_and_not_bef
         world.step()
     source = world.tasks[0]
     world.asked = 1
-    world.handle(0, CheckpointAsked(1, hold=True))
+    world.handle(0, CheckpointRequested(1, hold=True))
     (partition,) = source.channels.partitions
     for _ in range(20):
         world.step()
@@ -81,7 +81,7 @@ def test_a_source_that_holds_goes_on_when_its_checkpoint_is_complete_and_not_bef
         world.step()
     assert partition.delivered == stood < 200
     world.handle(0, CheckpointCompleted(1))
-    world.handle(0, CheckpointAsked(1, hold=True))  # told late: it counts no more
+    world.handle(0, CheckpointRequested(1, hold=True))  # late: it does not count any more
     world.complete = 1
     for _ in range(200):
         world.step()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from causal import exchange, input_channel, output_channel
+from causal.channels import exchange, flow
 from causal.effects import ReadSegment, ReadSource, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
 from causal.errors import Fenced, ReplayDivergence
 from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
@@ -91,7 +91,7 @@ def test_an_in_flight_log_that_does_not_fit_into_memory(seed: int) -> None:
 
 
 class Haunted(World):
-    """Killed processes go on for a while: they read, send and write until somebody tells them that they are dead."""
+    """Killed processes run for a while: they read, send and write until they learn that they are dead."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.ghosts: dict[tuple[int, int], TaskProtocol] = {}
@@ -174,8 +174,7 @@ def test_determinants_that_do_not_fit_into_one_frame(seed: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(15))
 def test_an_event_larger_than_what_a_sender_begins_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (input_channel, output_channel):
-        monkeypatch.setattr(module, "ALLOWANCE_BYTES_MIN", 150)  # about two records; it grows until events have many
+    monkeypatch.setattr(flow, "ALLOWANCE_BYTES_MIN", 150)  # about two records; it grows until events have many
     world = RoughWorld(layered((2, 2, 1)), seed=seed, records=150)
     run(world, kills=3, pause=600, together=5)
     check(world)
@@ -202,7 +201,7 @@ def test_more_neighbours_at_once_than_the_depth_covers_is_rolled_back_as_far_as_
 
 
 class Forgetful(ChainedHashes):
-    """Nondeterministic behind our back: its output depends on something that is not in its state."""
+    """A chain with hidden nondeterminism: its output depends on something that is not in its state."""
 
     calls = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from causal.runs import after, run_id, start_of
-from operators.sinks.account import shown
+from operators.sinks.contract.account import shown
 
 
 def test_the_order_of_identities_is_the_order_of_starts() -> None:

@@ -7,7 +7,7 @@ import pytest
 from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Timer, User, register_kind
 from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
 from causal.log import DeterminantLog, LogDelta
-from causal.schedule import Schedule
+from causal.schedule import DeterminantCursor
 from causal.services import CausalServices
 
 register_kind("test-price", 101)
@@ -15,7 +15,7 @@ register_kind("test-rate", 102)
 
 
 class Clockwork:
-    """A clock that is told what to show, and entropy that counts."""
+    """A clock that a test sets, and entropy that counts."""
 
     def __init__(self, *shown: int) -> None:
         self.shown = list(shown)
@@ -30,7 +30,7 @@ class Clockwork:
 
 
 def recorded() -> tuple[DeterminantLog, list[object]]:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
     services = CausalServices(schedule, Clockwork(100, 90, 300))
     schedule.record_order(0, 5)
     answers: list[object] = [services.now_ns(), services.now_ns(), services.seed(), services.call(lambda: b"live")]
@@ -40,11 +40,11 @@ def recorded() -> tuple[DeterminantLog, list[object]]:
     return schedule.log, answers
 
 
-def copy(log: DeterminantLog) -> Schedule:
+def copy(log: DeterminantLog) -> DeterminantCursor:
     own = DeterminantLog(0)
     for delta in log.deltas({}):
         own.merge(delta)
-    return Schedule(own, 0, "count/0")
+    return DeterminantCursor(own, 0, "count/0")
 
 
 def test_what_was_answered_live_is_answered_again() -> None:
@@ -53,11 +53,11 @@ def test_what_was_answered_live_is_answered_again() -> None:
     live = Clockwork(7)
     services = CausalServices(schedule, live)
     assert schedule.take(Order) == Order(0, 5)
-    found: list[object] = [services.now_ns(), services.now_ns(), services.seed(), services.call(lambda: b"again")]
+    replayed: list[object] = [services.now_ns(), services.now_ns(), services.seed(), services.call(lambda: b"again")]
     schedule.take(Barrier)
     schedule.advance(1)
-    found += [services.now_ns(), services.seed()]
-    assert found == answers
+    replayed += [services.now_ns(), services.seed()]
+    assert replayed == answers
     assert live.drawn == 0 and schedule.exhausted()
 
 
@@ -67,10 +67,10 @@ def test_the_clock_never_goes_back_and_not_after_a_replay_either() -> None:
     schedule = copy(log)
     services = CausalServices(schedule, Clockwork(7))
     while not schedule.exhausted():
-        told = schedule.peek()
-        schedule.take(type(told))
-        if isinstance(told, Barrier):
-            schedule.advance(told.epoch)
+        determinant = schedule.peek()
+        schedule.take(type(determinant))
+        if isinstance(determinant, Barrier):
+            schedule.advance(determinant.epoch)
     assert services.now_ns() == 300
 
 
@@ -99,7 +99,7 @@ def test_a_task_whose_own_log_is_damaged_stops() -> None:
     log = DeterminantLog(0)
     log.merge(LogDelta(0, 0, 0, b"\x1f"))
     with pytest.raises(ReplayDivergence, match="cannot be read"):
-        Schedule(log, 0, "count/0").peek()
+        DeterminantCursor(log, 0, "count/0").peek()
 
 
 def test_peeking_changes_nothing() -> None:
@@ -110,7 +110,7 @@ def test_peeking_changes_nothing() -> None:
 
 
 def test_without_recording_nothing_is_remembered() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0", logging=False)
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0", logging=False)
     schedule.record(Call(b"x"))
     schedule.record_order(0, 1)
     assert schedule.log.size == 0 and not schedule.bytes_by_kind
@@ -120,7 +120,7 @@ def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
     log, answers = recorded()
     prefix = DeterminantLog(0)
     prefix.merge(LogDelta(0, 0, 0, log.bytes_of(0)[:5]))  # the order and the first reading
-    schedule, live = Schedule(prefix, 0, "count/0"), Clockwork(500)
+    schedule, live = DeterminantCursor(prefix, 0, "count/0"), Clockwork(500)
     services = CausalServices(schedule, live)
     assert schedule.take(Order) == Order(0, 5)
     assert services.replaying() and services.now_ns() == answers[0]
@@ -132,7 +132,7 @@ def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
 
 
 def test_a_question_where_the_log_ends_names_the_place() -> None:
-    schedule = Schedule(DeterminantLog(0), 3, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 3, "count/0")
     with pytest.raises(
         ReplayDivergence, match=r"^count/0 is .*: epoch 3: the replay asks for order where the log ends"
     ):
@@ -142,7 +142,7 @@ def test_a_question_where_the_log_ends_names_the_place() -> None:
 def test_a_log_that_goes_on_in_a_later_epoch_is_not_exhausted() -> None:
     log = DeterminantLog(0)
     log.merge(LogDelta(0, 1, 0, b"\x80\x01"))
-    schedule = Schedule(log, 0, "count/0")
+    schedule = DeterminantCursor(log, 0, "count/0")
     assert not schedule.replaying and not schedule.exhausted()
     schedule.advance(1)
     assert schedule.replaying and schedule.take(Order) == Order(0, 1) and schedule.exhausted()
@@ -151,19 +151,19 @@ def test_a_log_that_goes_on_in_a_later_epoch_is_not_exhausted() -> None:
 
 
 def test_the_clock_goes_on_from_the_last_reading_of_any_epoch() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
     services = CausalServices(schedule, Clockwork(1_000, 3, 2, 1))
     assert services.now_ns() == 1_000
     schedule.record(Barrier(1))
     schedule.advance(1)
     assert services.now_ns() == 1_000
-    restored = Schedule(DeterminantLog(0, 1), 1, "count/0")
+    restored = DeterminantCursor(DeterminantLog(0, 1), 1, "count/0")
     restored.last_ns = schedule.last_ns  # as a snapshot carries it on
     assert CausalServices(restored, Clockwork(5)).now_ns() == 1_000
 
 
 def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
     services = CausalServices(schedule, Clockwork(1))
     assert services.user("test-price", lambda: b"12") == b"12"
     services.user("test-price", lambda: b"13")
@@ -178,7 +178,7 @@ def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
 
 
 def test_an_answer_that_is_too_large_blames_the_operator_and_records_nothing() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
     services, large = CausalServices(schedule, Clockwork(1)), bytes(ANSWER_BYTES_MAX + 1)
     with pytest.raises(OperatorFailed, match="return a reference"):
         services.call(lambda: large)
@@ -188,7 +188,7 @@ def test_an_answer_that_is_too_large_blames_the_operator_and_records_nothing() -
 
 
 def test_a_window_with_other_contents_is_a_divergence() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
     live = CausalServices(schedule, Clockwork(1))
     for _ in range(2):
         live.window(0, 50, [(0, 3), (5, 2)])
@@ -199,7 +199,7 @@ def test_a_window_with_other_contents_is_a_divergence() -> None:
 
 
 def test_a_call_that_raises_leaves_no_trace() -> None:
-    schedule = Schedule(DeterminantLog(0), 0, "count/0")
+    schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0")
 
     def refuse() -> bytes:
         raise OSError("no answer")

@@ -1,4 +1,4 @@
-"""What says whether it is whole: every single byte that is another one is noticed, whatever is laid out otherwise."""
+"""Sealed JSON: every changed byte is detected, whatever the layout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_no_changed_bit_goes_unnoticed() -> None:
         for bit in range(8):
             other = whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
             try:
-                told = unseal(other.decode())
+                content = unseal(other.decode())
             except ValueError:
                 continue
             # White space for other white space, or a name that is not known: the reader refuses that one.
-            assert told == TOLD or set(told) - set(TOLD)
+            assert content == TOLD or set(content) - set(TOLD)
 
 
 def test_another_layout_is_the_same() -> None:

@@ -1,8 +1,8 @@
-"""What is kept for replay outgrows its memory: one segment at a time goes to disk, nobody fills memory meanwhile."""
+"""In-flight entries outgrow their memory: one segment at a time is spilled, and tasks wait meanwhile."""
 
 from __future__ import annotations
 
-from causal.channels import Channels
+from causal.channels.ends import Channels
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.effects import SpillSegment
@@ -23,12 +23,12 @@ class Kept:
         channels = Channels(topology, topology.tasks[0].index, config, Cut())
         receiver = Channels(topology, topology.tasks[1].index, config, Cut()).network[0]
         (self.output,) = channels.downstream.values()
-        self.output.redial(1, 0)
+        self.output.dial(1, 0)
         introduce(self.output, receiver)
         self.spilling = Spilling(channels, config)
 
     def send(self, over: int) -> None:
-        """Put records into the log until it holds more than `over` bytes of memory."""
+        """Puts records into the log until it holds more than `over` bytes of memory."""
         while self.output.log.memory_bytes <= over:
             self.output.put(chunk_of("x" * 100))
             sent(self.output)

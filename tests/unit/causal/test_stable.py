@@ -1,4 +1,4 @@
-"""Stable determinants: holders let go of what is told, what is read fills holes only, files count as far as whole."""
+"""Stable determinants: holders forget what is reported, what is read fills holes only, complete records count."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from causal.dissemination import STABLE_BYTES_TOLD, Holdings, Seen
+from causal.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.effects import AppendStable, BeginStable, ReadStable
-from causal.errors import Lost, PeerViolation, Unavailable
+from causal.errors import DeterminantsLost, PeerViolation, Unavailable
 from causal.events import StableFailed, StableRead, StableWritten
 from causal.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
@@ -18,7 +18,7 @@ from causal.log import DeterminantLog, LogDelta
 from causal.shell import stable
 from causal.shell.stable import StableLogs, framed, prefix_of
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
-from operators.sinks.account import Account
+from operators.sinks.contract.account import Account
 
 LOG = bytes(range(250)) * 2
 NAMES = ("read/0", "sum/0", "out/0")
@@ -77,7 +77,7 @@ def test_an_owner_keeps_its_bytes_and_shares_what_is_not_stable() -> None:
     assert log.unwritten() == [LogDelta(0, 0, 60, LOG[60:100])]
 
 
-# -- what neighbours and stores are told ----------------------------------------------------------------
+# -- what is sent to neighbours and stores ----------------------------------------------------------------
 
 
 def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
@@ -85,12 +85,12 @@ def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
     first.own.append(0, LOG[:400])
     to_second, to_third, store = Seen(), Seen(), Seen()
     second.merge(first.lacking(to_second)[0])
-    first.own.written(0, STABLE_BYTES_TOLD)
-    told, _ = first.lacking(to_second)
-    assert told == [mark(0, STABLE_BYTES_TOLD)]
+    first.own.written(0, STABLE_BYTES_REPORTED)
+    deltas, _ = first.lacking(to_second)
+    assert deltas == [mark(0, STABLE_BYTES_REPORTED)]
     assert first.lacking(to_second) == ([], [])
-    second.merge(told)
-    assert second.logs[0].size == 400 - STABLE_BYTES_TOLD
+    second.merge(deltas)
+    assert second.logs[0].size == 400 - STABLE_BYTES_REPORTED
     third.merge(second.lacking(to_third)[0])
     assert third.logs[0].whole() == [mark(0, 256), LogDelta(0, 0, 256, LOG[256:400])]
     account = Account("out/0", "run", 1)
@@ -98,12 +98,12 @@ def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
     assert fresh == (mark(0, 256), LogDelta(0, 0, 256, LOG[256:400]))
     again = Account("out/0", "run", 1)
     again.merge(fresh)
-    assert again.held().logs == account.held().logs == fresh
+    assert again.store_state().logs == account.store_state().logs == fresh
 
 
 def test_nobody_says_stable_in_a_job_that_writes_nothing() -> None:
     here = Holdings(ROW, TaskIndex(1), FULL_DEPTH, 0)
-    with pytest.raises(PeerViolation, match="said to be stable, where nobody writes"):
+    with pytest.raises(PeerViolation, match="said to be stable, but no log is written"):
         here.merge([mark(0, 10)])
 
 
@@ -119,7 +119,7 @@ def test_a_file_fills_holes_and_says_no_more_than_others() -> None:
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     assert flushing.wanted() == [ReadStable()] and flushing.wanted() == []
-    flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
     assert (mine.own.bytes_of(0), mine.own.begins, flushing.wanted()) == (LOG[:80], {}, [])
     assert flushing.begin() == [BeginStable([LogDelta(0, 0, 0, LOG[:80])])] and not flushing.begun
 
@@ -128,11 +128,11 @@ def test_below_full_depth_a_file_reaches_as_far_as_others_depend() -> None:
     mine, flushing = collecting(depth=1)
     mine.depend([(0, 0, 90)])
     assert flushing.wanted() == [ReadStable()]
-    flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
     assert (mine.own.bytes_of(0), mine.missing()) == (LOG[:90], [])
     mine.depend([(0, 0, 170)])
     assert flushing.wanted() == [ReadStable()]
-    flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
+    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:150])]), 0)
     assert (mine.own.extent(0), mine.missing(), flushing.wanted()) == (150, [(0, 0, 150)], []), "the rest is lost"
 
 
@@ -141,18 +141,20 @@ def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     mine.depend([(0, 0, 80)])
     flushing.wanted()
-    flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
+    flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
     assert mine.missing() == [(0, 0, 20)]
     mine, flushing = collecting()
     mine.merge([mark(0, 60)])
     flushing.wanted()
-    with pytest.raises(Lost, match="60 bytes of its determinants were stable, 20 can be read under determinants/"):
-        flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
+    with pytest.raises(
+        DeterminantsLost, match="60 bytes of its determinants were stable, 20 can be read under determinants/"
+    ):
+        flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:20])]), 0)
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     flushing.wanted()
-    with pytest.raises(Lost, match="what is stable contradicts what others hold"):
-        flushing.told(StableRead([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)]), 0)
+    with pytest.raises(DeterminantsLost, match="what is stable contradicts what others hold"):
+        flushing.answered(StableRead([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)]), 0)
 
 
 def test_one_write_at_a_time_of_all_that_came_since() -> None:
@@ -160,18 +162,18 @@ def test_one_write_at_a_time_of_all_that_came_since() -> None:
     flushing.begin()
     mine.own.append(0, LOG[:10])
     assert flushing.due(0) == [] and flushing.next_deadline_ns(0) is None
-    flushing.told(StableWritten([]), 0)
+    flushing.answered(StableWritten([]), 0)
     assert flushing.due(1) == [AppendStable([LogDelta(0, 0, 0, LOG[:10])])]
     mine.own.append(0, LOG[10:20])
     assert flushing.due(1 + FLUSH_EVERY_NS) == []
-    flushing.told(StableWritten([(0, 0, 10)]), 2)
+    flushing.answered(StableWritten([(0, 0, 10)]), 2)
     assert flushing.unwritten_bytes == 10
     assert flushing.due(2) == [] and flushing.next_deadline_ns(2) == 1 + FLUSH_EVERY_NS
     assert flushing.due(1 + FLUSH_EVERY_NS) == [AppendStable([LogDelta(0, 0, 10, LOG[10:20])])]
-    flushing.told(StableFailed(), 9)
+    flushing.answered(StableFailed(), 9)
     assert flushing.due(10) == [] and flushing.next_deadline_ns(10) == 9 + AGAIN_NS
     assert flushing.due(9 + AGAIN_NS) == [AppendStable([LogDelta(0, 0, 10, LOG[10:20])])]
-    flushing.told(StableWritten([(0, 0, 20)]), 3 * AGAIN_NS)
+    flushing.answered(StableWritten([(0, 0, 20)]), 3 * AGAIN_NS)
     assert flushing.unwritten_bytes == 0 and flushing.due(4 * AGAIN_NS) == []
 
 
@@ -237,7 +239,7 @@ def test_files_that_cannot_be_begun_leave_the_older_ones(tmp_path: Path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(stable.os, "rename", full)
-    with pytest.raises(Unavailable, match="free space or mend the disk"):
+    with pytest.raises(Unavailable, match="free space or fix the disk"):
         younger.begin([LogDelta(4, 0, 0, LOG[:10])])
     assert younger.read() == [LogDelta(-1, 0, 0, LOG[:10])]
     older.close()

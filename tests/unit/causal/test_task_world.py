@@ -1,11 +1,11 @@
-"""Whole small jobs of the production core, with failures at random moments: nothing lost, doubled or contradicted."""
+"""Whole small jobs of the production core, with failures at random moments: nothing lost, repeated or contradicted."""
 
 from __future__ import annotations
 
 import msgpack
 import pytest
 
-from causal.events import PeerAt, PeerDown
+from causal.events import PeerDown, PeerUp
 from tests.unit.causal.world import World, layered
 
 STEPS_MAX = 200_000
@@ -61,9 +61,9 @@ def test_one_task_at_a_time_dies_at_random_moments(seed: int) -> None:
     check(world)
 
 
-@pytest.mark.parametrize("late", [PeerDown(1, 1), PeerAt(1, 1)], ids=["its death", "its life"])  # type: ignore[arg-type]
+@pytest.mark.parametrize("late", [PeerDown(1, 1), PeerUp(1, 1)], ids=["its death", "its life"])  # type: ignore[arg-type]
 def test_what_is_told_late_of_a_dead_incarnation_does_not_undo_what_is_known_of_its_successor(
-    late: PeerDown | PeerAt,
+    late: PeerDown | PeerUp,
 ) -> None:
     world = World(layered((1, 1)), seed=1, records=60)
     while not world.tasks[1].inputs[0].delivered:
@@ -74,7 +74,7 @@ def test_what_is_told_late_of_a_dead_incarnation_does_not_undo_what_is_known_of_
     while not output.welcomed:
         world.step()
     world.handle(0, late)
-    assert output.welcomed and output.peer_incarnation == 2, "nobody has to ask again for what it is sent"
+    assert output.welcomed and output.peer_incarnation == 2, "no task has to ask again for what it is sent"
     run(world, kills=0, pause=100)
     check(world)
 

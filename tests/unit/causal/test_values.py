@@ -1,4 +1,4 @@
-"""MessagePack gives back exactly what went in, or refuses it; hostile bytes are refused in one way."""
+"""MessagePack returns exactly what was encoded, or refuses it; hostile bytes are refused in one way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from causal.errors import PeerViolation
 from causal.values import NotCarried, decode, encode, encode_loosely
-from tests.unit.causal.strategies import told, values
+from tests.unit.causal.strategies import spelled, values
 
 
 @given(values)
 def test_a_value_comes_back_as_it_went_in(value: Any) -> None:
-    assert told(decode(encode(value))) == told(value)
+    assert spelled(decode(encode(value))) == spelled(value)
 
 
 @given(values)
@@ -99,7 +99,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("value", [{1}, frozenset({1})], ids=["set", "frozenset"])
-def test_the_mend_for_a_set_is_told(value: Any) -> None:
+def test_the_refusal_of_a_set_names_an_alternative(value: Any) -> None:
     with pytest.raises(NotCarried, match=r"^a (frozen)?set has no order that survives a restore; use a dict"):
         encode(value)
 
@@ -165,7 +165,7 @@ def test_hostile_bytes_are_a_violation(data: bytes) -> None:
 
 @pytest.mark.parametrize("levels", [33, 200, 5000])
 def test_tuples_nested_too_deeply_are_a_violation(levels: int) -> None:
-    """Without a bound they would overflow the C stack, and kill the process."""
+    """Tuples without a bound would overflow the C stack, and kill the process."""
     packed = b"\x90"
     for _ in range(levels):
         packed = msgpack.packb(msgpack.ExtType(1, b"\x91" + packed))
@@ -177,4 +177,4 @@ def test_deep_but_legal_nesting_survives() -> None:
     value: Any = 0
     for level in range(150):
         value = {level: [value]} if level % 5 else (value,)
-    assert told(decode(encode(value))) == told(value)
+    assert spelled(decode(encode(value))) == spelled(value)

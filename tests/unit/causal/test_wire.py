@@ -52,13 +52,13 @@ def test_a_frame_that_does_not_belong_here_is_refused(parts: list[bytes], why: s
 
 
 @given(deltas, extents)
-def test_deltas_and_dependencies_read_back(told: list[LogDelta], depends: list[tuple[int, int, int]]) -> None:
-    assert unpack_deltas(pack_deltas(told, depends)) == (told, depends)
+def test_deltas_and_dependencies_read_back(logs: list[LogDelta], depends: list[tuple[int, int, int]]) -> None:
+    assert unpack_deltas(pack_deltas(logs, depends)) == (logs, depends)
 
 
 @given(deltas, st.integers(1, 40))
-def test_deltas_split_are_the_same_byte_ranges(told: list[LogDelta], bytes_max: int) -> None:
-    groups = split_deltas(told, bytes_max)
+def test_deltas_split_are_the_same_byte_ranges(logs: list[LogDelta], bytes_max: int) -> None:
+    groups = split_deltas(logs, bytes_max)
     assert all(sum(len(delta.bytes) for delta in group) <= bytes_max for group in groups)
     joined: list[LogDelta] = []
     for delta in (delta for group in groups for delta in group):
@@ -68,7 +68,7 @@ def test_deltas_split_are_the_same_byte_ranges(told: list[LogDelta], bytes_max: 
         else:
             joined.append(delta)
     wanted: list[LogDelta] = []
-    for delta in told:
+    for delta in logs:
         last = wanted[-1] if wanted else None
         if last and (last.task, last.epoch, last.offset + len(last.bytes)) == (delta.task, delta.epoch, delta.offset):
             wanted[-1] = LogDelta(last.task, last.epoch, last.offset, last.bytes + delta.bytes)
@@ -87,10 +87,10 @@ def test_nothing_to_say_costs_no_bytes() -> None:
 
 @given(u64, u64, u64, extents, deltas, extents, u64)
 def test_a_welcome_reads_back(
-    attempt: int, following: int, digest: int, held: list[tuple[int, int, int]], logs: list[LogDelta],
+    attempt: int, following: int, digest: int, holdings: list[tuple[int, int, int]], logs: list[LogDelta],
     depends: list[tuple[int, int, int]], delivered: int,
 ) -> None:  # fmt: skip
-    welcome = wire.Welcome(attempt, following, digest, held, logs, depends, delivered)
+    welcome = wire.Welcome(attempt, following, digest, holdings, logs, depends, delivered)
     assert wire.read_welcome(welcome.pack()) == welcome
 
 
@@ -147,16 +147,16 @@ records = st.lists(
 @given(st.lists(records.filter(bool), max_size=4))
 def test_chunks_read_back(batches: list[list[object]]) -> None:
     chunks = [Chunk(1, len(batch), encode_records(batch)) for batch in batches]
-    found = unpack_chunks(pack_chunks(chunks))
-    assert [(c.kind, c.count) for c in found] == [(1, len(batch)) for batch in batches]
-    assert [decode_records(c.body) for c in found] == batches
+    unpacked = unpack_chunks(pack_chunks(chunks))
+    assert [(c.kind, c.count) for c in unpacked] == [(1, len(batch)) for batch in batches]
+    assert [decode_records(c.body) for c in unpacked] == batches
 
 
 @pytest.mark.parametrize("claimed", [5 * wire.LZ4_RATIO_MAX + 1, 1 << 20, wire.FRAME_BYTES_MAX])
 def test_a_payload_that_claims_more_than_lz4_can_say_is_refused_before_memory_is_taken(claimed: int) -> None:
     header = a_header(kind=wire.DATA, flags=1, plain_bytes=claimed)
     tracemalloc.start()
-    tracemalloc.reset_peak()  # somebody may be tracing already
+    tracemalloc.reset_peak()  # tracing may be on already
     before, _ = tracemalloc.get_traced_memory()
     try:
         with pytest.raises(PeerViolation, match="were stated"):

@@ -15,16 +15,17 @@ from typing import Any
 
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
+from causal.channels.sink_channel import depended, truncated
 from causal.checkpointing import Cut
 from causal.config import JobConfig
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
-    Ask,
-    Found,
     OpenSink,
+    OrphanReport,
     ReadSource,
     Reply,
     Send,
+    SendRequests,
     SnapshotReady,
     TruncateSink,
     WithdrawRows,
@@ -33,14 +34,14 @@ from causal.effects import (
 )  # fmt: skip
 from causal.errors import Fenced
 from causal.events import (
-    Answered,
-    CheckpointAsked,
     CheckpointCompleted,
+    CheckpointRequested,
     FrameReceived,
-    Inquired,
-    Kept,
-    PeerAt,
+    InquiryResolved,
+    OrphanQuery,
     PeerDown,
+    PeerUp,
+    ResponseReceived,
     SinkOpened,
     SnapshotWritten,
     SourceRead,
@@ -49,10 +50,9 @@ from causal.events import (
 )  # fmt: skip
 from causal.ids import OUTSIDE
 from causal.log import DeterminantLog
-from causal.ports import Bundle, Held, Mark, Output, PlainChain, Request, Services
+from causal.ports import Bundle, Output, PlainChain, Request, Services, StoreState, WithdrawPoint
 from causal.recovery import State
-from causal.rollback import Finding, Retreat, Rollback, decide
-from causal.sink_channel import depended, truncated
+from causal.rollback import OrphanAnswer, Rollback, TaskRollback, decide
 from causal.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from causal.values import decode, encode
@@ -86,7 +86,7 @@ ASKED_MAX = 3
 
 
 class ChainedHashes(PlainChain):
-    """Counts per key, and hashes everything it is told, in order, into every output: any difference shows for ever.
+    """A chain that hashes all its input, in order, into every output: any difference shows for ever.
 
     Uses every service: clock, seed, calls, timers, and requests, up to `ASKED_MAX` at a time, to the outside.
     """
@@ -96,7 +96,7 @@ class ChainedHashes(PlainChain):
         self.marks = "marks" in traits
         self.idles = "idles" in traits
         self.plain = "plain" in traits
-        """Asks no service for anything: what it does follows from what it is given."""
+        """Whether it uses no service: its output follows from its input."""
         self.outputs = outputs
         self.sink = sink
         self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
@@ -133,18 +133,18 @@ class ChainedHashes(PlainChain):
         return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records)) + self._marks(services)
 
     def _marks(self, services: Services) -> list[Output]:
-        """Where the traits say so: a watermark after each event, and now and then that nobody should wait."""
+        """Returns, if the traits say so, a watermark after each event, and now and then one of an idle channel."""
         if self.sink or not self.marks:
             return []
         stamp = batch.IDLE_NS if self.idles and self.state["n"] % 3 == 0 else self.state["n"]
         return [(ordinal, batch.watermark(stamp)) for ordinal in range(self.outputs)]
 
-    def _out(self, told: list[Any], origin: int, batch_size: int) -> list[Output]:
+    def _out(self, records: list[Any], origin: int, batch_size: int) -> list[Output]:
         if self.sink:
-            rows = b"".join(encode([link, list(r) if isinstance(r, tuple) else r]) for link, r in told)
-            return [(0, Chunk(batch.ROWS, len(told), rows, origin))] if told else []
+            rows = b"".join(encode([link, list(r) if isinstance(r, tuple) else r]) for link, r in records)
+            return [(0, Chunk(batch.ROWS, len(records), rows, origin))] if records else []
         split: dict[int, list[Any]] = {}
-        for link, record in told:
+        for link, record in records:
             source = record if isinstance(record, tuple) and record and record[0] == "p" else record[1]
             split.setdefault(hash_of(source) % self.outputs, []).append((link, source))
         return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs), origin)) for o, rs in sorted(split.items())]
@@ -156,13 +156,13 @@ class ChainedHashes(PlainChain):
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
         assert operator == 0
-        told = self.state["asked"].pop(number)
-        self._link("answer", number, told, body)
+        request = self.state["asked"].pop(number)
+        self._link("answer", number, request, body)
         return []
 
     def asked(self) -> list[Request]:
-        told, self._new = self._new, []
-        return told
+        requests, self._new = self._new, []
+        return requests
 
     def outstanding(self) -> list[Request]:
         return [Request(0, number, body) for number, body in self.state["asked"].items()]
@@ -223,24 +223,24 @@ class Store:
         self.digest = 0
         self.incarnation = 0
         self.logs: dict[int, DeterminantLog] = {}
-        self.marks: list[Mark] = []
+        self.marks: list[WithdrawPoint] = []
         self.withdrawn = 0
 
-    def open(self, incarnation: int) -> Held:
+    def open(self, incarnation: int) -> StoreState:
         assert incarnation > self.incarnation
         self.incarnation = incarnation
-        return self.held()
+        return self.state()
 
-    def held(self) -> Held:
+    def state(self) -> StoreState:
         logs = tuple(d for log in self.logs.values() for d in log.deltas({}))
-        return Held(self.count, self.digest, logs, tuple(self.marks))
+        return StoreState(self.count, self.digest, logs, tuple(self.marks))
 
     def truncate(self, epoch: int) -> None:
         for log in self.logs.values():
             log.truncate(epoch)
         self.marks = truncated(self.marks, epoch)
 
-    def withdraw(self, mark: Mark) -> Held:
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
         place = self.marks.index(mark)
         del self.marks[place + 1 :]
         if not place:
@@ -254,7 +254,7 @@ class Store:
         stands = depended(self.marks)
         for log in self.logs.values():
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
-        return self.held()
+        return self.state()
 
     def write(self, bundle: Bundle) -> None:
         if bundle.incarnation < self.incarnation:
@@ -262,9 +262,9 @@ class Store:
         assert bundle.first == self.count, (bundle.first, self.count)
         if bundle.depends is not None:
             if not self.marks:
-                self.marks.append(Mark(self.count, self.digest, bundle.epoch, bundle.rollback, ()))
+                self.marks.append(WithdrawPoint(self.count, self.digest, bundle.epoch, bundle.rollback, ()))
             end = bundle.first + bundle.count
-            self.marks.append(Mark(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
+            self.marks.append(WithdrawPoint(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
         self.count += bundle.count
         self.counts.append(bundle.count)
         self.rows.append(bundle.rows)
@@ -289,7 +289,7 @@ class World:
         self.rng = random.Random(seed)
         self.topology = topology
         self.records = records
-        config: dict[str, Any] = {"credit_bytes": 1 << 16, "batch_elements_max": 7, **settings}
+        config: dict[str, Any] = {"channel_window_bytes": 1 << 16, "batch_elements_max": 7, **settings}
         self.config = JobConfig(run="r", name="w", pipeline="p", sharing_depth=depth, **config)
         self.now_ns = 1_000
         self.tasks: dict[int, TaskProtocol] = {}
@@ -304,13 +304,13 @@ class World:
         self.dead: set[int] = set()
         self.phases: list[tuple[str, str]] = []
         self.requests: list[tuple[int, int, Request]] = []
-        """What tasks have asked the outside and it has not answered, and who asked in which incarnation."""
+        """The requests without a response, and which task sent them in which incarnation."""
         self.faults: list[str] = []
         self.rollback = Rollback()
         self.rollbacks: list[set[int]] = []
         self.inquiry = 0
         self.lost: list[tuple[int, int, int]] = []
-        self.findings: dict[int, tuple[int, Finding]] = {}
+        self.findings: dict[int, tuple[int, OrphanAnswer]] = {}
         for task in range(len(topology.tasks)):
             self.promote(task)
 
@@ -337,30 +337,30 @@ class World:
         self.tasks[index] = task
         for other in self.topology.upstream(index):  # type: ignore[arg-type]
             if other in self.tasks:
-                self.handle(other, PeerAt(index, self.incarnations[index]))
-                self.handle(index, PeerAt(other, self.incarnations[other]))
+                self.handle(other, PeerUp(index, self.incarnations[index]))
+                self.handle(index, PeerUp(other, self.incarnations[other]))
         for other in self.topology.downstream(index):  # type: ignore[arg-type]
             if other in self.tasks:
-                self.handle(index, PeerAt(other, self.incarnations[other]))
-                self.handle(other, PeerAt(index, self.incarnations[index]))
+                self.handle(index, PeerUp(other, self.incarnations[other]))
+                self.handle(other, PeerUp(index, self.incarnations[index]))
         self.handle(index, Started())
         if self.lost:
-            self.handle(index, Inquired(self.inquiry, self.lost))
+            self.handle(index, OrphanQuery(self.inquiry, self.lost))
 
     # What the supervisor does about lost determinants (D9).
 
     def escalate(self) -> None:
-        """Ask everybody when somebody has found something lost; decide when everybody has answered."""
+        """Asks all tasks when one has found something lost; decides when all have answered."""
         lost = sorted({each for task in self.tasks.values() for each in task.lost})
         if lost and lost != self.lost:
             self.inquiry, self.lost, self.findings = self.inquiry + 1, lost, {}
             for index in sorted(self.tasks):
-                self.handle(index, Inquired(self.inquiry, self.lost))
+                self.handle(index, OrphanQuery(self.inquiry, self.lost))
         answered = all(self.findings.get(i, (0,))[0] == self.incarnations[i] for i in self.incarnations)
         if not self.lost or self.dead or not answered:
             return
         stands = decide({index: finding for index, (_, finding) in self.findings.items()})
-        retreats = {index: Retreat(self.incarnations[index] + 1, stands[index]) for index in stands}
+        retreats = {index: TaskRollback(self.incarnations[index] + 1, stands[index]) for index in stands}
         lost_before = tuple(each for each in self.rollback.lost if each[2] >= self.complete)
         now_lost = tuple((self.inquiry, *each) for each in self.lost)
         self.rollback = Rollback(self.inquiry, (*lost_before, *now_lost), retreats)
@@ -368,7 +368,7 @@ class World:
         self.lost, self.findings = [], {}
         for index in sorted(self.tasks):
             if index not in retreats:
-                self.handle(index, Kept(self.rollback))
+                self.handle(index, InquiryResolved(self.rollback))
         for index in sorted(retreats):
             retained = self.tasks[index].retained(self.rollback)
             self.finished.discard(index)
@@ -417,9 +417,9 @@ class World:
             self.stores[effect.channel].truncate(effect.epoch)
         elif isinstance(effect, WithdrawRows):
             self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].withdraw(effect.mark)))
-        elif isinstance(effect, Ask):
+        elif isinstance(effect, SendRequests):
             self.requests += [(index, self.incarnations[index], request) for request in effect.requests]
-        elif isinstance(effect, Found):
+        elif isinstance(effect, OrphanReport):
             self.findings[index] = (self.incarnations[index], effect.finding)
         elif type(effect).__name__ == "Phase":
             self.phases.append((self.topology.tasks[index].name, effect.name))
@@ -427,7 +427,7 @@ class World:
                 self.finished.add(index)
 
     def _reply(self, index: int, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Back along the link to the very process that a frame came from."""
+        """Delivers a reply to the process that the frame came from."""
         if target in self.tasks and self.incarnations[target] == incarnation:
             self._wire(index, target).append(parts)
 
@@ -445,10 +445,10 @@ class World:
         if self.rng.random() < 0.8:
             del self.requests[place]
         if index in self.tasks and (self.incarnations[index] == incarnation or self.rng.random() < 0.1):
-            self.handle(index, Answered(request.operator, request.number, self.rng.randbytes(4)))
+            self.handle(index, ResponseReceived(request.operator, request.number, self.rng.randbytes(4)))
 
     def step(self) -> None:
-        """Let one thing happen."""
+        """Performs one random action."""
         self.escalate()
         self.now_ns += self.rng.randint(1, 40_000)
         if self.requests and self.rng.random() < 0.2:
@@ -466,12 +466,12 @@ class World:
             self.handle(self.rng.choice(sorted(self.tasks)), Turn())
 
     def checkpoint(self) -> None:
-        """Ask for the next checkpoint, or complete the one under way if everybody has acknowledged it."""
+        """Requests the next checkpoint, or completes the current one if all tasks have acknowledged it."""
         if self.asked == self.complete:
             self.asked += 1
         for index in self.tasks:
             if self.topology.is_source(index):  # type: ignore[arg-type]
-                self.handle(index, CheckpointAsked(self.asked, hold=self.pressed()))
+                self.handle(index, CheckpointRequested(self.asked, hold=self.pressed()))
         if len(self.acked.get(self.asked, ())) == len(self.topology.tasks):
             self.complete = self.asked
             for index in list(self.tasks):

@@ -81,7 +81,7 @@ WRONG = {
     f"standbys is '{'9' * 79};": ["run", "p.py", "--standbys", "9" * 5000],
     "Exceeds the limit": ["run", "p.py", "--config", "endless.toml"],
     "nested.toml is not TOML": ["run", "p.py", "--config", "nested.toml"],
-    "credit_bytes is 10000000000000000000; give at most": ["run", "p.py", "--config", "credit.toml"],
+    "channel_window_bytes is 10000000000000000000; give at most": ["run", "p.py", "--config", "credit.toml"],
     "dead_letters is '\\x00'; give a path": ["run", "p.py", "--config", "nul.toml"],
     "nothing can be written in /proc": ["run", "p.py", "--report", "/proc/told.json"],
     "File name too long; give another path": ["run", "p.py", "--report", "x" * 300],
@@ -94,9 +94,9 @@ WRONG = {
     "plan.toml: setting key_groups is 0": ["plan", "p.py", "--config", "plan.toml"],
     "causal: setting standbys is 'few'": ["run", "p.py", "--config", "fine.toml", "--standbys", "few"],
     "is not TOML": ["run", "p.py", "--config", "p.py"],
-    "no job to go on with": ["run", "p.py", "--resume"],
+    "no job to resume": ["run", "p.py", "--resume"],
     "no job under": ["status"],
-    "absent holds no job to go on with": ["run", "p.py", "--resume", "--state-dir", "absent"],
+    "absent holds no job to resume": ["run", "p.py", "--resume", "--state-dir", "absent"],
     "holds no savepoint": ["run", "p.py", "--from", "absent"],
     "holds no job": ["kill", "double/0", "--job", "absent"],
 }
@@ -112,7 +112,7 @@ def test_a_mistake_is_one_line_and_status_2(said: str, capsys: pytest.CaptureFix
     Path("deep.toml").write_text("sharing_depth = 10000000000000\n")
     Path("endless.toml").write_text(f"key_groups = {'9' * 5000}\n")
     Path("nested.toml").write_text(f"settings = {'[' * 5000}\n")
-    Path("credit.toml").write_text("credit_bytes = 10000000000000000000\n")
+    Path("credit.toml").write_text("channel_window_bytes = 10000000000000000000\n")
     Path("nul.toml").write_text('dead_letters = "\\u0000"\n')
     Path("choice.toml").write_text('guarantee = "perhaps"\n')
     Path("fine.toml").write_text('guarantee = "epoch"\n')

@@ -1,4 +1,4 @@
-"""What is shown of files that grow, are cut off, and outlive the one who shows them."""
+"""Tests of the console: files that grow, are truncated, and outlive the process that shows them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from deploy import console
 from deploy.console import Console
-from operators.sinks.holes import free, taken_bytes
+from operators.sinks.storage.punch_hole import free, taken_bytes
 
 
 class Broken(io.BytesIO):
@@ -69,11 +69,11 @@ def test_that_nobody_reads_is_said_once_and_ends_nothing(
     shower = Console(tmp_path, Broken())
     shower.start()
     shower.close()
-    assert capsys.readouterr().err.count("nobody reads the rows any more") == 1
+    assert capsys.readouterr().err.count("the rows are no longer read") == 1
     rows.write_bytes(b"1\n2\n")
     out = io.BytesIO()
     Console(tmp_path, out).show()
-    assert out.getvalue() == b"2\n", "what nobody read was dropped"
+    assert out.getvalue() == b"2\n", "unread rows were dropped"
 
 
 def test_what_has_been_shown_takes_no_room_and_what_follows_is_shown(tmp_path: Path, rows: Path) -> None:

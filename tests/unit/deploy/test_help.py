@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.__main__ import main as benchmarks
-from benchmarks.latency_parts import main as latency_parts
-from benchmarks.sink_reader import main as sink_reader
-from deploy.cli import _parser
+from benchmarks.harness.sink_reader import main as sink_reader
 from deploy.cli import main as causal
+from deploy.cli import parser
 from examples.read_back import main as read_back
 from examples.survive import main as survive
 from tests.exhaustive.__main__ import main as exhaustive
@@ -24,14 +23,13 @@ from tests.properties.batching import main as batching
 from tests.simulation.__main__ import main as simulation
 from tests.transcripts.__main__ import main as transcripts
 
-[COMMANDS] = [action.choices for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+[COMMANDS] = [action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
 ENTRIES: dict[str, Callable[[list[str]], Any]] = {
     "causal": causal,
     **{f"causal {name}": causal for name in COMMANDS},
     "benchmarks": benchmarks,
     **{f"benchmarks {name}": benchmarks for name in BENCHMARKS},
-    "benchmarks.latency_parts": lambda arguments: latency_parts(),
-    "benchmarks.sink_reader": lambda arguments: sink_reader(),
+    "benchmarks.harness.sink_reader": lambda arguments: sink_reader(),
     "examples.read_back": read_back,
     "examples.survive": lambda arguments: survive(),
     "tests.properties.batching": batching,

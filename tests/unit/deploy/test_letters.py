@@ -16,16 +16,16 @@ from deploy import letters
 from deploy.jobdirectory import JobDirectory
 from deploy.upgrading import change
 from operators import Pipeline
-from operators.plan import Plan, plan
-from operators.rescaling import whole
+from operators.engine.plan import Plan, plan
+from operators.runtime.rescaling import whole
 from operators.sources import GeneratedSource
 from standby.blueprint import Blueprint
-from standby.checkpoints import Coordinator
-from standby.effects import Files
 from standby.journal import Journal
 from standby.manifests import newest_manifest, write_manifest
-from standby.roster import Roster
-from standby.savepoints import stopped_at
+from standby.supervision.assignments import Assignments
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.effects import Files
+from standby.supervision.savepoints import stopped_at
 from tests.unit.operators.scene import NoSink
 
 NAME = "dead-letters/0"
@@ -65,7 +65,7 @@ def complete(files: dict[str, Files]) -> dict[str, Any]:
 
 def coordinated(job: Path, of: Plan) -> Coordinator:
     journal = Journal(job)
-    coordinator = Coordinator(Roster(of.topology), 0, True)
+    coordinator = Coordinator(Assignments(of.topology), 0, True)
     for record in journal.records():
         coordinator.apply(record)
     journal.close()

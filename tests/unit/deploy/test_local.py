@@ -27,7 +27,7 @@ print(outcome.status, outcome.reason)
 def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     home = Path(__file__).resolve().parents[3]
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         cwd=home,
         capture_output=True,
@@ -35,7 +35,7 @@ def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert told.stdout.strip() == "1 no luck today"
+    assert process.stdout.strip() == "1 no luck today"
 
 
 @pytest.mark.parametrize("journaled", [False, True])

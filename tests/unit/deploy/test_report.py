@@ -9,7 +9,7 @@ from deploy import status
 from deploy.metrics import ViewCollector
 from deploy.progress import Progress
 from deploy.report import kills_missed, merged_buckets, percentile_ms, report, summary
-from standby.figures import merged, reason_invalid
+from standby.supervision.task_counters import merged, reason_invalid
 
 RECOVERY = {
     "task": "count/0", "mode": "standby", "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
@@ -38,7 +38,7 @@ def view() -> dict[str, Any]:
         "job": "j",
         "guarantee": "causal",
         "sharing_depth": 1_000_000,
-        "check": False,
+        "verify_replay": False,
         "state": "running",
         "tasks": [
             task("read/0", "source", records_in=60, records_out=0, determinant_bytes={"order": 4}, sent_bytes=9),
@@ -58,24 +58,29 @@ def view() -> dict[str, Any]:
 
 
 def test_the_report_has_the_promised_names_and_sums() -> None:
-    told = report(view(), 2.5)
+    result = report(view(), 2.5)
     wanted = "records_in records_out wall_s throughput_rps latency_ms guarantee sharing_depth checkpoints"
-    assert set(wanted.split()) | {"determinant_bytes", "recoveries"} <= set(told)
-    assert (told["records_in"], told["records_out"], told["throughput_rps"], told["checkpoints"]) == (100, 90, 50.0, 3)
-    assert told["determinant_bytes"] == {"clock": 2, "order": 5}
-    assert told["sharing_depth"] == "full" and set(told["latency_ms"]) == {"p50", "p99", "max"}
-    assert told["recoveries"] == [RECOVERY]
+    assert set(wanted.split()) | {"determinant_bytes", "recoveries"} <= set(result)
+    assert (result["records_in"], result["records_out"], result["throughput_rps"], result["checkpoints"]) == (
+        100,
+        90,
+        50.0,
+        3,
+    )
+    assert result["determinant_bytes"] == {"clock": 2, "order": 5}
+    assert result["sharing_depth"] == "full" and set(result["latency_ms"]) == {"p50", "p99", "max"}
+    assert result["recoveries"] == [RECOVERY]
 
 
 def test_a_check_is_reported_and_summed_up() -> None:
     shown = view()
-    shown["check"] = True
-    for told, epochs in zip(shown["tasks"], (3, 2, 4), strict=True):
-        told["checked_epochs"] = epochs
-    told = report(shown, 2.5)
-    assert told["checked_epochs"] == {"read/0": 3, "read/1": 2, "out/0": 4}
-    assert "checked: 9 epochs of 3 tasks were performed again and found the same" in summary(told)
-    assert "found the same" not in summary({**told, "status": 1})
+    shown["verify_replay"] = True
+    for result, epochs in zip(shown["tasks"], (3, 2, 4), strict=True):
+        result["checked_epochs"] = epochs
+    result = report(shown, 2.5)
+    assert result["checked_epochs"] == {"read/0": 3, "read/1": 2, "out/0": 4}
+    assert "checked: 9 epochs of 3 tasks were performed again and found the same" in summary(result)
+    assert "found the same" not in summary({**result, "status": 1})
     assert report(view(), 2.5)["checked_epochs"] is None
 
 
@@ -88,8 +93,8 @@ def test_percentiles_are_interpolated_inside_their_bucket() -> None:
 
 
 def test_a_job_without_output_has_no_throughput_or_latency() -> None:
-    told = report({**view(), "last_output_ns": None, "tasks": []}, 1.0)
-    assert told["throughput_rps"] is None and told["latency_ms"] == {"p50": None, "p99": None, "max": None}
+    result = report({**view(), "last_output_ns": None, "tasks": []}, 1.0)
+    assert result["throughput_rps"] is None and result["latency_ms"] == {"p50": None, "p99": None, "max": None}
 
 
 def test_the_summary_has_one_line_per_recovery() -> None:
@@ -161,13 +166,13 @@ def test_rows_that_wait_for_their_checkpoint_are_a_metric_of_their_task() -> Non
 
 
 def test_a_source_that_waits_for_room_is_shown() -> None:
-    told = view()
-    told["ended"] = None
-    told["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
+    shown = view()
+    shown["ended"] = None
+    shown["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
     line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
-    assert any(line in each for each in status.shown(told, True, 0.0, "resume"))
-    assert "Spark waits for read/0 to read" in Progress(StringIO()).line(told, 1.0)
-    families = {family.name: family for family in ViewCollector(lambda: told).collect()}
+    assert any(line in each for each in status.shown(shown, True, 0.0, "resume"))
+    assert "Spark waits for read/0 to read" in Progress(StringIO()).line(shown, 1.0)
+    families = {family.name: family for family in ViewCollector(lambda: shown).collect()}
     assert [(s.labels["task"], s.value) for s in families["causal_ingest_waiting_s"].samples] == [("read/0", 12.5)]
 
 
@@ -179,9 +184,9 @@ def counted() -> dict[str, Any]:
 
 
 def test_what_operators_counted_is_summed_over_their_tasks() -> None:
-    told = report(counted(), 2.5)
-    assert told["counts"] == {"a": {"watermark_fell": 2}, "w": {"expired": 1, "late": 7}}
-    assert "\nw: 1 expired, 7 late" in summary(told)
+    result = report(counted(), 2.5)
+    assert result["counts"] == {"a": {"watermark_fell": 2}, "w": {"expired": 1, "late": 7}}
+    assert "\nw: 1 expired, 7 late" in summary(result)
     assert report(view(), 2.5)["counts"] == {}
 
 

@@ -10,7 +10,7 @@ import pytest
 from causal.config import JobConfig
 from causal.topology import Topology
 from deploy import savepoints
-from deploy.kept import Kept
+from deploy.savepoint_store import Savepoint
 from standby.blueprint import Blueprint
 from standby.manifests import newest_manifest, write_manifest
 
@@ -39,7 +39,7 @@ def test_everything_in_a_copy_is_synced_and_the_manifest_last(tmp_path: Path, mo
     monkeypatch.setattr(os, "fsync", noted)
     assert savepoints._copy(job, to, 3, FILES)
     assert newest_manifest(to) == (3, FILES)
-    assert Kept.load(to).incarnation == 5
+    assert Savepoint.load(to).incarnation == 5
     copied = [path for path in to.rglob("*") if path.is_file() and path.suffix != ".json"]
     assert len(copied) == len(FILES) + 2
     last = synced.index(to / "checkpoints" / "manifest-3.json.new")

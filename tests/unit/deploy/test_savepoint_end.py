@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def held(job: Path) -> int:
+def lock_of(job: Path) -> int:
     """The lock that a `causal run` holds as long as it lives."""
     handle = os.open(job / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ def held(job: Path) -> int:
 def test_a_job_that_ends_meanwhile_is_said_to_have_ended(
     job: Path, monkeypatch: pytest.MonkeyPatch, ended: dict[str, str], said: str
 ) -> None:
-    handle = held(job)
+    handle = lock_of(job)
     (job / "status.json").write_text(json.dumps({"ended": ended}))
 
     def ask(*asked: Any) -> None:
@@ -52,7 +52,7 @@ def test_a_job_that_ends_meanwhile_is_said_to_have_ended(
 
 
 def test_a_supervisor_that_is_silent_while_its_job_lives_is_told_of(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handle = held(job)
+    handle = lock_of(job)
     monkeypatch.setattr(savepoints, "ask", lambda *asked: None)
     monkeypatch.setattr(savepoints, "ANSWER_S", 0.2)
     TOLD.state_dir = str(job)

@@ -10,8 +10,8 @@ from tests.unit.deploy.test_report import RECOVERY, task, view
 RESUME = "causal run j.py --resume"
 
 
-def living(**told: Any) -> dict[str, Any]:
-    return {**view(), "ended": None, **told}
+def living(**changes: Any) -> dict[str, Any]:
+    return {**view(), "ended": None, **changes}
 
 
 def test_a_running_job_shows_its_tasks_and_their_processes() -> None:
@@ -23,8 +23,8 @@ def test_a_running_job_shows_its_tasks_and_their_processes() -> None:
 
 def test_of_fifty_tasks_the_second_line_says_how_many_recover() -> None:
     tasks = [task(f"count/{i}", "operator") for i in range(50)]
-    for told in tasks[7:9]:
-        told["state"] = "replaying"
+    for entry in tasks[7:9]:
+        entry["state"] = "replaying"
     lines = list(shown(living(tasks=tasks), True, 0.0, RESUME))
     assert lines[1].startswith("tasks: 48 running, 2 replaying; ")
     assert len([line for line in lines if line.startswith("  count/")]) == 50
@@ -47,37 +47,39 @@ def test_a_job_that_has_ended_says_how() -> None:
 
 
 def test_a_store_that_is_away_is_told() -> None:
-    told = living(at_ns=5_000_000_000)
-    told["tasks"][2]["waiting"] = {"since_ns": 2_000_000_000, "reason": "no route to host"}
+    shown_view = living(at_ns=5_000_000_000)
+    shown_view["tasks"][2]["waiting"] = {"since_ns": 2_000_000_000, "reason": "no route to host"}
     assert any(
-        "has waited for its store for 3.0 s: no route to host" in line for line in shown(told, True, 0.0, RESUME)
+        "has waited for its store for 3.0 s: no route to host" in line for line in shown(shown_view, True, 0.0, RESUME)
     )
 
 
 def test_what_takes_long_is_told_with_operator_and_key() -> None:
-    told = living(at_ns=9_000_000_000)
-    told["tasks"][1]["doing"] = {"kind": "event", "since_ns": 1_800_000_000, "operator": "slow", "key": "5"}
+    shown_view = living(at_ns=9_000_000_000)
+    shown_view["tasks"][1]["doing"] = {"kind": "event", "since_ns": 1_800_000_000, "operator": "slow", "key": "5"}
     load = {"kind": "load", "since_ns": 8_000_000_000, "done": 10, "total": 40}
-    told["processes"] = [{"slot": "w9", "state": "idle", "standby_of": told["tasks"][0]["task"], "doing": load}]
-    lines = [line.strip() for line in shown(told, True, 0.0, RESUME)]
+    shown_view["processes"] = [
+        {"slot": "w9", "state": "idle", "standby_of": shown_view["tasks"][0]["task"], "doing": load}
+    ]
+    lines = [line.strip() for line in shown(shown_view, True, 0.0, RESUME)]
     assert "in 'slow' for 7.2 s, key 5" in lines
     assert "standby w9: loading its state for 1.0 s (10 of 40 bytes)" in lines
 
 
 def test_a_checkpoint_that_takes_long_says_whom_it_waits_for() -> None:
-    told = living(at_ns=50_000_000_000)
-    told["checkpoint"] |= {"under_way": 4, "since_ns": 8_000_000_000, "waits_for": ["count/0", "out/0"]}
+    shown_view = living(at_ns=50_000_000_000)
+    shown_view["checkpoint"] |= {"under_way": 4, "since_ns": 8_000_000_000, "waits_for": ["count/0", "out/0"]}
     line = "checkpoint 4 has been under way for 42.0 s, it waits for count/0, out/0"
-    assert line in list(shown(told, True, 0.0, RESUME))
-    told["at_ns"] = 9_000_000_000
-    assert not any("under way" in line for line in shown(told, True, 0.0, RESUME))
+    assert line in list(shown(shown_view, True, 0.0, RESUME))
+    shown_view["at_ns"] = 9_000_000_000
+    assert not any("under way" in line for line in shown(shown_view, True, 0.0, RESUME))
 
 
 def test_calls_that_do_not_come_back_are_told() -> None:
-    told = living()
-    told["tasks"][1]["figures"] |= {"calls": 3, "calls_abandoned": 2, "calls_oldest_s": 41.2}
+    shown_view = living()
+    shown_view["tasks"][1]["figures"] |= {"calls": 3, "calls_abandoned": 2, "calls_oldest_s": 41.2}
     line = "3 calls run, 2 are out of time and have not returned; the oldest began 41 s ago"
-    assert any(line in shown_line for shown_line in shown(told, True, 0.0, RESUME))
+    assert any(line in shown_line for shown_line in shown(shown_view, True, 0.0, RESUME))
 
 
 def test_old_recoveries_are_counted_and_not_listed() -> None:

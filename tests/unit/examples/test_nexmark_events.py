@@ -14,23 +14,23 @@ from examples.nexmark import model
 from examples.nexmark.events import EPOCH, Events
 from examples.nexmark.java_random import JavaRandom
 from examples.nexmark.terms import QUERIES, Terms
-from operators.sources.base import SourceContext
+from operators.sources.source import SourceContext
 
 JAVA = {
     0: (-1155484576, 48, 15, 1302116447, 0.6374174253501083, -1930858313),
     42: (-1170105035, 63, 43, 102948884, 0.30871945533265976, 1190043011),
     1000003: (1608624854, 55, 57, 385821275, 0.41771524686542705, -948964201),
 }
-"""By seed: nextInt(), nextInt(100), nextInt(64), nextInt(2000000000), nextDouble() and nextInt() of a
-`java.util.Random` (OpenJDK 17)."""
+"""The values of nextInt(), nextInt(100), nextInt(64), nextInt(2000000000), nextDouble() and nextInt() of a
+`java.util.Random` with each seed (OpenJDK 17)."""
 
 
 @pytest.mark.parametrize("seed", JAVA)
 def test_the_generator_is_java_s(seed: int) -> None:
     chance = JavaRandom(seed)
-    told = (chance.int32(), chance.below(100), chance.below(64), chance.below(2_000_000_000), chance.fraction(),
+    drawn = (chance.int32(), chance.below(100), chance.below(64), chance.below(2_000_000_000), chance.fraction(),
             chance.int32())  # fmt: skip
-    assert told == JAVA[seed]
+    assert drawn == JAVA[seed]
 
 
 @given(n=st.integers(0, 10**9), partitions=st.integers(1, 8), shuffled=st.sampled_from((1, 7, 100)))
@@ -94,8 +94,8 @@ def test_every_query_of_the_model_has_rows(query: int) -> None:
 def test_the_model_by_hand() -> None:
     auction = {"kind": "auction", "id": 7, "seller": 1, "category": 10, "reserve": 50, "initial_bid": 1}
     auction |= {"time_ms": 1000, "expires_ms": 5000, "item": "", "description": "", "extra": ""}
-    told = [(40, 1500, 1), (60, 4000, 2), (60, 2000, 3), (60, 2000, 4), (99, 5000, 5)]
-    bids = [{"kind": "bid", "auction": 7, "bidder": w, "price": p, "time_ms": t, "extra": ""} for p, t, w in told]
+    offers = [(40, 1500, 1), (60, 4000, 2), (60, 2000, 3), (60, 2000, 4), (99, 5000, 5)]
+    bids = [{"kind": "bid", "auction": 7, "bidder": w, "price": p, "time_ms": t, "extra": ""} for p, t, w in offers]
     won = model.rows(9, [auction, *bids])
     assert [(row["bidder"], row["price"], row["time_ms"]) for row in won] == [(3, 60, 2000)]
     sliding = model.rows(5, bids, Terms(window_s=4, every_s=2))
@@ -104,5 +104,5 @@ def test_the_model_by_hand() -> None:
 
 def test_a_term_that_is_no_number_is_one_line() -> None:
     with pytest.raises(PipelineError, match="setting gap_s is 'soon'; give a number"):
-        Terms.told({"gap_s": "soon"})
-    assert Terms.told({"gap_s": "3", "clock_s": "0.5", "query": "x"}) == Terms(gap_s=3, clock_s=0.5)
+        Terms.of_settings({"gap_s": "soon"})
+    assert Terms.of_settings({"gap_s": "3", "clock_s": "0.5", "query": "x"}) == Terms(gap_s=3, clock_s=0.5)

@@ -13,7 +13,7 @@ from examples.nexmark.events import Events
 from examples.nexmark.terms import Terms
 from operators import Pipeline
 from operators.sinks import SqliteSink
-from operators.testing import Told, run
+from operators.testing import TrialResult, run
 
 SHAPE = Events(events_per_s=50, out_of_order=20)
 TERMS = Terms(window_s=4, every_s=2, gap_s=1, clock_s=0.5, auction_skip=7)
@@ -26,26 +26,26 @@ def built(query: int) -> Pipeline:
     return queries.pipeline(query, source, SqliteSink("nexmark.db"), TERMS, 2, SHAPE.out_of_order_s)
 
 
-def assert_right(query: int, told: Told) -> None:
-    found = check.compare(query, told["out"], EVENTS, TERMS)
-    assert found == {"rows": len(told["out"]), "lost": 0, "false": 0} and told["out"]
+def assert_right(query: int, result: TrialResult) -> None:
+    counts = check.compare(query, result["out"], EVENTS, TERMS)
+    assert counts == {"rows": len(result["out"]), "lost": 0, "false": 0} and result["out"]
 
 
 @pytest.mark.parametrize("query", sorted(queries.BUILT))
 def test_a_query_gives_the_rows_of_the_model_whatever_dies(query: int) -> None:
     calm = run(built(query), batch=16, seed=query)
     assert_right(query, calm)
-    crash: dict[str, Any] = {task: [given // 3, given // 3 * 2] for task, given in calm.elements.items() if given >= 3}
-    told = run(built(query), batch=16, seed=query, crash=crash)
-    assert told.recoveries == 2 * len(crash) >= 4
-    assert_right(query, told)
+    crash: dict[str, Any] = {task: [count // 3, count // 3 * 2] for task, count in calm.elements.items() if count >= 3}
+    result = run(built(query), batch=16, seed=query, crash=crash)
+    assert result.recoveries == 2 * len(crash) >= 4
+    assert_right(query, result)
 
 
 def test_the_check_finds_a_row_that_is_missing_doubled_or_wrong() -> None:
     rows = run(built(2), batch=16)["out"]
     for broken in (rows[1:], [*rows, rows[0]], [{**rows[0], "price": -1}, *rows[1:]]):
-        found = check.compare(2, broken, EVENTS, TERMS)
-        assert found["lost"] + found["false"] > 0
+        counts = check.compare(2, broken, EVENTS, TERMS)
+        assert counts["lost"] + counts["false"] > 0
 
 
 def test_the_check_of_query_12_finds_a_doubled_window_and_a_lost_bid() -> None:

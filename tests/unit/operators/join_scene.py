@@ -1,4 +1,4 @@
-"""A task given its inputs by hand: in steps, with watermarks and restores among them; and what it makes of them."""
+"""A task that is fed by hand, in steps, with watermarks and restores among them; and its output."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Pipeline
-from operators.eventtime.merge import END_NS, IDLE_NS
-from operators.pipeline import Stream
-from operators.plan import Plan, plan
-from operators.stages import Stage
+from operators.builder.pipeline import Stream
+from operators.engine.plan import Plan, plan
+from operators.stage.stages import Stage
+from operators.stage.watermark_merge import END_NS, IDLE_NS
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, source
 
 SECOND_NS = 1_000_000_000
@@ -38,43 +38,43 @@ def planned_join(build: Callable[[Stream[Any], Stream[Any]], Stream[Any]], **set
 
 
 class Task:
-    """One task, given its inputs by hand.
+    """One task that is fed by hand.
 
     Attributes:
-        out: all records that it has made, in order.
+        out: all records that it has emitted, in order.
         marks: all watermarks that it has passed on, in ns.
     """
 
-    def __init__(self, found: Plan, name: str) -> None:
-        self._plan = found
+    def __init__(self, job_plan: Plan, name: str) -> None:
+        self._plan = job_plan
         self.name = name
-        self.chain = chain_of(found, name)
+        self.chain = chain_of(job_plan, name)
         self.services = Services()
         self.out: list[Any] = []
         self.marks: list[int] = []
         self._loaded: list[bytes] = []
 
     def _took(self, outputs: Sequence[Any]) -> list[Any]:
-        made = []
+        records = []
         for _, chunk in outputs:
             if chunk.kind == RECORDS:
-                made += decode_records(chunk.body)
+                records += decode_records(chunk.body)
             elif chunk.kind == WATERMARK:
                 self.marks.append(stamp_of(chunk))
-        self.out += made
-        return made
+        self.out += records
+        return records
 
     def give(self, input: int, *records: Any) -> list[Any]:
         """Records on one input, as one batch; what they bring."""
         return self._took(self.chain.deliver(input, listed(list(records)), 0, self.services))
 
     def mark(self, seconds: float, inputs: Iterable[int] = (0, 1)) -> list[Any]:
-        """A watermark on these inputs."""
-        made = []
+        """Delivers a watermark on these inputs and returns what the task emits."""
+        records = []
         for input in inputs:
             mark = watermark(round(seconds * SECOND_NS))
-            made += self._took(self.chain.deliver(input, [mark], 0, self.services))
-        return made
+            records += self._took(self.chain.deliver(input, [mark], 0, self.services))
+        return records
 
     def idle(self, *inputs: int) -> None:
         """Nothing comes on these inputs for now."""
@@ -82,25 +82,25 @@ class Task:
             self._took(self.chain.deliver(input, [watermark(IDLE_NS)], 0, self.services))
 
     def end(self, *inputs: int) -> list[Any]:
-        """These inputs have ended."""
-        made = []
+        """Ends these inputs and returns what the task emits."""
+        records = []
         for input in inputs:
-            made += self._took(self.chain.ended(input, self.services))
-        return made
+            records += self._took(self.chain.ended(input, self.services))
+        return records
 
     def finish(self) -> list[Any]:
         """All has ended."""
         return self._took(self.chain.finish(self.services))
 
     def restore(self, full: bool = False) -> None:
-        """A snapshot, and another process that goes on from it and those before."""
+        """Takes a snapshot, and continues as another process from it and those before."""
         parts = parts_of(self.chain, full)
         self._loaded = parts if full else [*self._loaded, *parts]
         self.chain = chain_of(self._plan, self.name)
         self.chain.restore(self._loaded)
 
-    def held(self) -> int:
-        """How many entries all its tables have."""
+    def entry_count(self) -> int:
+        """Returns the number of entries of all its tables."""
         stages: list[Stage] = self.chain._stages  # type: ignore[attr-defined]
         return sum([len(table.values) for stage in stages for table in stage.tables()])
 

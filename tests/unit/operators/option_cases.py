@@ -1,6 +1,6 @@
-"""For every option of every operator a witness: two values of it whose rows must differ in a small pipeline.
+"""Witnesses of every option of every operator: two values of it whose rows must differ in a small pipeline.
 
-A `Case` is one callable of the public API.  `build` is given a value for each of its parameters, and makes a pipeline
+A `Case` is one callable of the public API.  `build` takes a value for each of its parameters, and makes a pipeline
 in which every one of them matters.
 """
 
@@ -23,10 +23,10 @@ from operators import (
     Tumbling,
     every,
 )
-from operators.eventtime.generators import WatermarkGenerator
-from operators.pipeline import Stream
+from operators.builder.pipeline import Stream
+from operators.builder.streams.table import Grouped, Table
+from operators.kinds.eventtime.generators import WatermarkGenerator
 from operators.sources import ArrowSource, GeneratedSource
-from operators.streams.table import Grouped, Table
 from operators.testing import At
 from tests.oracles.frame import AnySink, NoSink
 
@@ -65,39 +65,39 @@ ROWS = [
 ]  # fmt: skip
 
 
-def given(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
-    """A source that is given its rows."""
+def from_rows(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
+    """A source whose rows are the inputs of the run."""
     return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
 
 
 def key(record: Row) -> Any:
-    """Of the records."""
+    """Returns the key of a record."""
     return record["k"]
 
 
 def time(record: Row) -> Any:
-    """Of the records."""
+    """Returns the time of a record."""
     return record["at"]
 
 
 def value(record: Row) -> Any:
-    """Of the records."""
+    """Returns the value of a record."""
     return record["v"]
 
 
 def out(pipeline: Pipeline, stream: Any, inputs: Any = ROWS, **more: Any) -> Built:
-    """The pipeline with a sink, and its inputs."""
+    """Returns the pipeline with a sink, and its inputs."""
     stream.sink("out", AnySink())
     return pipeline, {"in": inputs, **more}
 
 
 def seconds(rows: list[Row]) -> list[At]:
-    """The rows one after the other by the wall clock."""
+    """Returns the rows one after the other by the wall clock."""
     return [At(100.75 + number, each) for number, each in enumerate(rows)]
 
 
 def apart(rows: list[Row]) -> list[list[Row]]:
-    """In two partitions."""
+    """Divides rows into two partitions."""
     return [rows[::2], rows[1::2]]
 
 
@@ -106,9 +106,9 @@ def records(key: Any, rows: list[Row], window: Any) -> Any:
     yield key, "function", [each["v"] for each in rows], window.start, window.end
 
 
-def listing(held: list[int], record: Row) -> list[int]:
+def listing(values: list[int], record: Row) -> list[int]:
     """An `add` that minds order."""
-    return [*held, record["v"]]
+    return [*values, record["v"]]
 
 
 def listed() -> Aggregate[Any, Any]:
@@ -128,20 +128,20 @@ def _source(source: Any, parallelism: int) -> Built:
 def _per_record(method: str) -> Callable[..., Built]:
     def build(fn: Any) -> Built:
         pipeline = Pipeline("p")
-        return out(pipeline, getattr(given(pipeline), method)("x", fn))
+        return out(pipeline, getattr(from_rows(pipeline), method)("x", fn))
 
     return build
 
 
 def _key_by(fn: Any) -> Built:
     pipeline = Pipeline("p")
-    return out(pipeline, given(pipeline).key_by(fn).count("n"))
+    return out(pipeline, from_rows(pipeline).key_by(fn).count("n"))
 
 
 def _union(streams: str) -> Built:
     pipeline = Pipeline("p")
-    others = [given(pipeline, name) for name in ("one", "two")]
-    return out(pipeline, given(pipeline).union(*others[: len(streams)]), one=ROWS, two=ROWS)
+    others = [from_rows(pipeline, name) for name in ("one", "two")]
+    return out(pipeline, from_rows(pipeline).union(*others[: len(streams)]), one=ROWS, two=ROWS)
 
 
 def _side(tag: str) -> Built:
@@ -150,12 +150,12 @@ def _side(tag: str) -> Built:
             ctx.aside(f"tag{record['v'] % 2}", record)
 
     pipeline = Pipeline("p")
-    return out(pipeline, given(pipeline).process("x", Asides()).side(tag))
+    return out(pipeline, from_rows(pipeline).process("x", Asides()).side(tag))
 
 
 def _timed(time: Any) -> Built:
     pipeline = Pipeline("p")
-    stream = given(pipeline).watermarks("w", lambda r: r["at"]).map("m", lambda r: r).timed(time)
+    stream = from_rows(pipeline).watermarks("w", lambda r: r["at"]).map("m", lambda r: r).timed(time)
     return out(pipeline, stream.key_by(key).window("x", Tumbling(3), Count()))
 
 
@@ -168,7 +168,7 @@ class Refusing(NoSink):
 
 def _sink(sink: Any, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    given(pipeline).sink("out", sink, parallelism=parallelism)
+    from_rows(pipeline).sink("out", sink, parallelism=parallelism)
     return pipeline, {"in": ROWS}
 
 
@@ -181,7 +181,7 @@ class Farther(WatermarkGenerator):
 
 def _watermarks(time: Any, out_of_order_s: float, idle_after_s: Any, generator: Any) -> Built:
     pipeline = Pipeline("p")
-    stream = given(pipeline, partitions=2).watermarks(
+    stream = from_rows(pipeline, partitions=2).watermarks(
         "w", time, out_of_order_s=out_of_order_s, idle_after_s=idle_after_s, generator=generator
     )
     window = stream.window("x", Tumbling(2), Count(), parallelism=1)
@@ -207,19 +207,19 @@ class RunsOtherwise(Runs):
 
 def unordered(pipeline: Pipeline) -> Any:
     """A keyed stream of two partitions, of which nothing is late."""
-    return given(pipeline, partitions=2).watermarks("w", time, out_of_order_s=100).key_by(key)
+    return from_rows(pipeline, partitions=2).watermarks("w", time, out_of_order_s=100).key_by(key)
 
 
 def _process(operator: Any, parallelism: int, delivery: str, state: str) -> Built:
     pipeline = Pipeline("p")
-    made = unordered(pipeline).process("x", operator, parallelism=parallelism, delivery=delivery, state=state)
-    return out(pipeline, made, apart(ROWS))
+    output = unordered(pipeline).process("x", operator, parallelism=parallelism, delivery=delivery, state=state)
+    return out(pipeline, output, apart(ROWS))
 
 
 def _reduce(fn: Any, initial: Any, parallelism: int, delivery: str) -> Built:
     pipeline = Pipeline("p")
-    made = unordered(pipeline).reduce("x", fn, initial=initial, parallelism=parallelism, delivery=delivery)
-    return out(pipeline, made, apart(ROWS))
+    output = unordered(pipeline).reduce("x", fn, initial=initial, parallelism=parallelism, delivery=delivery)
+    return out(pipeline, output, apart(ROWS))
 
 
 def _count(parallelism: int, delivery: str) -> Built:
@@ -235,8 +235,8 @@ def arrow(pipeline: Pipeline) -> Any:
 def _vectors(method: str) -> Callable[..., Built]:
     def build(column: str, parallelism: int) -> Built:
         pipeline = Pipeline("p")
-        made = getattr(arrow(pipeline).key_by("k"), method)("x", column, parallelism=parallelism)
-        return out(pipeline, made.to_rows("rows"), [{"k": r["k"], "v": r["v"], "at": int(r["at"])} for r in ROWS])
+        output = getattr(arrow(pipeline).key_by("k"), method)("x", column, parallelism=parallelism)
+        return out(pipeline, output.to_rows("rows"), [{"k": r["k"], "v": r["v"], "at": int(r["at"])} for r in ROWS])
 
     return build
 
@@ -248,14 +248,14 @@ def _map_batches(fn: Any) -> Built:
 
 def _to_vectors(schema: Any) -> Built:
     pipeline = Pipeline("p")
-    return out(pipeline, given(pipeline).to_vectors("x", schema).to_rows("rows"))
+    return out(pipeline, from_rows(pipeline).to_vectors("x", schema).to_rows("rows"))
 
 
 def _window(
     assigner: Any, contents: Any, parallelism: int, trigger: Any, lateness_s: float, delivery: str
 ) -> Built:  # fmt: skip
     pipeline = Pipeline("p")
-    stream = given(pipeline, partitions=2).watermarks("w", time, out_of_order_s=1).key_by(key)
+    stream = from_rows(pipeline, partitions=2).watermarks("w", time, out_of_order_s=1).key_by(key)
     window = stream.window(
         "x", assigner, contents, parallelism=parallelism, trigger=trigger, lateness_s=lateness_s, delivery=delivery
     )
@@ -268,7 +268,9 @@ def _window(
 
 def sides(pipeline: Pipeline) -> tuple[Any, Any]:
     """Two keyed streams."""
-    left, right = (given(pipeline, name).watermarks(f"{name}-w", time, out_of_order_s=50) for name in ("in", "other"))
+    left, right = (
+        from_rows(pipeline, name).watermarks(f"{name}-w", time, out_of_order_s=50) for name in ("in", "other")
+    )
     return left.key_by(key), right.key_by(key)
 
 
@@ -305,7 +307,7 @@ def _join_table(table: str, fn: Any, how: str, wait: bool, parallelism: int, **m
     pipeline = Pipeline("p")
     left, right = sides(pipeline)
     rows = {"latest": lambda: right.table("t"), "sum": lambda: right.aggregate_table("t", Aggregate(
-        dict, lambda held, r: {"v": held.get("v", 0) + r["v"] + 1, "at": r["at"]}))}[table]()  # fmt: skip
+        dict, lambda total, r: {"v": total.get("v", 0) + r["v"] + 1, "at": r["at"]}))}[table]()  # fmt: skip
     joined = left.join_table("x", rows, fn=fn, how=how, wait=wait, parallelism=parallelism, **more)
     return out(
         pipeline, joined, [At(50, each) for each in [*ROWS, row("d", 41, 5)]], other=[*OTHERS, At(60, row("a", 60, 70))]
@@ -331,11 +333,11 @@ class RuledOtherwise(Ruled):
 
 def _broadcast(rules: str, operator: Any, wait: bool, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    right = given(pipeline, "other")
+    right = from_rows(pipeline, "other")
     chosen = right if rules == "all" else right.filter("some", lambda r: r["k"] != "a")
-    made = given(pipeline).key_by(key).broadcast("x", chosen, operator, wait=wait, parallelism=parallelism)
+    output = from_rows(pipeline).key_by(key).broadcast("x", chosen, operator, wait=wait, parallelism=parallelism)
     late = [At(60, row("a", 60, 70))]
-    return out(pipeline, made, [At(50, each) for each in ROWS], other=[*OTHERS, *late])
+    return out(pipeline, output, [At(50, each) for each in ROWS], other=[*OTHERS, *late])
 
 
 def asked(record: Row, idempotency_key: str) -> int:
@@ -364,10 +366,10 @@ class Flaky:
 def _call(fn: Any, combine: Any, order: str, retries: int, parallelism: int) -> Built:
     pipeline = Pipeline("p")
     fails = Flaky() if fn == "flaky" else {"two": asked, "three": asked_otherwise}[fn]
-    made = given(pipeline).key_by(key).call(
+    output = from_rows(pipeline).key_by(key).call(
         "x", fails, combine=combine, order=order, retries=retries, backoff_s=0.0, parallelism=parallelism
     )  # fmt: skip
-    return out(pipeline, made)
+    return out(pipeline, output)
 
 
 # Tables.
@@ -375,16 +377,16 @@ def _call(fn: Any, combine: Any, order: str, retries: int, parallelism: int) -> 
 
 def people(pipeline: Pipeline, name: str = "in") -> Any:
     """A table."""
-    return given(pipeline, name).key_by(lambda r: (r["k"], r["v"] % 2)).table(f"{name}-t")
+    return from_rows(pipeline, name).key_by(lambda r: (r["k"], r["v"] % 2)).table(f"{name}-t")
 
 
 def _table_method(method: str, *arguments: str) -> Callable[..., Built]:
     def build(**options: Any) -> Built:
         pipeline = Pipeline("p")
-        made = getattr(people(pipeline), method)("x", **options)
+        output = getattr(people(pipeline), method)("x", **options)
         if method == "group_by":
-            made = made.aggregate("n", Count())
-        return out(pipeline, made if method == "to_stream" else made.revisions("rows"))
+            output = output.aggregate("n", Count())
+        return out(pipeline, output if method == "to_stream" else output.revisions("rows"))
 
     return build
 
@@ -393,67 +395,67 @@ def _table_join(other: str, fn: Any, how: str, parallelism: int) -> Built:
     pipeline = Pipeline("p")
     left, right = people(pipeline), people(pipeline, "other")
     chosen = right if other == "all" else right.filter("some", lambda key, r: key[0] != "a")
-    made = left.join("x", chosen, fn=fn, how=how, parallelism=parallelism)
-    return out(pipeline, made.revisions("rows"), other=OTHERS)
+    output = left.join("x", chosen, fn=fn, how=how, parallelism=parallelism)
+    return out(pipeline, output.revisions("rows"), other=OTHERS)
 
 
 def _suppress(after_s: Any, keys_max: Any, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    stream = given(pipeline).watermarks("w", time).key_by(lambda r: (r["k"], r["v"] % 2))
-    made = stream.aggregate_table("t", Count()).suppress(
+    stream = from_rows(pipeline).watermarks("w", time).key_by(lambda r: (r["k"], r["v"] % 2))
+    output = stream.aggregate_table("t", Count()).suppress(
         "x", after_s=after_s, keys_max=keys_max, parallelism=parallelism
     )
     at_once = [row(k, 41, v) for k in "abcd" for v in (1, 2)]
-    return out(pipeline, made.revisions("rows"), [*ROWS, *at_once, row("a", 80, 1)])
+    return out(pipeline, output.revisions("rows"), [*ROWS, *at_once, row("a", 80, 1)])
 
 
 def _suppress_until(until: Any) -> Built:
     pipeline = Pipeline("p")
-    counts = given(pipeline).timed(time).key_by(key).window_table("t", Tumbling(5), Count(), grace_s=30)
-    made = counts.suppress("x", until=until) if until else counts.suppress("x", after_s=1)
-    return out(pipeline, made.revisions("rows"))
+    counts = from_rows(pipeline).timed(time).key_by(key).window_table("t", Tumbling(5), Count(), grace_s=30)
+    output = counts.suppress("x", until=until) if until else counts.suppress("x", after_s=1)
+    return out(pipeline, output.revisions("rows"))
 
 
 def _table(parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    return out(pipeline, given(pipeline).key_by(key).table("x", parallelism=parallelism).revisions("rows"))
+    return out(pipeline, from_rows(pipeline).key_by(key).table("x", parallelism=parallelism).revisions("rows"))
 
 
 def _aggregate_table(aggregate: Any, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    made = given(pipeline).key_by(key).aggregate_table("x", aggregate, parallelism=parallelism)
-    return out(pipeline, made.revisions("rows"))
+    output = from_rows(pipeline).key_by(key).aggregate_table("x", aggregate, parallelism=parallelism)
+    return out(pipeline, output.revisions("rows"))
 
 
 def _groups(aggregate: Any, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    made = people(pipeline).group_by("g", lambda key, r: r["k"]).aggregate("x", aggregate, parallelism=parallelism)
-    return out(pipeline, made.revisions("rows"))
+    output = people(pipeline).group_by("g", lambda key, r: r["k"]).aggregate("x", aggregate, parallelism=parallelism)
+    return out(pipeline, output.revisions("rows"))
 
 
 def _window_table(assigner: Any, aggregate: Any, grace_s: float, parallelism: int) -> Built:
     pipeline = Pipeline("p")
-    keyed = given(pipeline).timed(time).key_by(key)
-    made = keyed.window_table("x", assigner, aggregate, grace_s=grace_s, parallelism=parallelism)
-    made.side("late").sink("late", AnySink())
-    return out(pipeline, made.revisions("rows"))
+    keyed = from_rows(pipeline).timed(time).key_by(key)
+    output = keyed.window_table("x", assigner, aggregate, grace_s=grace_s, parallelism=parallelism)
+    output.side("late").sink("late", AnySink())
+    return out(pipeline, output.revisions("rows"))
 
 
 def _table_side(tag: str) -> Built:
     pipeline = Pipeline("p")
-    counts = given(pipeline).timed(time).key_by(key).window_table("t", Tumbling(5), Count())
+    counts = from_rows(pipeline).timed(time).key_by(key).window_table("t", Tumbling(5), Count())
     counts.revisions("rows").sink("all", AnySink())
     return out(pipeline, counts.side(tag))
 
 
-def doubled(held: Any, record: Any) -> Any:
+def doubled(values: Any, record: Any) -> Any:
     """A function of `reduce`."""
-    return [*held, record["v"]]
+    return [*values, record["v"]]
 
 
-def doubled_otherwise(held: Any, record: Any) -> Any:
+def doubled_otherwise(values: Any, record: Any) -> Any:
     """Another one."""
-    return [*held, -record["v"]]
+    return [*values, -record["v"]]
 
 
 TWO = (1, 2)

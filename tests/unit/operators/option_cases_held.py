@@ -37,7 +37,7 @@ from tests.unit.operators.option_cases import (
     Built,
     Case,
     Row,
-    given,
+    from_rows,
     key,
     listed,
     out,
@@ -52,7 +52,7 @@ from tests.unit.operators.option_cases import (
 def _assigned(make: Callable[..., Any]) -> Callable[..., Built]:
     def build(contents: Any, trigger: Any, delivery: str, keyed: bool, lateness_s: float, **options: Any) -> Built:
         pipeline = Pipeline("p")
-        stream: Any = given(pipeline).watermarks("w", time, out_of_order_s=2)
+        stream: Any = from_rows(pipeline).watermarks("w", time, out_of_order_s=2)
         if keyed:
             stream = stream.key_by(key)
         given_options = {"trigger": trigger, "delivery": delivery, "lateness_s": lateness_s}
@@ -74,7 +74,7 @@ BESIDE: Mapping[str, tuple[Any, Any]] = {
 def _triggered(make: Callable[..., Any]) -> Callable[..., Built]:
     def build(assigner: Any, contents: Any, keyed: bool, **options: Any) -> Built:
         pipeline = Pipeline("p")
-        stream: Any = given(pipeline).watermarks("w", time, out_of_order_s=2)
+        stream: Any = from_rows(pipeline).watermarks("w", time, out_of_order_s=2)
         if keyed:
             stream = stream.key_by(key)
         return out(
@@ -94,7 +94,7 @@ TRIGGERED: Mapping[str, tuple[Any, Any]] = {
 def _of_windows(make: Callable[..., Any]) -> Callable[..., Built]:
     def build(**options: Any) -> Built:
         pipeline = Pipeline("p")
-        stream = given(pipeline).watermarks("w", time, out_of_order_s=50).key_by(key)
+        stream = from_rows(pipeline).watermarks("w", time, out_of_order_s=50).key_by(key)
         rows = [*ROWS, row("c", 1, 1), row("c", 7, 2), row("c", 4, 4)]  # the last joins two sessions
         return out(pipeline, stream.window("x", Session(4), make(**options)), rows)
 
@@ -104,7 +104,7 @@ def _of_windows(make: Callable[..., Any]) -> Callable[..., Built]:
 def _of_tables(make: Callable[..., Any]) -> Callable[..., Built]:
     def build(**options: Any) -> Built:
         pipeline = Pipeline("p")
-        table = given(pipeline).key_by(lambda r: (r["k"], r["at"] < 3)).table("t")
+        table = from_rows(pipeline).key_by(lambda r: (r["k"], r["at"] < 3)).table("t")
         groups = table.group_by("g", lambda key, r: r["k"])
         return out(pipeline, groups.aggregate("x", make(**options)).revisions("rows"))
 
@@ -124,46 +124,48 @@ class Held:
 def _state(make: Callable[..., Any], use: Callable[[Any, Row], Any]) -> Callable[..., Built]:
     def build(disk: bool, **options: Any) -> Built:
         class Uses(Operator):
-            held = make(**options)
+            kept = make(**options)
 
             def process(self, record: Any, ctx: Any) -> Any:
-                yield use(self.held, record)
+                yield use(self.kept, record)
 
         pipeline = Pipeline("p")
-        stream = given(pipeline).watermarks("w", time).key_by(key)
-        made = stream.process("x", Uses(), parallelism=1, state="disk" if disk else "memory")
-        rows = [row("a", 1, 1), row("a", 2, 2), row("a", 30, 3), row("a", 31, 4)]
-        return out(pipeline, made, [At(10 + 3 * number, each) for number, each in enumerate(rows)])
+        stream = from_rows(pipeline).watermarks("w", time).key_by(key)
+        output = stream.process("x", Uses(), parallelism=1, state="disk" if disk else "memory")
+        rows = [row("a", 1, 1), row("a", 2, 2), row("a", 6, 3), row("a", 7, 4)]
+        return out(pipeline, output, [At(110 + 3 * number, each) for number, each in enumerate(rows)])
 
     return build
 
 
-def _use_value(held: Any, record: Row) -> Any:
-    before = held.value
+def _use_value(state: Any, record: Row) -> Any:
+    before = state.value
     if isinstance(before, Held):
         before.n += 1
         return before.n
-    held.value = record["v"]
+    state.value = record["v"]
     return before
 
 
-def _use_list(held: Any, record: Row) -> Any:
-    held.append(Held(record["v"]) if record["v"] == 4 else record["v"])
-    return len(held)
+def _use_list(state: Any, record: Row) -> Any:
+    state.append(Held(record["v"]) if record["v"] == 4 else record["v"])
+    return len(state)
 
 
-def _use_map(held: Any, record: Row) -> Any:
-    held[record["v"]] = Held(1) if record["v"] == 4 else 1
-    return len(held)
+def _use_map(state: Any, record: Row) -> Any:
+    state[record["v"]] = Held(1) if record["v"] == 4 else 1
+    return len(state)
 
 
-def _use_fold(held: Any, record: Row) -> Any:
-    held.add(Held(record["v"]) if record["v"] == 4 and held.value is None else record["v"])
-    return held.value if isinstance(held.value, int) else None
+def _use_fold(state: Any, record: Row) -> Any:
+    state.add(Held(record["v"]) if record["v"] == 4 and state.value is None else record["v"])
+    return state.value if isinstance(state.value, int) else None
 
 
 DISK = {"disk": (False, True)}
 AGES: Mapping[str, tuple[Any, Any]] = {"ttl_s": (8.0, 2.0), "clock": ("event", "processing")}
+REFUSED = frozenset({("ttl_s", "kind"), ("clock", "kind"), ("fn", "kind")})
+"""The other `kind` refuses the first value, whatever the other options are."""
 
 
 def _timer(at_s: float, name: str, clock: str) -> Built:
@@ -175,7 +177,7 @@ def _timer(at_s: float, name: str, clock: str) -> Built:
             yield name, ctx.event_time(), ctx.key
 
     pipeline = Pipeline("p")
-    stream = given(pipeline).watermarks("w", time).key_by(key)
+    stream = from_rows(pipeline).watermarks("w", time).key_by(key)
     return out(pipeline, stream.process("x", Sets()), [*seconds(ROWS), At(500)])
 
 
@@ -191,19 +193,19 @@ def _clear(name: str, clock: str) -> Built:
             yield name, ctx.event_time(), ctx.key
 
     pipeline = Pipeline("p")
-    stream = given(pipeline).watermarks("w", time).key_by(key)
+    stream = from_rows(pipeline).watermarks("w", time).key_by(key)
     return out(pipeline, stream.process("x", Clears()), [*seconds(ROWS), At(500)])
 
 
 def _context_aside(tag: str, record: Any) -> Built:
     class Asides(Operator):
-        def process(self, given: Any, ctx: Any) -> Any:
+        def process(self, incoming: Any, ctx: Any) -> Any:
             ctx.aside(tag, record)
 
     pipeline = Pipeline("p")
-    made = given(pipeline).process("x", Asides())
-    made.side("one").sink("one", AnySink())
-    return out(pipeline, made.side("two"))
+    output = from_rows(pipeline).process("x", Asides())
+    output.side("one").sink("one", AnySink())
+    return out(pipeline, output.side("two"))
 
 
 WINDOW_CASES = [
@@ -220,13 +222,13 @@ WINDOW_CASES = [
     Case(every_s, {"seconds": (3, 25), "clock": ("event", "processing"), "purge": (False, True)},
          _triggered(every_s), TRIGGERED),
     Case(Aggregate, {
-        "initial": (int, lambda: 100), "add": (lambda held, r: held + r["v"], lambda held, r: held + 2 * r["v"]),
-        "result": (None, lambda held: [held]), "merge": (lambda a, b: a + b, lambda a, b: a + b + 1000),
+        "initial": (int, lambda: 100), "add": (lambda total, r: total + r["v"], lambda total, r: total + 2 * r["v"]),
+        "result": (None, lambda total: [total]), "merge": (lambda a, b: a + b, lambda a, b: a + b + 1000),
     }, _of_windows(Aggregate), without={"subtract": "the next case"}),
     Case(Aggregate, {
-        "initial": (int, lambda: 100), "add": (lambda held, r: held + r["v"], lambda held, r: held + 2 * r["v"]),
-        "result": (None, lambda held: [held]),
-        "subtract": (lambda held, r: held - r["v"], lambda held, r: held - 3 * r["v"]),
+        "initial": (int, lambda: 100), "add": (lambda total, r: total + r["v"], lambda total, r: total + 2 * r["v"]),
+        "result": (None, lambda total: [total]),
+        "subtract": (lambda total, r: total - r["v"], lambda total, r: total - 3 * r["v"]),
     }, _of_tables(Aggregate), without={"merge": "the case before"}),
     *[Case(each, {"of": (value, lambda r: r["v"] * 2 + 1)}, within(each))
       for each in (Sum, Min, Max, Mean) for within in (_of_windows, _of_tables)],
@@ -237,9 +239,10 @@ WINDOW_CASES = [
 STATE_CASES = [
     Case(ValueState, {"kind": (None, Held), "default": (None, 7), **AGES}, _state(ValueState, _use_value), DISK,
          hidden=frozenset({("default", "kind"), ("kind", "default")})),
-    Case(ListState, {"kind": (None, Held), **AGES}, _state(ListState, _use_list), DISK),
-    Case(MapState, {"kind": (None, Held), **AGES}, _state(MapState, _use_map), DISK),
-    Case(ReducingState, {"fn": (max, min), "kind": (None, Held), **AGES}, _state(ReducingState, _use_fold), DISK),
+    Case(ListState, {"kind": (None, Held), **AGES}, _state(ListState, _use_list), DISK, hidden=REFUSED),
+    Case(MapState, {"kind": (None, Held), **AGES}, _state(MapState, _use_map), DISK, hidden=REFUSED),
+    Case(ReducingState, {"fn": (max, min), "kind": (None, Held), **AGES}, _state(ReducingState, _use_fold), DISK,
+         hidden=REFUSED),
     Case(operators.Context.set_timer, {
         "at_s": (105.0, 300.0), "name": ("one", "two"), "clock": ("processing", "event"),
     }, _timer),

@@ -12,9 +12,9 @@ from causal.config import JobConfig
 from causal.errors import ReplayDivergence
 from causal.ports import Chain, Output, SinkStore
 from operators import Pipeline
-from operators.pipeline import Stream
-from operators.plan import Plan, plan
-from operators.sinks.base import Sink
+from operators.builder.pipeline import Stream
+from operators.engine.plan import Plan, plan
+from operators.sinks.contract.sink import Sink
 from operators.sources import SequenceSource
 
 
@@ -69,9 +69,9 @@ class Services:
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
         stated = (operator, end_ns, tuple(intervals))
-        told = self._answer("window", lambda: stated)
-        if told != stated:
-            raise ReplayDivergence("scene", f"a window fires as {stated}, the log has {told}")
+        logged = self._answer("window", lambda: stated)
+        if logged != stated:
+            raise ReplayDivergence("scene", f"a window fires as {stated}, the log has {logged}")
 
 
 class NoSink(Sink):
@@ -96,10 +96,10 @@ def planned(build: Callable[[Stream], Stream], partitions: int = 1, **settings: 
     return plan(pipeline, config(**settings))
 
 
-def chain_of(found: Plan, name: str) -> Chain:
-    task = found.topology.named(name)
-    assert task is not None, [task.name for task in found.topology.tasks]
-    return found.chain(task.index)
+def chain_of(job_plan: Plan, name: str) -> Chain:
+    task = job_plan.topology.named(name)
+    assert task is not None, [task.name for task in job_plan.topology.tasks]
+    return job_plan.chain(task.index)
 
 
 def keyed(build: Callable[[Stream], Stream], name: str, **settings: Any) -> Chain:
@@ -120,11 +120,11 @@ def records_chunk(records: Sequence[Any], origin_ns: int = 0) -> Chunk:
 
 
 def give(chain: Chain, records: Sequence[Any], services: Services | None = None, first: int = 0) -> list[Any]:
-    """What the chain makes of the records, all outputs together."""
-    return made(chain.deliver(0, listed(records), first, services or Services()))
+    """Returns what the chain emits for the records, all outputs together."""
+    return records_in(chain.deliver(0, listed(records), first, services or Services()))
 
 
-def made(outputs: Sequence[Output]) -> list[Any]:
+def records_in(outputs: Sequence[Output]) -> list[Any]:
     return [record for _, chunk in outputs if chunk.kind == RECORDS for record in decode_records(chunk.body)]
 
 

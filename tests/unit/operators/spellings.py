@@ -1,4 +1,4 @@
-"""A process that is patched as a worker is, and tells what each spelling of clock and chance then gives.
+"""A process that is patched as a worker is, and reports what each spelling of clock and chance then gives.
 
     python -m tests.unit.operators.spellings capture|refuse|fallback
 
@@ -26,16 +26,16 @@ from typing import Any
 
 import early  # type: ignore[import-not-found]  # made by the test
 
-from causal.shell.clock import RealLive
+from causal.shell.clock import SystemEnvironment
 from operators.capture import clock, install
-from operators.capture.scope import RUNNING, Active, HiddenNondeterminism
+from operators.capture.active import RUNNING, Active, HiddenNondeterminism
 from tests.unit.operators.scene import Services
 
 # By no module's name, so that nothing can be put in their place.
 
 
 class Mine(random.Random):
-    """As users make them, without a seed or with one."""
+    """A generator of a user, without a seed or with one."""
 
 
 class Loaded(random.Random):
@@ -100,7 +100,7 @@ ASKING: dict[str, Callable[[], Any]] = {
     "secrets.randbelow()": lambda: secrets.randbelow(1 << 60),
     "secrets.choice()": lambda: secrets.choice(range(1 << 60)),
 }  # fmt: skip
-"""By the name that a refusal uses."""
+"""The spellings that are captured, by the name that a refusal uses."""
 
 GIVEN: dict[str, Callable[[], Any]] = {
     "gmtime": lambda: time.gmtime(5)[:6],
@@ -110,11 +110,11 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "monotonic": lambda: time.monotonic() > 0,
     "uuid5": lambda: uuid.uuid5(uuid.NAMESPACE_URL, "x"),
 }
-"""Who gives a time or a seed asks nobody."""
+"""Calls with an explicit time or seed, which read neither clock nor chance."""
 
 
 def perform(ask: Callable[[], Any], **of_event: Any) -> Any:
-    """As an operator of a task whose services always begin with the same answers."""
+    """Calls `ask` in an operator of a task whose services always begin with the same answers."""
     active = Active("count/0")
     active.begin(Services())
     active.operator = "count"
@@ -137,21 +137,21 @@ def refusal(ask: Callable[[], Any], **of_event: Any) -> str:
 
 def elsewhere() -> bool:
     """Whether another thread gets the real time while an operator runs."""
-    told: list[float] = []
-    thread = threading.Thread(target=lambda: told.append(time.time()))
+    readings: list[float] = []
+    thread = threading.Thread(target=lambda: readings.append(time.time()))
     thread.start()
     thread.join()
-    return told[0] > 1_600_000_000
+    return readings[0] > 1_600_000_000
 
 
 def outside() -> bool:
-    """Whether a function given to `ctx.call` gets the real time, and the operator its own again behind it."""
+    """Whether a function of `ctx.call` gets the real time, and the operator its own again after it."""
     with RUNNING.suspended():
-        told = time.time()
+        now_s = time.time()
     try:
-        return told > 1_600_000_000 > time.time()
+        return now_s > 1_600_000_000 > time.time()
     except HiddenNondeterminism:
-        return told > 1_600_000_000
+        return now_s > 1_600_000_000
 
 
 def lazily() -> list[str]:
@@ -161,7 +161,7 @@ def lazily() -> list[str]:
 
 
 def caught() -> str:
-    """What ends an event whose operator caught the refusal."""
+    """Returns the error that ends an event whose operator caught the refusal."""
     active = Active("count/0")
     active.begin(Services())
     active.operator = "count"
@@ -194,7 +194,7 @@ def drawn(generator: random.Random) -> list[Any]:
 
 
 def finalised() -> dict[str, Any]:
-    """What finalisers get that the collector runs inside an operator, and what one gets that the operator runs."""
+    """Returns what finalisers get that the collector runs inside an operator, and one that the operator runs."""
     seen: list[float] = []
 
     class Watching:
@@ -222,7 +222,7 @@ def finalised() -> dict[str, Any]:
     gc.collect()
     gc.callbacks.append(others)
     gc.callbacks.insert(0, others)
-    perform(gc.collect)  # whoever came before ours is behind it from the next collection on
+    perform(gc.collect)  # callbacks that came before ours are behind it from the next collection on
     seen.clear()
     inside = perform(collected)
     gc.callbacks.remove(others)
@@ -233,7 +233,7 @@ def finalised() -> dict[str, Any]:
     return {"real": real, "inside": inside, "keyed": keyed, "released": [perform(released), *seen]}
 
 
-def told(mode: str) -> dict[str, Any]:
+def report(mode: str) -> dict[str, Any]:
     everything = {
         name: [repr(perform(ask)), repr(perform(ask)), repr(ask())] for name, ask in {**ASKING}.items()
     } if mode != "refuse" else {name: refusal(ask) for name, ask in ASKING.items()}  # fmt: skip
@@ -243,18 +243,19 @@ def told(mode: str) -> dict[str, Any]:
         "elsewhere": perform(elsewhere),
         "suspended": perform(outside),
         "keying": refusal(time.time_ns, keying=True),
-        "live": RealLive().wall_ns() > 1_600_000_000_000_000_000 and perform(RealLive().wall_ns) > 1.6e18,
+        "live": SystemEnvironment().wall_ns() > 1_600_000_000_000_000_000
+        and perform(SystemEnvironment().wall_ns) > 1.6e18,
     }
     if mode == "refuse":
-        made = {name: refusal(each.random) for name, each in OUTSIDE_BEFORE.items()}
-        return {**facts, "caught": caught(), "made outside": made}
+        refusals = {name: refusal(each.random) for name, each in OUTSIDE_BEFORE.items()}
+        return {**facts, "caught": caught(), "made outside": refusals}
     return {
         **facts,
         "same type": type(perform(datetime.datetime.now)) is type(datetime.datetime(2000, 1, 1)),
         "made outside": {
             f"{name} {when}": [perform(partial(drawn, each)), perform(partial(drawn, each)), drawn(each)]
-            for when, made in (("before", OUTSIDE_BEFORE), ("after", generators()))
-            for name, each in made.items()
+            for when, kinds in (("before", OUTSIDE_BEFORE), ("after", generators()))
+            for name, each in kinds.items()
         },
         "made inside": {
             name: [perform(lambda name=name: drawn(generators()[name])) for _ in "12"] for name in OUTSIDE_BEFORE
@@ -274,4 +275,4 @@ if __name__ == "__main__":
     if how == "fallback":
         clock._put = lambda kind, named: False  # a Python whose types cannot be patched
     install.install("capture" if how == "fallback" else how)
-    json.dump(told(how), sys.stdout, default=repr)
+    json.dump(report(how), sys.stdout, default=repr)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from operators import Operator, Pipeline, ValueState
-from operators.advice import advice
-from operators.pipeline import Stream
+from operators.builder.advice import advice
+from operators.builder.pipeline import Stream
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 
@@ -46,8 +46,8 @@ class Plain(Operator):
 
 
 class Holds(Plain):
-    def __init__(self, held: Any) -> None:
-        self.lines = held
+    def __init__(self, lines: Any) -> None:
+        self.lines = lines
 
 
 def warnings(build: Callable[[Stream[Any]], Stream[Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A record that becomes a dead letter has had no effect; what is found at random is in tests/oracles/letters.py."""
+"""A record that becomes a dead letter has had no effect; random examples are in tests/oracles/letters.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def inverse(record: Any) -> Any:
 
 
 def of_groups(aggregate: Aggregate[Any, Any], values: list[int], others: Any = (), **options: Any) -> Any:
-    """What is told of a table of one row that takes these values, behind rows that stay as they are."""
+    """Returns the run of a table of one row that takes these values, behind rows that stay as they are."""
     pipeline = Pipeline("p")
     table = source(pipeline).key_by(lambda r: r["id"]).table("t")
     sink(table.group_by("by", lambda key, row: "all").aggregate("sum", aggregate).revisions("rows"))
@@ -29,9 +29,9 @@ def of_groups(aggregate: Aggregate[Any, Any], values: list[int], others: Any = (
 
 
 def test_a_group_takes_the_old_value_back_though_it_refuses_the_new_one() -> None:
-    told = of_groups(Sum(inverse), [1, 0, 5], crash={"rows/0": 2}, checkpoint_every=1)
-    assert told["out"] == [("all", None, 10), ("all", 10, None), ("all", None, 2)]
-    assert [letter["error"] for letter in told["dead-letters"]] == [
+    result = of_groups(Sum(inverse), [1, 0, 5], crash={"rows/0": 2}, checkpoint_every=1)
+    assert result["out"] == [("all", None, 10), ("all", 10, None), ("all", None, 2)]
+    assert [letter["error"] for letter in result["dead-letters"]] == [
         "ZeroDivisionError: integer division or modulo by zero"
     ]
 
@@ -42,47 +42,53 @@ def test_a_result_that_raises_once_leaves_its_key_alive() -> None:
 
     pipeline = Pipeline("p")
     keyed = source(pipeline).timed(lambda r: r["at"]).key_by(lambda r: r["k"])
-    total = Aggregate(int, lambda held, r: held + r["v"], result=some)
+    total = Aggregate(int, lambda accumulated, r: accumulated + r["v"], result=some)
     sink(keyed.aggregate_table("a", total).revisions("rows-a"), "out-a")
     sink(keyed.window_table("w", Sliding(4, 2), total).revisions("rows-w"), "out-w")
     rows = [{"k": "x", "at": 2, "v": v} for v in (1, 2, 4)]  # 2 makes it 3
-    told = run(pipeline, {"in": rows}, **LETTERS)
-    assert told["out-a"] == [("x", None, -5), ("x", -5, 5)]
-    assert told["out-w"] == [
+    result = run(pipeline, {"in": rows}, **LETTERS)
+    assert result["out-a"] == [("x", None, -5), ("x", -5, 5)]
+    assert result["out-w"] == [
         (("x", start, start + 4), old, new) for old, new in ((None, -5), (-5, 5)) for start in (0.0, 2.0)
     ]
-    assert [letter["operator"] for letter in told["dead-letters"]] in (["a", "w"], ["w", "a"])
-    assert all(letter["record"] == rows[1] for letter in told["dead-letters"])
+    assert [letter["operator"] for letter in result["dead-letters"]] in (["a", "w"], ["w", "a"])
+    assert all(letter["record"] == rows[1] for letter in result["dead-letters"])
 
 
 def test_a_group_of_which_nothing_can_be_told_has_no_row_until_it_has_one_again() -> None:
-    total = Aggregate(int, lambda held, r: held + r["v"], lambda held: 12 // held, None, lambda held, r: held - r["v"])
+    total = Aggregate(
+        int,
+        lambda accumulated, r: accumulated + r["v"],
+        lambda accumulated: 12 // accumulated,
+        None,
+        lambda accumulated, r: accumulated - r["v"],
+    )
     pipeline = Pipeline("p")
     table = source(pipeline).key_by(lambda r: r["id"]).table("t")
     groups = table.filter("f", lambda key, row: row["v"] != 9).group_by("by", lambda key, row: "all")
     sink(groups.aggregate("sum", total).revisions("rows"))
     rows = [{"id": 1, "v": 2}, {"id": 2, "v": -2}, {"id": 3, "v": 4}, {"id": 2, "v": -4}, {"id": 1, "v": 9}]
-    told = run(pipeline, {"in": [*rows, {"id": 1, "v": 6}]}, **LETTERS)
+    result = run(pipeline, {"in": [*rows, {"id": 1, "v": 6}]}, **LETTERS)
     # 2; -2 is refused; 2 + 4; -4 is refused no more: 6 - 4; then 2 goes: 12 // 0
-    assert told["out"] == [
+    assert result["out"] == [
         ("all", None, 6), ("all", 6, 2), ("all", 2, 6), ("all", 6, None), ("all", None, 2)
     ]  # fmt: skip
-    assert len(told["dead-letters"]) == 2
+    assert len(result["dead-letters"]) == 2
 
 
 def test_what_a_group_cannot_take_back_stops_the_job() -> None:
-    def refuses(held: int, row: Any) -> int:
+    def refuses(accumulated: int, row: Any) -> int:
         raise ValueError("cannot")
 
     with pytest.raises(OperatorFailed, match="operator 'sum'.*ValueError: cannot.*taken back"):
-        of_groups(Aggregate(int, lambda held, row: held + 1, subtract=refuses), [1, 2], others=[7])
+        of_groups(Aggregate(int, lambda accumulated, row: accumulated + 1, subtract=refuses), [1, 2], others=[7])
 
 
 @pytest.mark.parametrize("bad_first", [False, True])
 def test_a_refused_record_shapes_no_session(bad_first: bool) -> None:
     def built() -> Any:
-        held = Sum[Any](lambda record: 12 // record[2])
-        return window_chain(Session(10), held, job=LETTERS)
+        aggregation = Sum[Any](lambda record: 12 // record[2])
+        return window_chain(Session(10), aggregation, job=LETTERS)
 
     driven = Driven(built)
     driven.give([("a", 5, 0)] if bad_first else [("a", 0, 1), ("a", 16, 2), ("a", 8, 0)])
@@ -99,17 +105,17 @@ def test_sessions_whose_merge_raises_stay_apart() -> None:
 
     pipeline = Pipeline("p")
     stream = source(pipeline).watermarks("time", lambda r: r, out_of_order_s=100)
-    sink(stream.window("w", Session(10), Aggregate(list, lambda held, r: [*held, r], merge=merged)))
-    told = run(pipeline, {"in": [0, 16, 8, 30]}, batch=9, **LETTERS)
-    assert told["out"] == [(None, [0], 0.0, 10.0), (None, [16], 16.0, 26.0), (None, [30], 30.0, 40.0)]
-    assert [letter["record"] for letter in told["dead-letters"]] == [8]
+    sink(stream.window("w", Session(10), Aggregate(list, lambda accumulated, r: [*accumulated, r], merge=merged)))
+    result = run(pipeline, {"in": [0, 16, 8, 30]}, batch=9, **LETTERS)
+    assert result["out"] == [(None, [0], 0.0, 10.0), (None, [16], 16.0, 26.0), (None, [30], 30.0, 40.0)]
+    assert [letter["record"] for letter in result["dead-letters"]] == [8]
 
 
 def test_a_record_is_in_all_of_its_windows_or_in_none_and_is_one_letter() -> None:
-    def add(held: int, record: Any) -> int:
-        if held + record["v"] == 13:
+    def add(accumulated: int, record: Any) -> int:
+        if accumulated + record["v"] == 13:
             raise ValueError("13")
-        return int(held + record["v"])
+        return int(accumulated + record["v"])
 
     rows = [{"at": 1, "v": 5}, {"at": 3, "v": 8}, {"at": 3, "v": 1}]  # 8 is refused by one of its windows
     for kind in ("panes", "triggered", "table"):
@@ -129,24 +135,26 @@ def test_a_record_is_in_all_of_its_windows_or_in_none_and_is_one_letter() -> Non
 
 def test_a_count_window_puts_aside_what_its_aggregate_refuses_and_the_window_whose_result_raises() -> None:
     pipeline = Pipeline("p")
-    total = Aggregate(int, lambda held, r: held + 10 // r, result=lambda held: 100 // (held - 15))
+    total = Aggregate(
+        int, lambda accumulated, r: accumulated + 10 // r, result=lambda accumulated: 100 // (accumulated - 15)
+    )
     for name, windows in (("w", CountWindow(2)), ("s", CountWindow(2, every=1))):
         sink((source(pipeline, f"in-{name}")).window(name, windows, total), f"out-{name}")
     rows = [1, 0, 1, 1, 2, 5]  # 10 + 10, 10 + 5: no result, 2 ...
-    told = run(pipeline, {"in-w": rows, "in-s": rows}, **LETTERS)
-    assert told["out-w"] == [(None, 20, 0, 2)]
-    assert told["out-s"] == [(None, -20, 0, 1), (None, 20, 0, 2), (None, 20, 1, 3), (None, -13, 3, 5)]
-    letters = {name: [one["record"] for one in told["dead-letters"] if one["operator"] == name] for name in "ws"}
+    result = run(pipeline, {"in-w": rows, "in-s": rows}, **LETTERS)
+    assert result["out-w"] == [(None, 20, 0, 2)]
+    assert result["out-s"] == [(None, -20, 0, 1), (None, 20, 0, 2), (None, 20, 1, 3), (None, -13, 3, 5)]
+    letters = {name: [one["record"] for one in result["dead-letters"] if one["operator"] == name] for name in "ws"}
     assert letters == {"w": [0, {"window": [2, 4]}], "s": [0, {"window": [2, 4]}]}
 
 
 @pytest.mark.parametrize("trigger", [None, every(1)])
 def test_windows_do_not_share_what_they_keep_of_a_record(trigger: Any) -> None:
-    def grows(held: Any, record: Any) -> Any:
-        if held is None:
+    def grows(accumulated: Any, record: Any) -> Any:
+        if accumulated is None:
             return record
-        held["v"] += record["v"]
-        return held
+        accumulated["v"] += record["v"]
+        return accumulated
 
     pipeline = Pipeline("p")
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=100)
@@ -158,12 +166,12 @@ def test_windows_do_not_share_what_they_keep_of_a_record(trigger: Any) -> None:
             record["v"] += 1
         yield window.start, [record["v"] for record in records]
 
-    sink(stream.window("f", Sliding(4, 2), spoils, **options), "told")
+    sink(stream.window("f", Sliding(4, 2), spoils, **options), "values")
     rows = [{"at": 1, "v": 1}, {"at": 3, "v": 10}]
-    told = run(pipeline, {"in": rows}, crash={"f/0": 1}, checkpoint_every=1)
-    last = {start: value["v"] for _, value, start, _ in told["out"]}
+    result = run(pipeline, {"in": rows}, crash={"f/0": 1}, checkpoint_every=1)
+    last = {start: value["v"] for _, value, start, _ in result["out"]}
     assert last == {-2.0: 1, 0.0: 11, 2.0: 10}
-    assert dict(told["told"]) == {-2.0: [2], 0.0: [2, 11], 2.0: [11]}
+    assert dict(result["values"]) == {-2.0: [2], 0.0: [2, 11], 2.0: [11]}
 
 
 def test_a_function_of_a_window_that_raises_has_given_nothing() -> None:
@@ -175,8 +183,8 @@ def test_a_function_of_a_window_that_raises_has_given_nothing() -> None:
         pipeline = Pipeline("p")
         stream = source(pipeline).watermarks("time", lambda r: r)
         sink(stream.window("w", windows, rows))
-        told = run(pipeline, {"in": [1, 2]}, **LETTERS)
-        assert told["out"] == [] and told["dead-letters"], windows
+        result = run(pipeline, {"in": [1, 2]}, **LETTERS)
+        assert result["out"] == [] and result["dead-letters"], windows
 
 
 @pytest.mark.parametrize("far", [0, 70, 150, 299])
@@ -196,5 +204,5 @@ def test_an_entry_that_is_put_back_is_at_its_place(far: int) -> None:
 
     pipeline = Pipeline("p")
     sink(source(pipeline).key_by(lambda r: 0).process("p", Removes()))
-    told = run(pipeline, {"in": ["fill", "spoil", "look"]}, **LETTERS)
-    assert told["out"][1] == told["out"][0] and len(told["dead-letters"]) == 1
+    result = run(pipeline, {"in": ["fill", "spoil", "look"]}, **LETTERS)
+    assert result["out"][1] == result["out"][0] and len(result["dead-letters"]) == 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from causal.values import encode
 from causal.vectors import Vectors
 from operators import Aggregate, Max, Mean, Min, Sum, Tumbling
-from operators.arithmetic import settled
+from operators.records.arithmetic import settled, shifted, total_of
 from tests.unit.operators.join_scene import Task
 from tests.unit.operators.test_tables import planned_table, windowed
 from tests.unit.operators.test_vectors import on_vectors
@@ -34,8 +34,8 @@ def itself(record: Any) -> Any:
     return record
 
 
-def bytes_of(aggregate: Aggregate[Any, Any], held: Any) -> bytes:
-    return encode(held if aggregate.result is None else aggregate.result(held))
+def bytes_of(aggregate: Aggregate[Any, Any], accumulated: Any) -> bytes:
+    return encode(accumulated if aggregate.result is None else aggregate.result(accumulated))
 
 
 def of_all(aggregate: Aggregate[Any, Any], values: list[Any]) -> Any:
@@ -43,7 +43,7 @@ def of_all(aggregate: Aggregate[Any, Any], values: list[Any]) -> Any:
 
 
 def expected(kind: type, values: list[Any]) -> Any:
-    """In plain Python, written independently: the guide says."""
+    """Computes the result in plain Python, independently, from the guide."""
     nans = [value for value in values if value != value]
     if kind in (Min, Max):
         if nans:
@@ -82,21 +82,21 @@ def test_what_is_taken_back_leaves_no_trace(kind: type, data: st.DataObject) -> 
     """Numbers that floats add exactly, NaN and infinities among them: the rest is as if the others had never come."""
     choice = data.draw(st.sampled_from([NUMBERS, EXACT]))
     aggregate = kind(itself).retracting()
-    held, there = aggregate.initial(), list[Any]()
+    accumulated, there = aggregate.initial(), list[Any]()
     for value in data.draw(st.lists(st.sampled_from(choice), max_size=20)):
         if there and data.draw(st.booleans()):
-            held = aggregate.subtract(held, there.pop(data.draw(st.integers(0, len(there) - 1))))
-        held = aggregate.add(held, value)
+            accumulated = aggregate.subtract(accumulated, there.pop(data.draw(st.integers(0, len(there) - 1))))
+        accumulated = aggregate.add(accumulated, value)
         there.append(value)
         if kind in (Min, Max):
-            assert bytes_of(aggregate, held) == encode(expected(kind, there))
+            assert bytes_of(aggregate, accumulated) == encode(expected(kind, there))
         else:
-            result, wanted = aggregate.result(held), expected(kind, there)
+            result, wanted = aggregate.result(accumulated), expected(kind, there)
             assert result == wanted or (result != result and wanted != wanted)
             assert encode(result) == encode(settled(result))
     for value in there:
-        held = aggregate.subtract(held, value)
-    assert held == aggregate.initial()
+        accumulated = aggregate.subtract(accumulated, value)
+    assert accumulated == aggregate.initial()
 
 
 def test_a_value_in_which_nan_hides_has_no_place_in_an_order() -> None:
@@ -110,8 +110,8 @@ def test_groups_of_a_table_with_nan_go_on(kind: type) -> None:
     def build(stream: Any) -> Any:
         return stream.table("t").group_by("g", lambda key, row: "all").aggregate("n", kind(lambda row: row[2]))
 
-    made = planned_table(build)
-    above, below = Task(made, "g/0"), Task(made, "revisions/0")
+    job_plan = planned_table(build)
+    above, below = Task(job_plan, "g/0"), Task(job_plan, "revisions/0")
     for record in [("a", 0, 1.0), ("b", 0, NAN), ("c", 0, 2.0), ("b", 0, 3.0), ("b", 0, MINUS_NAN), ("b", 0, 1.5)]:
         below.give(0, *above.give(0, record))
         below.restore(False)
@@ -130,7 +130,7 @@ def test_a_windowed_row_has_the_one_nan() -> None:
 def test_vectors_give_the_same_bytes_however_they_are_cut(
     fold: str, rows: list[tuple[int, float]], data: st.DataObject
 ) -> None:
-    def made(cuts: list[int]) -> bytes:
+    def folded(cuts: list[int]) -> bytes:
         chain, out = on_vectors(lambda s: getattr(s, fold)("op", "v")), list[Any]()
         for start, end in zip([0, *cuts], [*cuts, len(rows)]):
             if start < end:
@@ -139,8 +139,8 @@ def test_vectors_give_the_same_bytes_however_they_are_cut(
         return encode([[row["k"], row[fold]] for row in out])
 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5)))
-    whole = made([])
-    assert made(cuts) == whole == made(list(range(1, len(rows))))
+    whole = folded([])
+    assert folded(cuts) == whole == folded(list(range(1, len(rows))))
     state: dict[int, float] = {}
     step = {"sum": np.add, "min": np.minimum, "max": np.maximum}[fold]
     with np.errstate(invalid="ignore"):
@@ -149,3 +149,22 @@ def test_vectors_give_the_same_bytes_however_they_are_cut(
             state[key] = float(step(state[key], value)) if key in state else value
             wanted.append([key, settled(state[key])])
     assert whole == encode(wanted)
+
+
+def test_a_mean_is_a_float_again_once_the_decimals_are_retracted() -> None:
+    mean = Mean(itself).retracting()
+    accumulated = mean.initial()
+    for value in (1, Decimal("0.5"), 0, Decimal("NaN"), 1):
+        accumulated = mean.add(accumulated, value)
+    assert mean.result is not None and mean.subtract is not None
+    assert str(mean.result(accumulated)) == "NaN" and type(mean.result(accumulated)) is Decimal
+    for value in (Decimal("NaN"), Decimal("0.5")):
+        accumulated = mean.subtract(accumulated, value)
+    assert (accumulated, mean.result(accumulated)) == ((2, 3), 2 / 3)
+
+
+def test_a_total_of_a_snapshot_that_did_not_count_decimals_stays_one() -> None:
+    for before in (Decimal(3), [Decimal(3), 0, 0, 0]):
+        total = shifted(shifted(before, Decimal("0.5"), 1), Decimal("0.5"), -1)
+        assert type(total_of(total)) is Decimal and total_of(total) == 3
+    assert total_of([2, 1, 0, 0]) != total_of([2, 1, 0, 0]) and shifted([2, 1, 0, 0], float("nan"), -1) == 2

@@ -16,10 +16,10 @@ from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output, Request
-from causal.shell.asking import Asker, Asking
+from causal.shell.asking import RequestPolicy, RequestPool
 from causal.values import decode, encode
-from operators.asking import askers_of
-from operators.eventtime.merge import IDLE_NS
+from operators.kinds.process.outside_calls import askers_of
+from operators.stage.watermark_merge import IDLE_NS
 from tests.unit.operators.scene import Services, chain_of, config, listed, parts_of, planned
 
 
@@ -30,7 +30,7 @@ def asking(order: str = "input", **options: Any) -> Chain:
     return chain_of(planned(build), "rate/0")
 
 
-def given(outputs: list[Output]) -> list[Any]:
+def records_in(outputs: list[Output]) -> list[Any]:
     return [record for _, chunk in outputs if chunk.kind == RECORDS for record in decode_records(chunk.body)]
 
 
@@ -43,18 +43,18 @@ def perform(chain: Chain, request: Request) -> bytes:
 
 
 def answer(chain: Chain, request: Request, body: bytes | None = None) -> list[Output]:
-    told = perform(chain, request) if body is None else body
-    return chain.answer(request.operator, request.number, told, Services())
+    answer_body = perform(chain, request) if body is None else body
+    return chain.answer(request.operator, request.number, answer_body, Services())
 
 
 def test_records_wait_for_their_answers_in_the_order_of_the_input() -> None:
     chain = asking()
-    assert given(chain.deliver(0, listed([1, 2, 3]), 0, Services())) == []
+    assert records_in(chain.deliver(0, listed([1, 2, 3]), 0, Services())) == []
     first, second, third = chain.asked()
     assert chain.asked() == [] and chain.outstanding() == [first, second, third]
-    assert given(answer(chain, third)) == [] and given(answer(chain, second)) == []
+    assert records_in(answer(chain, third)) == [] and records_in(answer(chain, second)) == []
     assert chain.outstanding() == [first] and chain.waiting()
-    assert given(answer(chain, first)) == [(1, 10), (2, 20), (3, 30)]
+    assert records_in(answer(chain, first)) == [(1, 10), (2, 20), (3, 30)]
     assert not chain.waiting()
 
 
@@ -62,9 +62,9 @@ def test_or_in_the_order_of_the_answers() -> None:
     chain = asking("completion")
     chain.deliver(0, listed([1, 2, 3]), 0, Services())
     first, second, third = chain.asked()
-    assert given(answer(chain, third)) == [(3, 30)]
-    assert given(answer(chain, first)) == [(1, 10)]
-    assert given(answer(chain, second)) == [(2, 20)]
+    assert records_in(answer(chain, third)) == [(3, 30)]
+    assert records_in(answer(chain, first)) == [(1, 10)]
+    assert records_in(answer(chain, second)) == [(2, 20)]
 
 
 def test_requests_and_answers_that_wait_are_part_of_the_state() -> None:
@@ -76,8 +76,8 @@ def test_requests_and_answers_that_wait_are_part_of_the_state() -> None:
     restored.restore(parts_of(chain))
     assert restored.outstanding() == chain.outstanding()
     first, third = restored.outstanding()
-    assert given(answer(restored, third)) == []
-    assert given(answer(restored, first)) == [(1, 10), (2, 20), (3, 30)]
+    assert records_in(answer(restored, third)) == []
+    assert records_in(answer(restored, first)) == [(1, 10), (2, 20), (3, 30)]
     restored.deliver(0, listed([4]), 3, Services())
     assert restored.asked()[0].number not in (first.number, second.number, third.number)
 
@@ -116,20 +116,20 @@ def test_a_watermark_waits_for_the_records_before_it() -> None:
 
 
 def test_that_the_input_is_idle_waits_for_the_answers_too() -> None:
-    def told(chain: Chain, stamp_ns: int) -> list[int]:
+    def watermarks_after(chain: Chain, stamp_ns: int) -> list[int]:
         return marks(chain.deliver(0, [watermark(stamp_ns)], 0, Services()))
 
     chain = asking()
     chain.deliver(0, listed([1, 2]), 0, Services())
     first, second = chain.asked()
-    assert told(chain, 5_000) == [] and told(chain, IDLE_NS) == []
+    assert watermarks_after(chain, 5_000) == [] and watermarks_after(chain, IDLE_NS) == []
     restored = asking()
     restored.restore(parts_of(chain))
     assert marks(answer(restored, first)) == []
     assert marks(answer(restored, second)) == [5_000, IDLE_NS]
-    assert told(restored, IDLE_NS) == [], "nothing came since"
+    assert watermarks_after(restored, IDLE_NS) == [], "nothing came since"
     restored.deliver(0, listed([3]), 2, Services())
-    assert told(restored, IDLE_NS) == []
+    assert watermarks_after(restored, IDLE_NS) == []
     restored.deliver(0, listed([4]), 3, Services())
     third, fourth = restored.asked()
     assert marks(answer(restored, third)) == [] == marks(answer(restored, fourth)), "its input was active again"
@@ -191,19 +191,19 @@ def late(timeout_s: float) -> bytes:
     return b"late"
 
 
-def drained(pool: Asking, count: int) -> list[tuple[int, bytes]]:
-    """The next `count` answers; a test that waits here for ever is ended from outside."""
-    told: list[tuple[int, bytes]] = []
-    while len(told) < count:
+def drained(pool: RequestPool, count: int) -> list[tuple[int, bytes]]:
+    """Returns the next `count` answers; a test that waits here for ever is ended from outside."""
+    answers: list[tuple[int, bytes]] = []
+    while len(answers) < count:
         next_ns = pool.next_ns()
         wait_s = 1.0 if next_ns is None else max(0.0, (next_ns - time.monotonic_ns()) / 1e9)
         select.select([pool.wake], [], [], wait_s)
-        told += [(answered.number, answered.body) for answered in pool.answers()]
-    return told
+        answers += [(answered.number, answered.body) for answered in pool.answers()]
+    return answers
 
 
-def pool_of(perform: Callable[[bytes], tuple[bool, bytes]], **options: Any) -> Asking:
-    return Asking({3: Asker(perform, late, **{"concurrency": 4, **options})})
+def pool_of(perform: Callable[[bytes], tuple[bool, bytes]], **options: Any) -> RequestPool:
+    return RequestPool({3: RequestPolicy(perform, late, **{"concurrency": 4, **options})})
 
 
 def test_no_more_calls_run_than_may() -> None:
@@ -270,7 +270,7 @@ def test_the_last_failure_is_told_when_every_try_fails() -> None:
     pool.close()
 
 
-def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[Asking, threading.Event, list[int]]:
+def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestPool, threading.Event, list[int]]:
     """A pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
     release, now_ns = threading.Event(), [1]
     monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
@@ -294,18 +294,18 @@ def test_calls_out_of_time_free_their_places(monkeypatch: pytest.MonkeyPatch) ->
     release.set()
     while pool.abandoned:
         select.select([pool.wake], [], [], 1.0)
-        assert pool.answers() == [], "nobody waits for them any more"
+        assert pool.answers() == [], "no record waits for them any more"
     pool.close()
 
 
 def test_too_many_calls_that_never_return_end_the_task_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, release, now_ns = hanging(monkeypatch)
     pool.ask([Request(3, number, b"hang") for number in range(12)])
-    told = 0
+    answered = 0
     for _ in range(4):
         now_ns[0] += 1_000_000_000
-        told += len(pool.answers())
-    assert told == 8
+        answered += len(pool.answers())
+    assert answered == 8
     now_ns[0] += 1_000_000_000
     with pytest.raises(OperatorFailed, match="operator 'rate': 10 calls were out of time after 1 s and have not"):
         pool.answers()
@@ -318,13 +318,13 @@ def test_an_answer_that_is_too_large_is_a_failure_that_names_its_size(over: int)
     chain = chain_of(planned(lambda s: s.call("rate", lambda record, key: bytes(record))), "rate/0")
     chain.deliver(0, listed([ANSWER_BYTES_MAX - 7 + over]), 0, Services())
     [request] = chain.asked()
-    told = perform(chain, request)
-    assert decode(told)[0] is (over == 0)
+    body = perform(chain, request)
+    assert decode(body)[0] is (over == 0)
     if not over:
-        assert len(told) == ANSWER_BYTES_MAX
+        assert len(body) == ANSWER_BYTES_MAX
         return
     with pytest.raises(OperatorFailed, match="operator 'rate'.*AnswerTooLarge.* has 16,777,217 bytes, 16,777,216 are"):
-        answer(chain, request, told)
+        answer(chain, request, body)
 
 
 def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,6 +352,6 @@ def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pyt
 
 
 def test_without_anybody_who_asks_there_is_nothing_to_wake_up_for() -> None:
-    pool = Asking({})
+    pool = RequestPool({})
     assert pool.wake == -1 and pool.answers() == [] and pool.next_ns() is None
     pool.close()

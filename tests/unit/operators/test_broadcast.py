@@ -1,4 +1,4 @@
-"""Rules that all tasks are told: alike everywhere, restored, waited for, kept by another parallelism."""
+"""Rules that reach all tasks: alike everywhere, restored, waited for, kept by another parallelism."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from causal.errors import OperatorFailed, PipelineError
 from operators import BroadcastOperator, Operator, Pipeline
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import At, every_crash, run
@@ -72,12 +72,12 @@ def test_a_record_sees_the_rules_that_came_before_it_in_key_order(keyed: bool) -
     assert task.give(1, ("b", 1), ("a", 2)) == [("now", ["b"]), ("now", ["a", "b"])]
     task.restore()
     assert task.give(2, ("b", 3), ("c", 4)) == [("now", ["a", "b"]), ("now", ["a", "b", "c"])]
-    told = [("a", [2]), ("b", [1, 3]), ("c", [4])]
-    assert task.give(0, ("k", 2)) == [(("k", 2), told, 2)]
+    rules_seen = [("a", [2]), ("b", [1, 3]), ("c", [4])]
+    assert task.give(0, ("k", 2)) == [(("k", 2), rules_seen, 2)]
     task.give(1, ("a", None))
     task.restore()
     task.restore(full=True)
-    assert task.give(0, ("k", 3)) == [(("k", 3), told[1:], 3)]
+    assert task.give(0, ("k", 3)) == [(("k", 3), rules_seen[1:], 3)]
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -101,11 +101,11 @@ def test_what_waits_at_the_end_is_worked_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("input", "told"), [(0, "does not support item assignment"), (1, "process_broadcast has none")]
+    ("input", "message"), [(0, "does not support item assignment"), (1, "process_broadcast has none")]
 )
-def test_what_is_done_in_the_wrong_place_fails_with_one_line(input: int, told: str) -> None:
+def test_what_is_done_in_the_wrong_place_fails_with_one_line(input: int, message: str) -> None:
     task = Task(planned_rules(Wrong()), "op/0")
-    with pytest.raises(OperatorFailed, match=f"^operator 'op'[^\n]*{told}[^\n]*$"):
+    with pytest.raises(OperatorFailed, match=f"^operator 'op'[^\n]*{message}[^\n]*$"):
         task.give(input, ("a", 1))
 
 
@@ -123,15 +123,15 @@ def build() -> Pipeline:
 
 @pytest.mark.parametrize("crash", [{}, *every_crash(build())], ids=str)
 def test_whatever_dies_when_all_tasks_hold_the_same(crash: dict[str, int]) -> None:
-    told = run(build(), {"rules": [RULES[0], At(5, RULES[1]), RULES[2]]}, crash=crash, seed=3)
+    result = run(build(), {"rules": [RULES[0], At(5, RULES[1]), RULES[2]]}, crash=crash, seed=3)
     rules = [("limit", [1, 2]), ("other", [3])]
     counted = {("k", 1): 1, ("l", 2): 1, ("k", 3): 2, ("m", 4): 1}
-    rows = sorted(row for row in told["out"] if row[0] != "now")
+    rows = sorted(row for row in result["out"] if row[0] != "now")
     assert rows == sorted((event, rules, n) for event, n in counted.items())
-    assert sorted(row for row in told["out"] if row[0] == "now") == sorted(
+    assert sorted(row for row in result["out"] if row[0] == "now") == sorted(
         [("now", ["limit"])] * 4 + [("now", ["limit", "other"])] * 2
     )
-    assert told.recoveries == len(crash)
+    assert result.recoveries == len(crash)
 
 
 class Silent(Operator):
@@ -140,7 +140,7 @@ class Silent(Operator):
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda s, r: s.broadcast("op", r, Silent()), "is given a Silent; give an instance of a BroadcastOperator"),
         (lambda s, r: s.broadcast("op", r, Tagged), "is given the class Tagged"),
@@ -149,8 +149,8 @@ class Silent(Operator):
         (lambda s, r: s.broadcast("op", r, Tagged(), wait=1), "has wait 1; give True or False"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     stream, rules = pipeline.source("in", source()), pipeline.source("rules", source())
-    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(told)}[^\n]*$"):
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
         build(stream, rules)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import operators.chain
+import operators.engine.chain
 from causal.values import decode, encode
 from causal.vectors import Vectors
 from operators import (
@@ -32,12 +32,12 @@ from operators import (
     Tumbling,
     ValueState,
 )  # fmt: skip
-from operators.inspection import key_of as key_of_text
-from operators.keys import Unroutable, canonical_key, canonical_keys, key_group
-from operators.parts import read_part
-from operators.plan import plan
+from operators.engine.plan import plan
+from operators.records.keys import Unroutable, canonical_key, canonical_keys, key_group
+from operators.runtime.inspection import key_of as key_of_text
+from operators.state.snapshot_parts import read_part
 from operators.testing import run
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, made, parts_of, source
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
 from tests.unit.operators.test_rescaling import fed, owned, rescaled, saved
 from tests.unit.operators.test_rescaling import planned as planned_ringing
 from tests.unit.operators.test_vectors import on_vectors
@@ -112,20 +112,20 @@ keys = st.recursive(scalars, lambda inner: st.tuples(inner, inner), max_leaves=4
 
 @given(keys, keys)
 def test_a_spelling_is_of_the_value_alone(one: Any, other: Any) -> None:
-    made = canonical_key(one)
-    assert made == one and hash(made) == hash(one)
-    assert encode(made) == encode(spelled(one)) == encode(canonical_key(made))
-    assert (one == other) == (encode(made) == encode(canonical_key(other)))
+    canonical = canonical_key(one)
+    assert canonical == one and hash(canonical) == hash(one)
+    assert encode(canonical) == encode(spelled(one)) == encode(canonical_key(canonical))
+    assert (one == other) == (encode(canonical) == encode(canonical_key(other)))
 
 
 @given(st.lists(keys) | st.lists(st.tuples(st.text(), st.integers())) | st.lists(st.text()))
-def test_many_at_once_are_spelled_as_each(found: list[Any]) -> None:
-    assert encode(canonical_keys(found)) == encode([canonical_key(key) for key in found])
+def test_many_at_once_are_spelled_as_each(drawn: list[Any]) -> None:
+    assert encode(canonical_keys(drawn)) == encode([canonical_key(key) for key in drawn])
 
 
 def test_keys_that_need_nothing_are_the_same_list() -> None:
-    for found in (["a", "b"], [1, 2], [("a", 1), ("b", 2)], [None, "a", b"c"], []):
-        assert canonical_keys(found) is found
+    for canonical in (["a", "b"], [1, 2], [("a", 1), ("b", 2)], [None, "a", b"c"], []):
+        assert canonical_keys(canonical) is canonical
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ BUILDS: dict[str, Build] = {
     "ordered": lambda a, b: a.process("op", Keeper(), delivery="ordered"),
     "batches": lambda a, b: a.process("op", Batched()),
     "count": lambda a, b: a.count("op"),
-    "reduce": lambda a, b: a.reduce("op", lambda held, record: held + record["n"], 0),
+    "reduce": lambda a, b: a.reduce("op", lambda total, record: total + record["n"], 0),
     "session": lambda a, b: a.window("op", Session(2), Sum(lambda record: record["n"])),
     "session of records": lambda a, b: a.window("op", Session(2), numbered),
     "tumbling": lambda a, b: a.window("op", Tumbling(3), numbered),
@@ -250,14 +250,14 @@ TWO = {"table join", "join", "window join", "join table", "broadcast"}
 
 
 def pipeline(name: str) -> Pipeline:
-    made = Pipeline("mixed")
+    mixed = Pipeline("mixed")
 
     def stream(side: str) -> Any:
-        timed = made.source(side, source()).watermarks(f"{side}-time", lambda record: record["at"], out_of_order_s=1)
+        timed = mixed.source(side, source()).watermarks(f"{side}-time", lambda record: record["at"], out_of_order_s=1)
         return timed if (name, side) == ("broadcast", "b") else timed.key_by(key_of)
 
     BUILDS[name](stream("a"), stream("b") if name in TWO else None).sink("out", NoSink())
-    return made
+    return mixed
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -284,11 +284,11 @@ def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> N
         "state_memory_bytes_max": 1 << 16,
     }
     expected = encode(run(built, plain, **options)["out"])
-    told = run(built, inputs, **options)
-    assert encode(told["out"]) == expected
-    where = [task for task, count in told.elements.items() if count]
+    result = run(built, inputs, **options)
+    assert encode(result["out"]) == expected
+    where = [task for task, count in result.elements.items() if count]
     task = data.draw(st.sampled_from(where))
-    crash = {task: data.draw(st.integers(1, told.elements[task]))}
+    crash = {task: data.draw(st.integers(1, result.elements[task]))}
     again = run(built, inputs, crash=crash, **options)["out"]  # raises ReplayDivergence where a replay differs
     if name not in TWO:
         assert encode(again) == expected
@@ -301,8 +301,8 @@ def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> N
 def test_what_a_user_sees_is_the_one_spelling() -> None:
     built = pipeline("process")
     inputs = [{"k": key, "n": 0, "at": 0.0} for key in (5.0, True, Decimal("2.50"), (False, -0.0), NOON.astimezone())]
-    told = run(built, {"a": inputs})["out"]
-    assert [repr(row[0]) for row in told[:5]] == ["5", "1", "2.5", "(0, 0)", repr(NOON)]
+    result = run(built, {"a": inputs})["out"]
+    assert [repr(row[0]) for row in result[:5]] == ["5", "1", "2.5", "(0, 0)", repr(NOON)]
 
 
 class Entries(Operator):
@@ -311,8 +311,8 @@ class Entries(Operator):
     entries = MapState[Any, int]()
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        held = ctx.state.setdefault("dict", {})
-        for each in (self.entries, held):
+        in_state = ctx.state.setdefault("dict", {})
+        for each in (self.entries, in_state):
             if record["put"]:
                 each[record["entry"]] = record["n"]
             else:
@@ -322,7 +322,7 @@ class Entries(Operator):
                 each[record["raises"][0]] = -1
         if record["raises"]:
             raise ValueError("as if it had never come")
-        yield [list(self.entries.items()), list(held.items())]
+        yield [list(self.entries.items()), list(in_state.items())]
 
 
 @pytest.mark.parametrize("state", ["memory", "disk"])
@@ -342,48 +342,48 @@ def test_entries_of_a_map_are_written_as_a_dict_keeps_them(state: Any, data: st.
     for record in records:
         if record["raises"]:
             continue
-        held = dicts.setdefault(record["k"], {})
+        of_key = dicts.setdefault(record["k"], {})
         if record["put"]:
-            held[record["entry"]] = record["n"]
+            of_key[record["entry"]] = record["n"]
         else:
-            held.pop(record["entry"], None)
-        expected.append([list(held.items())] * 2)
-    made = Pipeline("entries")
-    keyed = made.source("a", source()).key_by(key_of)
+            of_key.pop(record["entry"], None)
+        expected.append([list(of_key.items())] * 2)
+    entries_job = Pipeline("entries")
+    keyed = entries_job.source("a", source()).key_by(key_of)
     keyed.process("op", Entries(), state=state).sink("out", NoSink())
     crash = {"op/0": data.draw(st.integers(1, len(records)))}
     every = data.draw(st.sampled_from([1, 2, 3]))
     options: dict[str, Any] = {"checkpoint_every": every, "seed": len(records), "on_error": "dead-letter"}
-    told = run(made, {"a": records}, crash=crash, state_memory_bytes_max=1 << 16, **options)
-    assert encode(told["out"]) == encode(expected)
+    result = run(entries_job, {"a": records}, crash=crash, state_memory_bytes_max=1 << 16, **options)
+    assert encode(result["out"]) == encode(expected)
 
 
 # State of older versions, other parallelism, queries.
 
 
 def old_files(name: str, records: list[Any]) -> tuple[Any, list[list[bytes]]]:
-    """What a version wrote that kept the spelling that came: a plan, and two snapshots of its keyed task."""
-    found = plan(pipeline(name), config())
-    chain = chain_of(found, "op/0")
+    """Returns a plan and two snapshots of its keyed task, as a version wrote them that kept the spelling that came."""
+    job_plan = plan(pipeline(name), config())
+    chain = chain_of(job_plan, "op/0")
     files = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operators.chain, "canonical_keys", lambda keys: keys)
+        patch.setattr(operators.engine.chain, "canonical_keys", lambda keys: keys)
         for place, record in enumerate(records):
             chain.deliver(0, listed([record]), place, Services())
             if place in (0, len(records) - 1):
                 files.append(parts_of(chain, place == 0))
-    return found, files
+    return job_plan, files
 
 
 @pytest.mark.parametrize("name", ["process", "disk", "session", "by the clock", "tumbling"])
 def test_state_that_was_written_in_other_spellings_goes_on(name: str) -> None:
     respelled = [{"k": key, "n": n, "at": 0.0} for n, key in enumerate([5.0, True, 5, Decimal("5.0"), (1.0, -0.0)])]
-    found, files = old_files(name, respelled)
-    chain = chain_of(found, "op/0")
+    job_plan, files = old_files(name, respelled)
+    chain = chain_of(job_plan, "op/0")
     for parts in files:
         chain.restore(parts)
     chain.deliver(0, listed([{"k": Decimal("5.00"), "n": 9, "at": 0.5}]), 9, Services())
-    rows = [row for row in made(chain.finish(Services())) if "end" in row or name != "process"]
+    rows = [row for row in records_in(chain.finish(Services())) if "end" in row or name != "process"]
     shown = {encode(row[0]) for row in rows}
     assert shown == {encode(key) for key in (5, 1, (1, 0))}
     if name == "process":
@@ -401,7 +401,7 @@ def test_state_of_equal_keys_is_one_after_a_change_of_parallelism() -> None:
     for index in range(2):
         chain = chain_of(after, f"ring/{index}")
         chain.restore(chains[f"ring/{index}"])
-        rang += made(chain.fire(6_000_000_000_000, Services()))
+        rang += records_in(chain.fire(6_000_000_000_000, Services()))
     assert {encode(key): n for key, n in rang} == {encode(key): n for key, n in [(5, 3), (1, 3), (2.5, 2), ((1, 0), 2)]}
     assert len(rang) == 4
 
@@ -415,9 +415,11 @@ def test_vectors_write_one_spelling_whatever_column_comes_first(order: tuple[str
     for kinds in (order, order[::-1]):
         chain = on_vectors(lambda stream: stream.count("op"))
         for kind in kinds:
-            given = Vectors.of({"k": pa.array([1, 0, 1], "int64").cast(kind)})
-            rows = give(chain, given)
-            assert [encode(row["k"]) for row in rows] == [encode(value) for value in given.batch.column(0).to_pylist()]
+            vectors = Vectors.of({"k": pa.array([1, 0, 1], "int64").cast(kind)})
+            rows = give(chain, vectors)
+            assert [encode(row["k"]) for row in rows] == [
+                encode(value) for value in vectors.batch.column(0).to_pylist()
+            ]
         snapshots.append(parts_of(chain, True))
         assert {encode(key) for key in keys_in_snapshot(snapshots[-1])} == {encode(1), encode(0)}
 

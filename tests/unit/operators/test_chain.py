@@ -1,4 +1,4 @@
-"""What operators do to records, where records go, and how they leave."""
+"""Operators change records, route them, and encode them as they leave."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from causal.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed
 from operators import Operator, Pipeline
-from operators.cutting import CHUNK_BYTES_TARGET
-from operators.keys import key_group, task_of_group
-from operators.pipeline import Stream
-from operators.plan import plan
-from operators.routing import KEYS_CACHED_MAX, KeyedRoute
+from operators.builder.pipeline import Stream
+from operators.engine.plan import plan
+from operators.records.cutting import CHUNK_BYTES_TARGET
+from operators.records.keys import key_group, task_of_group
+from operators.stage.routing import KEYS_CACHED_MAX, KeyedRoute
 from tests.unit.operators.scene import (
     NoSink,
     Services,
@@ -26,10 +26,10 @@ from tests.unit.operators.scene import (
     give,
     keyed,
     listed,
-    made,
     parts_of,
     planned,
     records_chunk,
+    records_in,
     source,
 )  # fmt: skip
 
@@ -105,8 +105,8 @@ def test_tasks_do_not_share_their_operator() -> None:
         def process(self, record: Any, ctx: Any) -> Any:
             yield self.name
 
-    found = planned(lambda s: s.key_by(first_field).process("named", Named(), parallelism=2))
-    one, two = chain_of(found, "named/0"), chain_of(found, "named/1")
+    job_plan = planned(lambda s: s.key_by(first_field).process("named", Named(), parallelism=2))
+    one, two = chain_of(job_plan, "named/0"), chain_of(job_plan, "named/1")
     assert (give(one, PAIRS)[0], give(two, PAIRS)[0], give(one, PAIRS)[0]) == ("named/0", "named/1", "named/0")
 
 
@@ -188,11 +188,11 @@ def test_a_route_forgets_keys_beyond_its_bound() -> None:
 
 
 def test_each_task_in_turn_when_there_is_no_key() -> None:
-    found = planned(lambda s: s.map("m", abs).process("p", Quiet(), parallelism=3))
-    chain = chain_of(found, "m/0")
+    job_plan = planned(lambda s: s.map("m", abs).process("p", Quiet(), parallelism=3))
+    chain = chain_of(job_plan, "m/0")
     outputs = chain.deliver(0, listed([0, 1, 2, 3]), 0, Services())
     assert [decode_records(chunk.body) for _, chunk in outputs] == [[0, 3], [1], [2]]
-    again = chain_of(found, "m/0")
+    again = chain_of(job_plan, "m/0")
     again.restore(parts_of(chain))
     for other in (chain, again):
         outputs = other.deliver(0, listed([4, 5]), 0, Services())
@@ -228,8 +228,8 @@ def test_watermarks_follow_the_slowest_input() -> None:
     pipeline = Pipeline("test")
     one, two = pipeline.source("one", source()), pipeline.source("two", source())
     one.union(two).map("both", abs).sink("out", NoSink())
-    found = plan(pipeline, config(on_error="dead-letter"))
-    chain = chain_of(found, "both/0")
+    job_plan = plan(pipeline, config(on_error="dead-letter"))
+    chain = chain_of(job_plan, "both/0")
 
     def marks(chain: Any, input: int, *times: int) -> list[tuple[int, int]]:
         chunks = [watermark(time_ns) for time_ns in times]
@@ -239,7 +239,7 @@ def test_watermarks_follow_the_slowest_input() -> None:
 
     assert marks(chain, 0, 10, 5) == []
     assert marks(chain, 1, 7) == [(0, 7)]
-    restored = chain_of(found, "both/0")
+    restored = chain_of(job_plan, "both/0")
     restored.restore(parts_of(chain))
     for other in (chain, restored):
         assert marks(other, 0, 12) == []
@@ -257,7 +257,7 @@ def test_a_sink_makes_rows() -> None:
     assert (chain.next_timer_ns(), chain.fire(1, Services()), chain.finish(Services())) == (None, [], [])
     restored = chain_of(planned(lambda s: s), "out/0")
     restored.restore(parts_of(chain))
-    assert made(restored.finish(Services())) == []
+    assert records_in(restored.finish(Services())) == []
 
 
 def test_a_sink_names_the_record_that_it_cannot_write() -> None:
@@ -274,7 +274,7 @@ def test_what_is_too_much_for_a_chunk_is_cut_by_content_alone() -> None:
     )
     assert len(outputs) > 3 and [chunk.body for _, chunk in outputs] == [chunk.body for _, chunk in again]
     assert all(chunk.size <= CHUNK_BYTES_TARGET for _, chunk in outputs)
-    assert [number for number, _ in made(outputs)] == list(range(40))
+    assert [number for number, _ in records_in(outputs)] == list(range(40))
 
 
 def test_one_record_that_is_large_travels_alone() -> None:
@@ -287,13 +287,13 @@ def test_a_giant_among_many_is_there_a_few_times_only() -> None:
     """However often the batch around it has to be cut."""
     giant = 8 << 20
     chain = keyed(lambda stream: stream.process("one", OneGiant(giant)), "one/0")
-    given = [records_chunk([(0, index) for index in range(1000)])]
+    chunks = [records_chunk([(0, index) for index in range(1000)])]
     traced = tracemalloc.is_tracing()
     tracemalloc.start()
-    tracemalloc.reset_peak()  # somebody may be tracing already
+    tracemalloc.reset_peak()  # another tool may be tracing already
     before, _ = tracemalloc.get_traced_memory()
     try:
-        outputs = chain.deliver(0, given, 0, Services())
+        outputs = chain.deliver(0, chunks, 0, Services())
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         if not traced:

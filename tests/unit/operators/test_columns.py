@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.rows import Rows
-from operators.columns import item_of, keys_in
+from operators.records.item_keys import item_of, keys_in
 from tests.unit.operators.scene import chain_of, give, planned
 
 PLACE = 1
@@ -38,7 +38,7 @@ async def awaited(row: Any) -> Any:
     return row[0]
 
 
-def made(item: int) -> Callable[[Any], Any]:
+def closure_over(item: int) -> Callable[[Any], Any]:
     def closed_over(row: Any) -> Any:
         return row[item]
 
@@ -68,7 +68,7 @@ def made(item: int) -> Callable[[Any], Any]:
         (with_a_default, None),
         (generated, None),
         (awaited, None),
-        (made(1), None),
+        (closure_over(1), None),
         (len, None),
         (None, None),
     ],
@@ -81,16 +81,16 @@ rows = st.lists(st.tuples(st.integers(), st.text()), min_size=1)
 
 
 @given(rows, st.integers(0, 1))
-def test_keys_are_those_that_the_function_would_give(given: list[tuple[int, str]], item: int) -> None:
-    columns = [list(column) for column in zip(*given, strict=True)]
-    assert keys_in(given, item) == keys_in(Rows(columns), item) == [row[item] for row in given]
-    found = keys_in(Rows(columns), item)
-    assert found is not columns[item]
+def test_keys_are_those_that_the_function_would_give(records: list[tuple[int, str]], item: int) -> None:
+    columns = [list(column) for column in zip(*records, strict=True)]
+    assert keys_in(records, item) == keys_in(Rows(columns), item) == [row[item] for row in records]
+    keys = keys_in(Rows(columns), item)
+    assert keys is not columns[item]
 
 
-@pytest.mark.parametrize("given", [[(1,), 2], [(1,), ()], Rows([[1, 2]])])
-def test_where_a_record_has_no_such_item_the_function_is_to_be_called(given: Any) -> None:
-    assert isinstance(keys_in(given, 1), (TypeError, IndexError))
+@pytest.mark.parametrize("records", [[(1,), 2], [(1,), ()], Rows([[1, 2]])])
+def test_where_a_record_has_no_such_item_the_function_is_to_be_called(records: Any) -> None:
+    assert isinstance(keys_in(records, 1), (TypeError, IndexError))
 
 
 class Ends:
@@ -105,7 +105,7 @@ def test_an_item_that_ends_an_iteration_is_no_key() -> None:
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_count_by_item_is_the_count_by_any_other_function(parallelism: int) -> None:
     def counted(key_of: Callable[[Any], Any]) -> list[Any]:
-        found = planned(lambda s: s.key_by(key_of).count("c", parallelism=parallelism).key_by(key_of).count("d"))
-        return [give(chain_of(found, name), [(2, 5), (1, 5), (2, 6)]) for name in ("c/0", "d/0")]
+        job_plan = planned(lambda s: s.key_by(key_of).count("c", parallelism=parallelism).key_by(key_of).count("d"))
+        return [give(chain_of(job_plan, name), [(2, 5), (1, 5), (2, 6)]) for name in ("c/0", "d/0")]
 
     assert counted(lambda row: row[0]) == counted(lambda row: (row,)[0][0])

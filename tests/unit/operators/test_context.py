@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from causal.errors import OperatorFailed
-from operators import CallFailed, Context, Operator, bounded
-from tests.unit.operators.scene import Services, chain_of, give, keyed, made, planned
+from operators import CallFailed, Context, Operator
+from operators.stage import bounded_call
+from tests.unit.operators.scene import Services, chain_of, give, keyed, planned, records_in
 
 
 class Asks(Operator):
@@ -29,8 +30,8 @@ def asks(ask: Callable[[Context, Any], Any], name: str = "op") -> Any:
 
 def both(ask: Callable[[Context, Any], Any], records: list[Any]) -> tuple[list[Any], list[Any]]:
     live = Services()
-    given = give(asks(ask), records, live)
-    return given, give(asks(ask), records, Services(live.log))
+    rows = give(asks(ask), records, live)
+    return rows, give(asks(ask), records, Services(live.log))
 
 
 def test_time_is_read_once() -> None:
@@ -84,7 +85,7 @@ def test_a_call_that_failed_fails_again_without_running() -> None:
 
     def outside(n: int) -> Any:
         calls.append(n)
-        raise OSError("nobody there")
+        raise OSError("no one there")
 
     def ask(ctx: Context, record: Any) -> Any:
         try:
@@ -93,7 +94,7 @@ def test_a_call_that_failed_fails_again_without_running() -> None:
             return (failed.kind, failed.reason, str(failed))
 
     live, replayed = both(ask, [1])
-    assert live == replayed == [("OSError", "nobody there", "OSError: nobody there")]
+    assert live == replayed == [("OSError", "no one there", "OSError: no one there")]
     assert calls == [1]
 
 
@@ -133,7 +134,7 @@ def test_each_try_has_the_time_and_what_a_try_raises_is_its_failure() -> None:
         if len(calls) == 1:
             let_go.wait(60)
         if len(calls) == 2:
-            raise OSError("nobody there")
+            raise OSError("no one there")
         return "well"
 
     assert give(asks(lambda ctx, r: ctx.call(outside, retries=2, backoff_s=0, timeout_s=0.2)), [1]) == ["well"]
@@ -152,7 +153,7 @@ def test_an_operator_that_does_not_catch_it_is_named_with_key_and_record() -> No
 
 
 def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "ABANDONED_MAX", 2)
+    monkeypatch.setattr(bounded_call, "ABANDONED_MAX", 2)
     let_go = threading.Event()
 
     def ask(ctx: Context, record: Any) -> Any:
@@ -161,10 +162,10 @@ def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: p
         except CallFailed:
             return "late"
 
-    bounded._abandoned.clear()
+    bounded_call._abandoned.clear()
     with pytest.raises(OperatorFailed, match="operator 'op': 2 calls that were out of time have not come back"):
         give(asks(ask), [1, 2, 3])
-    left = list(bounded._abandoned)
+    left = list(bounded_call._abandoned)
     let_go.set()
     assert all(call.ended.wait(30) for call in left)
     assert give(asks(ask), [1]) == [True], "those that have come back do not count"
@@ -245,4 +246,4 @@ def test_finish_without_keys_is_called_once() -> None:
             return ["end"]
 
     chain = chain_of(planned(lambda s: s.process("e", Ends()).map("m", str.upper)), "m/0")
-    assert made(chain.finish(Services())) == ["END"]
+    assert records_in(chain.finish(Services())) == ["END"]

@@ -12,8 +12,8 @@ import pytest
 from causal.batch import RECORDS, decode_records, watermark
 from causal.errors import OperatorFailed, ReplayDivergence
 from operators import Operator
-from operators.pipeline import Stream
-from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, made, planned, records_chunk
+from operators.builder.pipeline import Stream
+from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, planned, records_chunk, records_in
 
 RECORDS_IN = [(1, "a"), (0, "b"), (2, "c"), (0, "d")]
 NAN = float("nan")
@@ -129,9 +129,9 @@ def test_dead_letter_sets_the_record_aside_and_goes_on(
 
 
 def test_a_keyed_failure_names_the_key_and_nothing_of_the_record_stands() -> None:
-    found = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()), on_error="dead-letter")
+    job_plan = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()), on_error="dead-letter")
     records = [(1, "k"), (0, "k"), (2, "k")]
-    outputs = chain_of(found, "x/0").deliver(0, listed(records), 0, Services())
+    outputs = chain_of(job_plan, "x/0").deliver(0, listed(records), 0, Services())
     rows, letters = (decode_records(chunk.body) for _, chunk in outputs)
     assert rows == [("before", "k", 1), (1, "k"), ("before", "k", 2), (0, "k")]
     (letter,) = letters
@@ -146,9 +146,9 @@ def test_a_keyed_failure_names_the_key_and_nothing_of_the_record_stands() -> Non
         "record": (0, "k"),
         "error": "ZeroDivisionError: integer division or modulo by zero",
     }
-    found = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()))
+    job_plan = planned(lambda s: s.key_by(lambda r: r[1]).process("x", Invert()))
     with pytest.raises(OperatorFailed, match="operator 'x', key 'k', position 1 of the channel from in/0: Zero"):
-        chain_of(found, "x/0").deliver(0, listed(records), 0, Services())
+        chain_of(job_plan, "x/0").deliver(0, listed(records), 0, Services())
 
 
 def test_an_output_that_cannot_travel_names_the_key_that_made_it() -> None:
@@ -156,9 +156,9 @@ def test_an_output_that_cannot_travel_names_the_key_that_made_it() -> None:
         def process(self, record: Any, ctx: Any) -> Any:
             yield "x" * record[1]
 
-    found = planned(lambda s: s.key_by(first_field).process("x", Big()), record_bytes_max=100)
+    job_plan = planned(lambda s: s.key_by(first_field).process("x", Big()), record_bytes_max=100)
     with pytest.raises(OperatorFailed, match="operator 'x', key 'b', position 1 of .*it is 503 bytes"):
-        chain_of(found, "x/0").deliver(0, listed([("a", 5), ("b", 500)]), 0, Services())
+        chain_of(job_plan, "x/0").deliver(0, listed([("a", 5), ("b", 500)]), 0, Services())
 
 
 def test_many_small_records_may_be_more_than_the_limit_of_one() -> None:
@@ -169,8 +169,8 @@ def test_a_letter_tells_what_it_cannot_carry() -> None:
     def fail(record: Any) -> Any:
         raise ValueError("two\nlines")
 
-    found = planned(lambda s: s.map("o", lambda r: object()).map("x", fail), on_error="dead-letter")
-    (letter,) = give(chain_of(found, "x/0"), [1])
+    job_plan = planned(lambda s: s.map("o", lambda r: object()).map("x", fail), on_error="dead-letter")
+    (letter,) = give(chain_of(job_plan, "x/0"), [1])
     assert letter["record"] == "<object object at 0x…>"
     assert letter["error"] == "ValueError: two lines"
 
@@ -186,9 +186,9 @@ def test_process_batch_stops_always() -> None:
         def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
             return [1 // record for record in records]
 
-    found = planned(lambda s: s.process("x", Fails()), on_error="dead-letter")
+    job_plan = planned(lambda s: s.process("x", Fails()), on_error="dead-letter")
     with pytest.raises(OperatorFailed, match="'x', positions 5 to 6 of partition 0 of source 'in': ZeroDivisionError"):
-        give(chain_of(found, "x/0"), [1, 0], first=5)
+        give(chain_of(job_plan, "x/0"), [1, 0], first=5)
 
 
 def test_open_that_raises_is_named() -> None:
@@ -232,7 +232,7 @@ def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
         give(chain, [("k", 1)])
     with pytest.raises(OperatorFailed, match="operator 'x', key 'k', as a timer or window fired: ZeroDivisionError"):
         stops.fire(2_000_000_000, Services())
-    (letter,) = made(goes_on.fire(2_000_000_000, Services()))
+    (letter,) = records_in(goes_on.fire(2_000_000_000, Services()))
     assert (letter["key"], letter["position"], letter["record"]) == ("k", None, {"timer": "t", "at_s": 1.0})
 
     def fail(key: Any, records: Any, window: Any) -> Any:
@@ -241,7 +241,7 @@ def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
     window = chain_of(planned(lambda s: s.window("w", 1, fail), on_error="dead-letter"), "w/0")
     services = Services()
     give(window, [1, 2], services)
-    (letter,) = made(window.finish(services))
+    (letter,) = records_in(window.finish(services))
     assert letter["record"] == {"window": [1000.0, 1001.0], "records": 2}
 
 

@@ -38,11 +38,11 @@ class Littering(Operator):
 
 
 def pipeline() -> Pipeline:
-    made = Pipeline("littering")
-    numbers = made.source("numbers", GeneratedSource(lambda p, i: i, count=12))
+    littering = Pipeline("littering")
+    numbers = littering.source("numbers", GeneratedSource(lambda p, i: i, count=12))
     littered = numbers.key_by(key_of).process("litter", Littering())
     littered.key_by(lambda row: row[0]).process("again", Littering()).sink("out", NoSink())
-    return made
+    return littering
 
 
 def key_of(record: Any) -> Any:

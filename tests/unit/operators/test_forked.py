@@ -8,7 +8,7 @@ import time
 import pytest
 
 from causal.errors import Unavailable
-from operators.forked import in_fork
+from operators.runtime.forked import in_fork
 
 KEPT: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What is archived of a pipeline, how it is loaded from there, and whose module a name means."""
+"""The archive of a pipeline: its contents, how they are loaded, and whose module a name means."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from causal.errors import CorruptData, PipelineError
+from operators.builder.loading import MODULE, freeze, load, load_archived
 from operators.frozen import archive as archives
 from operators.frozen.archive import Archive, Module, changed, other_versions, same_code
 from operators.frozen.reach import hidden_by_python, versions_now
-from operators.loading import MODULE, freeze, load, load_archived
 
 GOOD = """
 from operators import Pipeline
@@ -146,8 +146,8 @@ def test_what_counts_as_a_change() -> None:
     assert not same_code(b"x = 1\n", b"if\n")
 
     def of(**sources: str) -> Archive:
-        told = sources.items()
-        return Archive(tuple(Module(name.strip("_"), f"/p/{name}.py", False, text.encode()) for name, text in told))
+        items = sources.items()
+        return Archive(tuple(Module(name.strip("_"), f"/p/{name}.py", False, text.encode()) for name, text in items))
 
     before, after = of(_="p", a="1", b="2", c="3"), of(_="p", a="1", b="4", d="5")
     assert changed(before, after) == ["b.py", "c.py (no longer used)", "d.py (new)"]

@@ -115,13 +115,13 @@ def stop(partition: int, index: int) -> int:
 def test_a_function_that_fails_is_named_with_its_element(source: Source, words: list[str]) -> None:
     with pytest.raises(OperatorFailed) as caught:
         opened(source).read(0, 10)
-    for word in words:
-        assert word in str(caught.value)
+    for each in words:
+        assert each in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("arguments", "message"),
     [
         ({"make": 3, "count": 1}, "give a function"),
         ({"make": explode, "count": -1}, "count -1"),
@@ -130,8 +130,8 @@ def test_a_function_that_fails_is_named_with_its_element(source: Source, words: 
         ({"make": explode, "count": 1, "rate": 0}, "rate 0"),
     ],
 )
-def test_bad_arguments_are_refused_where_they_are_written(arguments: dict[str, Any], word: str) -> None:
-    with pytest.raises(PipelineError, match=word) as caught:
+def test_bad_arguments_are_refused_where_they_are_written(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as caught:
         GeneratedSource(**arguments)
     assert f"{Path(__file__).name}:" in str(caught.value)
 

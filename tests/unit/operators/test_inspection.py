@@ -1,4 +1,4 @@
-"""What an operator keeps for a key can be asked of every kind that keeps something, live and out of parts."""
+"""Every kind of operator that keeps something shows what it keeps for a key, live and out of parts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from causal.checkpointing import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import write_parts
 from operators import Pipeline
-from operators.inspection import as_of, key_of, owners
-from operators.plan import plan
+from operators.engine.plan import plan
+from operators.runtime.inspection import as_of, key_of, owners
 from operators.sources import SequenceSource
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of
 
@@ -38,16 +38,16 @@ def test_each_kind_says_what_it_keeps(build: Any, name: str, kept: dict[str, Any
     assert live.inspect("op", "a") == kept
     restored.restore(parts_of(live))
     assert restored.inspect("op", "a") == kept
-    assert restored.inspect("op", "nobody") == {} == restored.inspect("other", "a")
+    assert restored.inspect("op", "absent") == {} == restored.inspect("other", "a")
 
 
 def test_numbers_and_windows_of_vectors_too() -> None:
     pa = pytest.importorskip("pyarrow")
     pytest.importorskip("numpy")
     from causal.vectors import Vectors
-    from operators.failures import Failures
-    from operators.vectors.stages import KeyedStage
-    from operators.vectors.windows import VectorWindowStage
+    from operators.kinds.vectors.vector_stages import KeyedStage
+    from operators.kinds.windows.vector_windows import VectorWindowStage
+    from operators.stage.failures import Failures
 
     rows = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}]
     vectors = Vectors(pa.RecordBatch.from_pylist(rows))
@@ -88,9 +88,9 @@ def test_an_object_stands_for_a_kind_that_json_does_not_have(text: str, key: Any
     + ["[" * 100_000],
 )
 def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         key_of(text)
-    assert "it is JSON: a text in double quotes" in str(told.value) and len(str(told.value)) < 400
+    assert "it is JSON: a text in double quotes" in str(caught.value) and len(str(caught.value)) < 400
 
 
 def counting(parallelism: int) -> Pipeline:
@@ -105,8 +105,8 @@ def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_
     pipeline = counting(3)
     planned = plan(pipeline, config(key_groups=8))
     tasks = {key: owners(pipeline, planned, "count", key, 8) for key in ("a", "b", "c", 1, None)}
-    assert all(len(found) == 1 for found in tasks.values())
-    assert len({found[0].name for found in tasks.values()}) > 1
+    assert all(len(owning) == 1 for owning in tasks.values())
+    assert len({owning[0].name for owning in tasks.values()}) > 1
     [task] = tasks["a"]
     chain = chain_of(planned, task.name)
     give(chain, RECORDS)

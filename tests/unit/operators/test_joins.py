@@ -1,4 +1,4 @@
-"""The interval join against the nested loop: each pair once, no partner told as missing that comes, nothing kept."""
+"""The interval join against the nested loop: each pair once, no partner is missing that comes, nothing kept."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from operators import Count, Operator, Pipeline, Tumbling
-from operators.eventtime.merge import IDLE_NS
-from operators.plan import plan
-from operators.streams.base import StreamBase
+from operators.builder.streams.stream_base import StreamBase
+from operators.engine.plan import plan
+from operators.stage.watermark_merge import IDLE_NS
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, time_of, timed_source
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -47,10 +47,10 @@ def nested_loop(left: list[Any], right: list[Any], how: str, within: tuple[float
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(HOWS), st.sampled_from([(-2, 3), (0, 0), (2, 4), (-4, -2), (-3, 0)]))
 def test_it_is_the_nested_loop_over_what_is_not_late(
-    told: list[tuple[Any, Any]], how: str, within: tuple[float, float]
+    events: list[tuple[Any, Any]], how: str, within: tuple[float, float]
 ) -> None:
     task, given_, late, mark, number = joined(how, within), ([], []), 0, -1, 0  # type: ignore[var-annotated]
-    for what, more in told:
+    for what, more in events:
         if what == "mark":
             mark = max(mark, more)
             task.mark(more)
@@ -68,27 +68,27 @@ def test_it_is_the_nested_loop_over_what_is_not_late(
             assert at_ns <= mark * SECOND_NS
     task.finish()
     assert sorted(task.out, key=repr) == sorted(nested_loop(*given_, how, within), key=repr)
-    assert task.held() == 0
+    assert task.entry_count() == 0
     assert task.chain.counts().get("j", {}).get("late", 0) == late
 
 
 @settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from(HOWS))
-def test_what_it_gives_is_never_late_for_those_behind_it(told: list[tuple[Any, Any]], how: str) -> None:
+def test_what_it_gives_is_never_late_for_those_behind_it(events: list[tuple[Any, Any]], how: str) -> None:
     task = joined(how)
-    for what, more in told:
+    for what, more in events:
         passed = max(task.marks, default=None)
-        made = []
+        pairs = []
         if what == "mark":
-            made = task.mark(more)
+            pairs = task.mark(more)
         elif what != "restore":
-            made = task.give(what, *[(key, at_s, "") for key, at_s in more])
-        for pair in made:
+            pairs = task.give(what, *[(key, at_s, "") for key, at_s in more])
+        for pair in pairs:
             latest = max(each[1] for each in pair if each is not None)
             assert passed is None or latest * SECOND_NS >= passed
 
 
-def test_a_missing_partner_is_told_when_none_can_come_and_not_before() -> None:
+def test_a_missing_partner_is_reported_when_none_can_come_and_not_before() -> None:
     task = joined("left", (0, 60))
     order = ("o", 100, "order")
     assert task.give(0, order) == []
@@ -99,7 +99,7 @@ def test_a_missing_partner_is_told_when_none_can_come_and_not_before() -> None:
     task.give(0, lonely)
     assert task.mark(220) == []
     assert task.mark(220.001) == [(lonely, None)]
-    assert task.held() == 0
+    assert task.entry_count() == 0
 
 
 def test_nothing_is_kept_behind_the_watermark() -> None:
@@ -107,15 +107,15 @@ def test_nothing_is_kept_behind_the_watermark() -> None:
     for at_s in range(1000):
         task.give(at_s % 2, ("k", at_s, ""))
         task.mark(at_s)
-        assert task.held() <= 12
+        assert task.entry_count() <= 12
 
 
 def test_late_records_are_counted_and_put_aside() -> None:
     pipeline = Pipeline("test")
     a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
-    made = a.join("j", b, within=(0, 5))
-    made.side("late").sink("late", NoSink())
-    made.sink("out", NoSink())
+    joined_stream = a.join("j", b, within=(0, 5))
+    joined_stream.side("late").sink("late", NoSink())
+    joined_stream.sink("out", NoSink())
     task = Task(plan(pipeline, config()), "j/0")
     task.mark(50)
     assert task.give(0, ("k", 49, "late"), ("k", 50, "in time")) == [("k", 49, "late")]
@@ -126,17 +126,17 @@ def test_a_function_makes_the_record_and_its_failure_is_a_dead_letter() -> None:
     def ratio(left: Any, right: Any) -> float:
         return float(left[2] / right[2])
 
-    found = planned_join(lambda a, b: a.join("j", b, within=(0, 0), fn=ratio), on_error="dead-letter")
-    task = Task(found, "j/0")
+    job_plan = planned_join(lambda a, b: a.join("j", b, within=(0, 0), fn=ratio), on_error="dead-letter")
+    task = Task(job_plan, "j/0")
     task.give(1, ("k", 1, 0), ("k", 1, 2))
-    made = task.give(0, ("k", 1, 8))
-    assert made[0] == 4.0
-    assert made[1]["operator"] == "j" and "ZeroDivisionError" in made[1]["error"] and made[1]["position"] == 0
+    rows = task.give(0, ("k", 1, 8))
+    assert rows[0] == 4.0
+    assert rows[1]["operator"] == "j" and "ZeroDivisionError" in rows[1]["error"] and rows[1]["position"] == 0
 
 
 def test_what_it_gives_shares_nothing_with_what_it_keeps() -> None:
-    found = planned_join(lambda a, b: a.join("j", b, within=(0, 0)).map("spoil", spoil))
-    task = Task(found, "spoil/0")
+    job_plan = planned_join(lambda a, b: a.join("j", b, within=(0, 0)).map("spoil", spoil))
+    task = Task(job_plan, "spoil/0")
     task.give(0, ["k", 1, "left"])
     assert [task.give(1, ["k", 1, name]) for name in ("one", "two")] == [["left spoilt one"], ["left spoilt two"]]
 
@@ -147,8 +147,8 @@ def spoil(pair: Any) -> str:
 
 
 def test_the_time_of_a_pair_is_that_of_the_later_record() -> None:
-    made = planned_join(lambda a, b: a.join("j", b, within=(0, 5), how="outer").filter("f", lambda r: True))
-    node = next(node for node in made._groups[-1].root.edges if True).source
+    job_plan = planned_join(lambda a, b: a.join("j", b, within=(0, 5), how="outer").filter("f", lambda r: True))
+    node = next(node for node in job_plan._groups[-1].root.edges if True).source
     assert node.time_of is not None
     assert node.time_of((("k", 3, ""), ("k", 5, ""))) == 5.0
     assert node.time_of((("k", 3, ""), None)) == 3.0
@@ -164,7 +164,7 @@ def unkeyed(pipeline: Pipeline) -> StreamBase[Any]:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda p, a, b: a.join("j", b), "join 'j' needs within="),
         (lambda p, a, b: a.join("j", b, within=(60, 0)), "within (60, 0) holds nothing"),
@@ -185,10 +185,10 @@ def unkeyed(pipeline: Pipeline) -> StreamBase[Any]:
         (lambda p, a, b: a.join("j", b.process("p", Nothing()).key_by(key_of), within=(0, 1)), "put .timed(fn)"),
     ],
 )
-def test_a_join_that_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+def test_a_join_that_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
-    with pytest.raises(PipelineError, match=f"(?s)^[^\n]*{re.escape(told)}[^\n]*$"):
+    with pytest.raises(PipelineError, match=f"(?s)^[^\n]*{re.escape(message)}[^\n]*$"):
         build(pipeline, a, b).sink("out", NoSink())
         plan(pipeline, config())
 
@@ -207,9 +207,9 @@ def test_who_waits_for_idle_inputs_hears_of_them(build: Any) -> None:
     a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
     a.join("used", b, within=(0, 0)).sink("all", NoSink())
     build(a, b).sink("out", NoSink())
-    found = plan(pipeline, config())
-    task = Task(found, next(task.name for task in found.topology.tasks if "op" in task.operators))
-    inputs = range(len(found.topology.inputs(found.topology.named(task.name).index)))
+    job_plan = plan(pipeline, config())
+    task = Task(job_plan, next(task.name for task in job_plan.topology.tasks if "op" in task.operators))
+    inputs = range(len(job_plan.topology.inputs(job_plan.topology.named(task.name).index)))
     task.mark(20, inputs)
     task.idle(*inputs)
     assert task.marks[-1] == IDLE_NS and len(task.marks) == 2

@@ -85,20 +85,20 @@ def test_of_two_rows_of_one_time_the_later_one_is_valid() -> None:
 
 
 def expected(records: list[dict[str, Any]], rows: list[dict[str, Any]], how: str, deleting: bool) -> list[Any]:
-    found: list[Any] = []
+    pairs: list[Any] = []
     for one in records:
         valid = [each for each in rows if each["k"] == one["k"] and each["at"] <= one["at"]]
         value = max(valid, key=at_of)["v"] if valid else None
         if deleting and value is not None and value % 3 == 0:
             value = None
         if value is not None or how == "left":
-            found.append((one["id"], value))
-    return sorted(found, key=str)
+            pairs.append((one["id"], value))
+    return sorted(pairs, key=str)
 
 
-def shuffled(chance: random.Random, told: list[dict[str, Any]], disorder_s: float) -> list[dict[str, Any]]:
-    """No further behind than the bound; of one partition."""
-    return sorted(told, key=lambda each: each["at"] + chance.random() * disorder_s)
+def shuffled(chance: random.Random, records: list[dict[str, Any]], disorder_s: float) -> list[dict[str, Any]]:
+    """Shuffles the records of one partition, none further back than the bound."""
+    return sorted(records, key=lambda each: each["at"] + chance.random() * disorder_s)
 
 
 @pytest.mark.parametrize(("how", "deleting"), [("inner", False), ("left", False), ("left", True), ("inner", True)])
@@ -114,15 +114,15 @@ def test_random_rows_and_records_are_joined_as_an_oracle_does(how: str, deleting
     right = expected(records, rows, how, deleting)
     for seed, batch in product(range(3), (1, 9, 500)):
         crash = {"joined/0": [12, 30], "joined/1": 20} if seed else {}
-        told = run(
+        result = run(
             built(how, (20, 40), partitions=2, parallelism=2, deleting=deleting),
             inputs,
             seed=seed,
             batch=batch,
             crash=crash,
         )
-        assert sorted(told["out"], key=str) == right
-        assert told["late"] == [] and "late_rows" not in told.counts.get("joined", {})
+        assert sorted(result["out"], key=str) == right
+        assert result["late"] == [] and "late_rows" not in result.counts.get("joined", {})
 
 
 def test_a_crash_anywhere_shows_nowhere() -> None:
@@ -133,8 +133,8 @@ def test_a_crash_anywhere_shows_nowhere() -> None:
     pipeline = built("left", (5, 6))
     right = expected(inputs["records"], inputs["rows"], "left", False)
     for crash in every_crash(pipeline, inputs):
-        told = run(pipeline, inputs, crash=crash, checkpoint_every=4)
-        assert sorted(told["out"], key=str) == right
+        result = run(pipeline, inputs, crash=crash, checkpoint_every=4)
+        assert sorted(result["out"], key=str) == right
 
 
 def test_late_records_are_put_aside_and_late_rows_are_valid_from_the_watermark_on() -> None:
@@ -142,26 +142,26 @@ def test_late_records_are_put_aside_and_late_rows_are_valid_from_the_watermark_o
         "records": [record(0, 10), record(1, 100), record(2, 20), record(3, 105), record(4, 200)],
         "rows": [row(1, 0), row(2, 90), row(3, 50), row(4, 60, "b"), row(5, 150)],
     }
-    told = {
-        (tuple(found["out"]), tuple(each["id"] for each in found["late"]), found.counts["joined"]["late_rows"])
-        for found in (
+    results = {
+        (tuple(result["out"]), tuple(each["id"] for each in result["late"]), result.counts["joined"]["late_rows"])
+        for result in (
             run(built("left"), inputs, seed=seed, batch=batch) for seed, batch in product(range(6), (1, 2, 100))
         )
     }
-    assert told == {(((0, 1), (1, 2), (3, 2), (4, 5)), (2,), 2)}
+    assert results == {(((0, 1), (1, 2), (3, 2), (4, 5)), (2,), 2)}
 
 
 def test_a_late_row_does_not_come_before_a_later_deletion() -> None:
     rows = [row(1, 0), row(3, 80), row(2, 200, "b"), row(4, 50)]  # a multiple of three is no row
     inputs = {"records": [record(0, 10), record(1, 90), record(2, 300)], "rows": [*rows, row(7, 400, "b")]}
     for seed, batch in product(range(6), (1, 2, 100)):
-        told = run(built("left", deleting=True), inputs, seed=seed, batch=batch)
-        assert told["out"] == [(0, 1), (1, None), (2, None)]
+        result = run(built("left", deleting=True), inputs, seed=seed, batch=batch)
+        assert result["out"] == [(0, 1), (1, None), (2, None)]
 
 
 def test_what_is_kept_is_bounded_by_the_watermark() -> None:
     from causal.batch import watermark
-    from operators.plan import plan
+    from operators.engine.plan import plan
     from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, source
 
     pipeline = Pipeline("kept")
@@ -170,7 +170,7 @@ def test_what_is_kept_is_bounded_by_the_watermark() -> None:
     records.join_table("joined", table.filter("there", lambda key, value: value["v"]), as_of=True).sink("out", NoSink())
     chain: Any = chain_of(plan(pipeline, config()), "joined/0")
 
-    def held() -> dict[str, int]:
+    def entry_counts() -> dict[str, int]:
         return {table.name.partition(":")[2]: len(table.values) for table in chain._root.stage.tables()}
 
     def mark(at_s: float) -> None:
@@ -180,18 +180,18 @@ def test_what_is_kept_is_bounded_by_the_watermark() -> None:
     for n in range(100):
         chain.deliver(1, listed([row(n % 10, n, n % 3)]), n, Services())
         chain.deliver(0, listed([record(n, n, n % 3)]), n, Services())
-    assert held() == {"rows": 0, "held": 100, "versions": 100, "deleted": 0}
+    assert entry_counts() == {"rows": 0, "held": 100, "versions": 100, "deleted": 0}
     mark(50)
-    assert held() == {"rows": 3, "held": 50, "versions": 49, "deleted": 6}
+    assert entry_counts() == {"rows": 3, "held": 50, "versions": 49, "deleted": 6}
     mark(99)
-    assert held() == {"rows": 3, "held": 1, "versions": 0, "deleted": 10}
+    assert entry_counts() == {"rows": 3, "held": 1, "versions": 0, "deleted": 10}
     mark(100 + DAY_S)
-    assert held() == {"rows": 3, "held": 0, "versions": 0, "deleted": 0}
+    assert entry_counts() == {"rows": 3, "held": 0, "versions": 0, "deleted": 0}
     chain.deliver(1, listed([row(0, 101 + DAY_S, key) for key in range(3)]), 200, Services())
     mark(102 + DAY_S)
-    assert held() == {"rows": 3, "held": 0, "versions": 0, "deleted": 3}
+    assert entry_counts() == {"rows": 3, "held": 0, "versions": 0, "deleted": 3}
     mark(101 + 2 * DAY_S)
-    assert held() == {"rows": 0, "held": 0, "versions": 0, "deleted": 0}
+    assert entry_counts() == {"rows": 0, "held": 0, "versions": 0, "deleted": 0}
 
 
 def test_an_idle_table_is_not_waited_for() -> None:
@@ -199,8 +199,8 @@ def test_an_idle_table_is_not_waited_for() -> None:
         "records": [record(0, 10), At(60, record(1, 20)), At(120, record(2, 30)), At(180, record(3, 40))],
         "rows": [row(1, 0), At(90, row(2, 5)), At(3600, row(3, 100))],
     }
-    told = run(built(idle_s=10), inputs)
-    assert told["out"] == [(0, 1), (1, 2), (2, 2), (3, 2)]
+    result = run(built(idle_s=10), inputs)
+    assert result["out"] == [(0, 1), (1, 2), (2, 2), (3, 2)]
 
 
 def test_the_table_may_end_first_or_have_other_readers() -> None:
@@ -212,9 +212,9 @@ def test_the_table_may_end_first_or_have_other_readers() -> None:
     joined = records.key_by(key_of).join_table("joined", table, as_of=True)
     joined.sink("out", SqliteSink("b.db"))
     inputs = {"records": [At(50, record(n, n * 10)) for n in range(4)], "rows": [row(n, n * 15) for n in range(3)]}
-    told = run(pipeline, inputs)
-    assert told["rows-out"] == [0, 1, 2]
-    assert [(one["id"], valid["v"]) for one, valid in told["out"]] == [(0, 0), (1, 0), (2, 1), (3, 2)]
+    result = run(pipeline, inputs)
+    assert result["rows-out"] == [0, 1, 2]
+    assert [(one["id"], valid["v"]) for one, valid in result["out"]] == [(0, 0), (1, 0), (2, 1), (3, 2)]
 
 
 def test_a_function_that_raises_makes_no_row_and_one_letter() -> None:
@@ -225,9 +225,9 @@ def test_a_function_that_raises_makes_no_row_and_one_letter() -> None:
     joined = records.key_by(key_of).join_table("joined", table, as_of=True, how="left", fn=lambda r, v: (r["id"], v))
     joined.sink("out", SqliteSink("b.db"))
     inputs = {"records": [record(n, 1 + n) for n in range(3)], "rows": [row(5, 0), row(0, 2), row(2, 3)]}
-    told = run(pipeline, inputs, on_error="dead-letter")
-    assert told["out"] == [(0, 2), (1, None), (2, 5)]
-    assert [letter["operator"] for letter in told["dead-letters"]] == ["inverse"]
+    result = run(pipeline, inputs, on_error="dead-letter")
+    assert result["out"] == [(0, 2), (1, None), (2, 5)]
+    assert [letter["operator"] for letter in result["dead-letters"]] == ["inverse"]
 
 
 def stream_and_table(pipeline: Pipeline, watermarked: bool = True) -> tuple[Any, Any]:

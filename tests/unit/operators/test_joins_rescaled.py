@@ -1,4 +1,4 @@
-"""Joins, tables and rules at another parallelism: what one task held is where its key is now, rules are everywhere."""
+"""Joins, tables and rules at another parallelism: the state of a key is where the key is now, rules are everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from operators import Count, Tumbling
-from operators.plan import Plan
+from operators.engine.plan import Plan
 from tests.unit.operators.join_scene import Task, key_of, time_of
 from tests.unit.operators.scene import parts_of
 from tests.unit.operators.test_broadcast import Tagged
@@ -18,8 +18,8 @@ KEYS = list(range(12))
 
 
 def rules(stream: Any, parallelism: int) -> Any:
-    told = stream.pipeline.source("rules", stream._edges[0].source.subject, parallelism=2)
-    return stream.key_by(key_of).broadcast("op", told, Tagged(), parallelism=parallelism)
+    rule_stream = stream.pipeline.source("rules", stream._edges[0].source.subject, parallelism=2)
+    return stream.key_by(key_of).broadcast("op", rule_stream, Tagged(), parallelism=parallelism)
 
 
 def join(stream: Any, parallelism: int) -> Any:
@@ -54,15 +54,15 @@ def as_of(stream: Any, parallelism: int) -> Any:
     return timed.key_by(key_of).join_table("op", users, as_of=True, how="left", parallelism=parallelism)
 
 
-def of_task(found: Plan, index: int) -> Task:
+def of_task(job_plan: Plan, index: int) -> Task:
     name = next(
-        task.name for task in found.topology.tasks if "op" in task.operators and task.name.endswith(f"/{index}")
+        task.name for task in job_plan.topology.tasks if "op" in task.operators and task.name.endswith(f"/{index}")
     )
-    return Task(found, name)
+    return Task(job_plan, name)
 
 
 def moved(build: Any, give: Any, keys: list[Any] = KEYS, old: int = 2, new: int = 3) -> list[Task]:
-    """The tasks of the operator after a change, each of which was given its keys by `give` before it."""
+    """Returns the tasks of the operator after a change, each of which got its keys from `give` before it."""
     before, after = planned(old, build), planned(new, build)
     parts: dict[str, Sequence[list[bytes]]] = {}
     for index in range(old):
@@ -73,10 +73,10 @@ def moved(build: Any, give: Any, keys: list[Any] = KEYS, old: int = 2, new: int 
             files.append(parts_of(task.chain, step == 0))
         parts[task.name] = files
     chains = rescaled(before, saved(before, parts), after).chains()
-    found = [of_task(after, index) for index in range(new)]
-    for task in found:
+    tasks = [of_task(after, index) for index in range(new)]
+    for task in tasks:
         task.chain.restore(chains[task.name])
-    return found
+    return tasks
 
 
 def test_rules_are_in_every_task_once() -> None:
@@ -85,10 +85,10 @@ def test_rules_are_in_every_task_once() -> None:
         task.give(0, *[(key, step) for key in keys])
 
     for index, task in enumerate(moved(rules, give)):
-        told = [("b", [0, 1]), (0, [0]), (1, [1])]
+        rules_seen = [("b", [0, 1]), (0, [0]), (1, [1])]
         [key, *_] = owned(KEYS, index, 3)
-        made = task.give(0, (key, 7))
-        assert [(sorted(seen, key=str), n) for _, seen, n in made] == [(sorted(told, key=str), 3)]
+        rows = task.give(0, (key, 7))
+        assert [(sorted(seen, key=str), n) for _, seen, n in rows] == [(sorted(rules_seen, key=str), 3)]
 
 
 @pytest.mark.parametrize("build", [join, window_join])
@@ -111,8 +111,8 @@ def test_a_windowed_table_goes_on_revising() -> None:
 
     for index, task in enumerate(moved(window_table, give)):
         keys = owned(KEYS, index, 3)
-        made = task.give(0, *[(key, 18, "") for key in keys])
-        assert made == [((key, 10, 20), 2, 3) for key in keys]
+        rows = task.give(0, *[(key, 18, "") for key in keys])
+        assert rows == [((key, 10, 20), 2, 3) for key in keys]
         assert task.give(0, (keys[0], 7, "late")) == [] and task.chain.counts()["op"]["late"] == 1
 
 
@@ -123,9 +123,9 @@ def test_what_is_suppressed_is_found_by_the_key_of_the_table() -> None:
     before = [(key, 10, 20) for key in KEYS]
     out = []
     for index, task in enumerate(moved(suppressed, give, before)):
-        made = task.finish()
-        assert [key for key, _, _ in made] == owned([key for key, _, _ in made], index, 3)
-        out += made
+        rows = task.finish()
+        assert [key for key, _, _ in rows] == owned([key for key, _, _ in rows], index, 3)
+        out += rows
     assert sorted(out) == [(key, None, 2) for key in before]
 
 

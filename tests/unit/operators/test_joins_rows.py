@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from operators import Count, Pipeline
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import At, run
@@ -45,41 +45,41 @@ ROW = ("u", 1, "Ann")
 
 @pytest.mark.parametrize(("how", "alone"), [("inner", []), ("left", [(CLICK, None)])])
 def test_a_record_sees_the_row_of_its_delivery(how: str, alone: list[Any]) -> None:
-    told = task(how=how)
-    assert told.give(0, CLICK) == alone
-    told.give(1, ("u", None, ROW))
-    told.restore()
-    assert told.give(0, CLICK) == [(CLICK, ROW)]
-    told.give(1, ("u", ROW, None))
-    assert told.give(0, CLICK) == alone
-    assert told.held() == 0
+    joining = task(how=how)
+    assert joining.give(0, CLICK) == alone
+    joining.give(1, ("u", None, ROW))
+    joining.restore()
+    assert joining.give(0, CLICK) == [(CLICK, ROW)]
+    joining.give(1, ("u", ROW, None))
+    assert joining.give(0, CLICK) == alone
+    assert joining.entry_count() == 0
 
 
 def test_records_without_a_time_wait_until_all_inputs_of_the_table_have_ended() -> None:
-    told = task(wait=True, how="left")
-    assert told.give(0, CLICK, ("v", 1, "")) == []
-    told.give(1, ("u", None, ("u", 0, "old")))
-    assert told.end(1) == []
-    told.restore()
-    told.give(2, ("u", ("u", 0, "old"), ROW))
-    assert told.end(2) == [(CLICK, ROW), (("v", 1, ""), None)]
-    assert told.give(0, CLICK) == [(CLICK, ROW)]
-    told.restore(full=True)
-    assert told.give(0, CLICK) == [(CLICK, ROW)]
-    assert told.chain.counts() == {"named": {"held_back": 2}}
+    joining = task(wait=True, how="left")
+    assert joining.give(0, CLICK, ("v", 1, "")) == []
+    joining.give(1, ("u", None, ("u", 0, "old")))
+    assert joining.end(1) == []
+    joining.restore()
+    joining.give(2, ("u", ("u", 0, "old"), ROW))
+    assert joining.end(2) == [(CLICK, ROW), (("v", 1, ""), None)]
+    assert joining.give(0, CLICK) == [(CLICK, ROW)]
+    joining.restore(full=True)
+    assert joining.give(0, CLICK) == [(CLICK, ROW)]
+    assert joining.chain.counts() == {"named": {"held_back": 2}}
 
 
 def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
-    told = task(wait=True, watermarks=True)
-    told.give(1, ("u", None, ROW))
-    assert told.give(0, CLICK) == []
-    assert told.mark(5, range(3)) == []
-    told.restore()
-    assert told.mark(5.000001, range(3)) == [(CLICK, ROW)]
-    assert told.give(0, CLICK) == [(CLICK, ROW)]
-    assert told.marks == [5_000_000_000, 5_000_001_000]
-    assert told.give(0, ("u", 9, "")) == []
-    assert told.finish() == [(("u", 9, ""), ROW)]
+    joining = task(wait=True, watermarks=True)
+    joining.give(1, ("u", None, ROW))
+    assert joining.give(0, CLICK) == []
+    assert joining.mark(5, range(3)) == []
+    joining.restore()
+    assert joining.mark(5.000001, range(3)) == [(CLICK, ROW)]
+    assert joining.give(0, CLICK) == [(CLICK, ROW)]
+    assert joining.marks == [5_000_000_000, 5_000_001_000]
+    assert joining.give(0, ("u", 9, "")) == []
+    assert joining.finish() == [(("u", 9, ""), ROW)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -94,23 +94,23 @@ def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
     )
 )
 def test_what_waited_sees_the_last_rows_whatever_came_when(steps: list[Any]) -> None:
-    told = task(wait=True, how="left")
+    joining = task(wait=True, how="left")
     rows: dict[str, Any] = {}
     clicks = []
     for number, step in enumerate(steps):
         if step == "restore":
-            told.restore()
+            joining.restore()
             continue
         input, key = step
         if input == 0:
             clicks.append((key, 0, number))
-            told.give(0, clicks[-1])
+            joining.give(0, clicks[-1])
         else:
-            told.give(input, (key, rows.get(key), (key, 0, number)))
+            joining.give(input, (key, rows.get(key), (key, 0, number)))
             rows[key] = (key, 0, number)
-    told.end(1, 2)
-    assert sorted(told.out) == sorted((click, rows.get(click[0])) for click in clicks)
-    assert [click for click, _ in told.out if click[0] == "a"] == [click for click in clicks if click[0] == "a"]
+    joining.end(1, 2)
+    assert sorted(joining.out) == sorted((click, rows.get(click[0])) for click in clicks)
+    assert [click for click, _ in joining.out if click[0] == "a"] == [click for click in clicks if click[0] == "a"]
 
 
 def build() -> Pipeline:
@@ -123,20 +123,20 @@ def build() -> Pipeline:
 
 @pytest.mark.parametrize("crash", [{}, {"named/0": 1}, {"named/0": 3}, {"table/0": 1}])
 def test_a_side_input_that_comes_late_is_waited_for(crash: dict[str, int]) -> None:
-    told = run(build(), {"clicks": [CLICK, ("w", 0, "")], "users": [At(60, ROW)]}, crash=crash)
-    assert told["out"] == [(CLICK, ROW), (("w", 0, ""), None)] and told.recoveries == len(crash)
+    result = run(build(), {"clicks": [CLICK, ("w", 0, "")], "users": [At(60, ROW)]}, crash=crash)
+    assert result["out"] == [(CLICK, ROW), (("w", 0, ""), None)] and result.recoveries == len(crash)
 
 
 @pytest.mark.parametrize(
-    ("options", "mend"),
+    ("options", "message"),
     [
         ({"how": "outer"}, "join_table 'named' has how 'outer'; give 'inner' or 'left'"),
         ({"wait": 3}, "join_table 'named' has wait 3; give True or False"),
         ({"fn": 3}, "join_table 'named' is given a int; give a function"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(options: Any, mend: str) -> None:
-    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(mend)}[^\n]*$"):
+def test_what_cannot_be_is_refused_in_one_line(options: Any, message: str) -> None:
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
         planned_rows(**options)
 
 

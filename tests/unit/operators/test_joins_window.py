@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from operators import Pipeline, Session, Sliding, Tumbling
-from operators.plan import plan
+from operators.engine.plan import plan
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, planned_join, timed_source
 from tests.unit.operators.scene import NoSink, config, source
 from tests.unit.operators.test_joins import HOWS, steps
@@ -24,16 +24,16 @@ def joined(how: str, assigner: Any) -> Task:
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(HOWS), st.sampled_from([(5, 5), (6, 2)]))
-def test_it_is_the_nested_loop_over_windows(told: list[Any], how: str, window: tuple[int, int]) -> None:
+def test_it_is_the_nested_loop_over_windows(events: list[Any], how: str, window: tuple[int, int]) -> None:
     size, every = window
     task, mark, number, late = joined(how, Sliding(size, every)), -1, 0, 0
     panes: defaultdict[Any, Any] = defaultdict(lambda: ([], []))
-    for what, more in told:
+    for what, more in events:
         if what == "mark":
             mark = max(mark, more)
             passed = max(task.marks, default=None)
-            made = task.mark(more)
-            for pair in made:
+            pairs = task.mark(more)
+            for pair in pairs:
                 latest = max(each[1] for each in pair if each is not None)
                 assert passed is None or latest * SECOND_NS >= passed
         elif what == "restore":
@@ -54,7 +54,7 @@ def test_it_is_the_nested_loop_over_windows(told: list[Any], how: str, window: t
         expected += [(left, None) for left in lefts if not rights and how in ("left", "outer")]
         expected += [(None, right) for right in rights if not lefts and how in ("right", "outer")]
     assert sorted(task.out, key=repr) == sorted(expected, key=repr)
-    assert task.held() == 0
+    assert task.entry_count() == 0
     assert task.chain.counts().get("w", {}).get("late", 0) == late
 
 
@@ -70,16 +70,16 @@ def test_pairs_come_when_the_window_ends_in_order_of_arrival() -> None:
 def test_late_records_go_aside() -> None:
     pipeline = Pipeline("test")
     a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
-    made = a.window_join("w", b, Tumbling(10))
-    made.side("late").sink("late", NoSink())
-    made.sink("out", NoSink())
+    joined_stream = a.window_join("w", b, Tumbling(10))
+    joined_stream.side("late").sink("late", NoSink())
+    joined_stream.sink("out", NoSink())
     task = Task(plan(pipeline, config()), "w/0")
     task.mark(10)
     assert task.give(1, ("k", 9, "late"), ("k", 10, "in time")) == [("k", 9, "late")]
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda a, b, c: a.window_join("w", b, Session(3)), "is given a Session; give Tumbling(size_s) or Sliding"),
         (lambda a, b, c: a.window_join("w", b, Tumbling(3, clock="processing")), "its windows use the wall clock"),
@@ -90,10 +90,10 @@ def test_late_records_go_aside() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     a, b, c = timed_source(pipeline, "a"), timed_source(pipeline, "b"), pipeline.source("c", source())
     a.join("used", b, within=(0, 0)).sink("all", NoSink())
-    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(told)}[^\n]*$"):
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
         build(a, b, c).sink("out", NoSink())
         plan(pipeline, config())

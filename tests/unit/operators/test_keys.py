@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.keys import Unroutable, canonical, key_group, key_groups_of, task_of_group
+from operators.records.keys import Unroutable, canonical, key_group, key_groups_of, task_of_group
 
 ROOT = Path(__file__).parents[3]
 scalars = (
@@ -51,8 +51,8 @@ def test_keys_that_one_dict_entry_holds_are_one_key(equals: tuple[Any, ...]) -> 
 
 
 @given(st.lists(st.integers()) | st.lists(st.text()) | st.lists(keys))
-def test_many_keys_at_once_fall_into_the_groups_of_each(found: list[Any]) -> None:
-    assert key_groups_of(found, 128) == [key_group(key, 128) for key in found]
+def test_many_keys_at_once_fall_into_the_groups_of_each(drawn: list[Any]) -> None:
+    assert key_groups_of(drawn, 128) == [key_group(key, 128) for key in drawn]
 
 
 @pytest.mark.parametrize("key", [float("nan"), Decimal("NaN"), (1, float("nan")), frozenset((1,)), object()])
@@ -62,12 +62,13 @@ def test_what_cannot_be_a_key_is_refused(key: Any) -> None:
 
 
 def test_a_group_does_not_depend_on_the_process() -> None:
-    told = (
-        "from operators.keys import key_group; print([key_group(k, 128) for k in ('a', 'é', b'a', 7, (1, 'x'), None)])"
+    program = (
+        "from operators.records.keys import key_group;"
+        "print([key_group(k, 128) for k in ('a', 'é', b'a', 7, (1, 'x'), None)])"
     )
     environments = [{**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)} for seed in ("1", "2")]
     answers = [
-        subprocess.run([sys.executable, "-c", told], env=env, capture_output=True, text=True, check=True).stdout
+        subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
         for env in environments
     ]
     assert answers[0] == answers[1] == f"{[key_group(k, 128) for k in ('a', 'é', b'a', 7, (1, 'x'), None)]}\n"

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from causal import output_channel
 from causal.batch import RECORDS, decode_records, encode_records
+from causal.channels import output_queue
 from causal.config import RECORD_BYTES_MAX, JobConfig
 from causal.errors import OperatorFailed, PipelineError
 from causal.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, encode
 from operators import Operator, Pipeline
+from operators.builder.pipeline import Stream
 from operators.graph import NAME_CHARACTERS_MAX
-from operators.pipeline import Stream
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from operators.state import Table
+from operators.state.keyed_tables import KeyedTable
 from tests.unit.operators.scene import Services, chain_of, listed, planned, records_chunk
 
 RECORDS_IN = [(1, "a"), (0, "b"), (2, "c")]
@@ -145,8 +145,8 @@ def test_state_at_its_bound_is_kept_and_above_it_the_key_is_named() -> None:
             job.step(1) and job.fragments
 
 
-def table_of(value: Any) -> Table:
-    return Table("t", "op", 1, {"bad": value}, drop_empty=False)
+def table_of(value: Any) -> KeyedTable:
+    return KeyedTable("t", "op", 1, {"bad": value}, drop_empty=False)
 
 
 def test_a_record_that_is_allowed_fits_into_what_a_channel_carries() -> None:
@@ -155,7 +155,7 @@ def test_a_record_that_is_allowed_fits_into_what_a_channel_carries() -> None:
 
     record = bytes(configured(RECORD_BYTES_MAX).record_bytes_max - 5)
     assert len(encode(record)) == RECORD_BYTES_MAX
-    assert len(encode_records([record])) <= output_channel.CHUNK_BYTES_MAX
+    assert len(encode_records([record])) <= output_queue.CHUNK_BYTES_MAX
     with pytest.raises(PipelineError, match=f"record_bytes_max is {RECORD_BYTES_MAX + 1}; give at most"):
         configured(RECORD_BYTES_MAX + 1)
 

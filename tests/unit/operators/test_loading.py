@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import PipelineError
-from operators.loading import load
+from operators.builder.loading import load
 
 GOOD = """
 from operators import Pipeline

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.eventtime.merge import END_NS, IDLE_NS, Merge
+from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
 
 steps = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["mark", "mark", "mark", "idle", "active", "end"]), st.integers(0, 9)),
@@ -18,21 +18,21 @@ steps = st.lists(
 def perform(merge: Merge, step: tuple[int, str, int]) -> int | None:
     input, what, mark = step
     if what == "mark":
-        return merge.told(input, mark)
+        return merge.update(input, mark)
     if what == "idle":
-        return merge.told(input, IDLE_NS)
+        return merge.update(input, IDLE_NS)
     if what == "end":
         return merge.ended(input)
     return merge.active(input)
 
 
 @given(steps)
-def test_it_is_the_least_of_those_that_are_awake_and_never_falls(told: list[tuple[int, str, int]]) -> None:
+def test_it_is_the_least_of_those_that_are_awake_and_never_falls(drawn: list[tuple[int, str, int]]) -> None:
     merge = Merge(3)
     marks: dict[int, int] = {}
     asleep: dict[int, str] = {}
     highest = -1
-    for input, what, mark in told:
+    for input, what, mark in drawn:
         if asleep.get(input) == "end":
             continue
         rose = perform(merge, (input, what, mark))
@@ -49,35 +49,35 @@ def test_it_is_the_least_of_those_that_are_awake_and_never_falls(told: list[tupl
             assert rose == min((marks[each] for each in awake), default=END_NS)
             highest = rose
         elif what != "active" and awake and all(each in marks for each in awake):
-            assert min(marks[each] for each in awake) <= highest, "a rise was not told"
+            assert min(marks[each] for each in awake) <= highest, "a rise was not reported"
 
 
 @given(steps, st.integers(0, 40))
-def test_restored_anywhere_it_goes_on_as_before(told: list[tuple[int, str, int]], at: int) -> None:
+def test_restored_anywhere_it_goes_on_as_before(drawn: list[tuple[int, str, int]], at: int) -> None:
     def run(restore_at: int | None) -> list[Any]:
-        merge, made = Merge(3), []
-        for place, step in enumerate(told):
+        merge, marks = Merge(3), []
+        for place, step in enumerate(drawn):
             if place == restore_at:
                 header = merge.header()
                 merge = Merge(3)
                 merge.load(header)
-            made.append(perform(merge, step))
-        return [*made, merge.merged]
+            marks.append(perform(merge, step))
+        return [*marks, merge.merged]
 
     assert run(at) == run(None)
 
 
 def test_an_input_without_a_mark_holds_all_back_until_it_ends() -> None:
     merge = Merge(2)
-    assert merge.told(0, 5) is None
+    assert merge.update(0, 5) is None
     assert merge.ended(1) == 5
-    assert merge.told(0, 4) is None
+    assert merge.update(0, 4) is None
     assert merge.ended(0) == END_NS
 
 
-def test_all_idle_is_told_once_and_again_after_somebody_was_awake() -> None:
+def test_all_idle_is_reported_once_and_again_after_an_input_was_awake() -> None:
     merge = Merge(2)
-    assert [merge.told(0, IDLE_NS), merge.told(1, IDLE_NS), merge.told(1, IDLE_NS)] == [None, IDLE_NS, None]
+    assert [merge.update(0, IDLE_NS), merge.update(1, IDLE_NS), merge.update(1, IDLE_NS)] == [None, IDLE_NS, None]
     merge.active(0)
-    assert merge.told(0, IDLE_NS) == IDLE_NS
-    assert merge.told(1, 7) == 7, "one that comes back alone decides"
+    assert merge.update(0, IDLE_NS) == IDLE_NS
+    assert merge.update(1, 7) == 7, "one that comes back alone decides"

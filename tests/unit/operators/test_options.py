@@ -13,9 +13,9 @@ import pytest
 import operators
 from causal.errors import OperatorFailed, PipelineError
 from operators import Pipeline
-from operators.keyed.cold_values import Disk
-from operators.pipeline import Stream
-from operators.streams.table import Grouped, Table
+from operators.builder.pipeline import Stream
+from operators.builder.streams.table import Grouped, Table
+from operators.state.cold_values import Disk
 from operators.testing import run
 from tests.unit.operators.option_cases import STREAM_CASES, TABLE_CASES, Case
 from tests.unit.operators.option_cases_held import STATE_CASES, WINDOW_CASES
@@ -46,7 +46,7 @@ def methods() -> Iterator[Callable[..., Any]]:
 @pytest.mark.parametrize("method", list(methods()), ids=lambda method: method.__qualname__)
 def test_every_option_has_a_witness(method: Callable[..., Any]) -> None:
     cases = [case for case in CASES if case.of is method]
-    if method is Table.sink:  # which refuses, whatever it is given
+    if method is Table.sink:  # which refuses all arguments
         return
     assert cases, f"{method.__qualname__} has no case in option_cases.py"
     of = method.__init__ if inspect.isclass(method) else method  # type: ignore[misc]
@@ -58,7 +58,7 @@ def test_every_option_has_a_witness(method: Callable[..., Any]) -> None:
 
 
 def seen(case: Case, options: Mapping[str, Any]) -> Any:
-    """What a user sees of a run: rows, counts, tasks, kinds of determinants, whether state is on disk."""
+    """Returns what a user sees of a run: rows, counts, tasks, kinds of determinants, whether state is on disk."""
     disks: list[Any] = []
     real = Disk.values
 
@@ -69,10 +69,10 @@ def seen(case: Case, options: Mapping[str, Any]) -> Any:
     try:
         with mock.patch.object(Disk, "values", values):
             pipeline, inputs = case.build(**options)
-            told = run(pipeline, inputs, batch=2, clock_s=100.0, checkpoint_every=3)
+            result = run(pipeline, inputs, batch=2, clock_s=100.0, checkpoint_every=3)
     except OperatorFailed as problem:
         return type(problem.__cause__), str(problem)
-    return repr(told.rows), told.counts, sorted(told.elements), sorted(told.determinant_bytes), bool(disks)
+    return repr(result.rows), result.counts, sorted(result.elements), sorted(result.determinant_bytes), bool(disks)
 
 
 def compared() -> Iterator[Any]:
@@ -84,8 +84,8 @@ def compared() -> Iterator[Any]:
             others = [name for name in (*case.options, *case.beside) if name != option]
             for changed in [(), *((name,) for name in others), *combinations(case.beside, 2)]:
                 if not any((option, name) in case.hidden for name in changed):
-                    told = "-".join((case.of.__name__, str(number), option, *changed))
-                    yield pytest.param(case, option, changed, id=told)
+                    label = "-".join((case.of.__name__, str(number), option, *changed))
+                    yield pytest.param(case, option, changed, id=label)
 
 
 @pytest.mark.parametrize(("case", "option", "changed"), list(compared()))

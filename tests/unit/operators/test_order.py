@@ -1,4 +1,4 @@
-"""`delivery="ordered"`: one total order by event time, whatever arrives when, whoever dies; FlameStream's Table II."""
+"""`delivery="ordered"`: one total order by event time, whatever arrives when, whatever dies; FlameStream's Table II."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from causal.batch import RECORDS, decode_records, watermark
 from causal.errors import PipelineError
 from causal.ports import Chain
 from operators import Operator, Pipeline
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from operators.testing import every_crash, run
 from operators.testing.running import world_of
 from tests.unit.operators.scene import (
@@ -22,9 +22,9 @@ from tests.unit.operators.scene import (
     chain_of,
     config,
     first_field,
-    made,
     parts_of,
     records_chunk,
+    records_in,
     source,
 )
 
@@ -50,7 +50,7 @@ def planned(build: Callable[[Any], Any], parallelism: int = 2) -> Plan:
     return plan(pipeline, config())
 
 
-def held() -> Chain:
+def unkeyed() -> Chain:
     return chain_of(planned(lambda s: s.process("say", Say(), parallelism=1, delivery="ordered")), "say/0")
 
 
@@ -67,15 +67,15 @@ def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: 
     chunks = [records_chunk(records)] if records else []
     if mark is not None:
         chunks.append(watermark(round(mark * S)))
-    return made(chain.deliver(input, chunks, first, Services()))
+    return records_in(chain.deliver(input, chunks, first, Services()))
 
 
 @settings(max_examples=80, deadline=None)
 @given(sequences, st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, by_key: bool, restore: bool) -> None:
     """Steps are how much later than the one before each record is; marks follow, and batches are cut anywhere."""
-    make = keyed if by_key else held
-    chain, given_, told = make(), list[tuple[int, int, int]](), list[Any]()
+    make = keyed if by_key else unkeyed
+    chain, given_, records = make(), list[tuple[int, int, int]](), list[Any]()
     queues = []
     for input, more in enumerate(steps):
         at, queue = 0, []
@@ -90,22 +90,22 @@ def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, b
         count = chance.randint(1, len(queues[input]))
         batch, queues[input] = queues[input][:count], queues[input][count:]
         mark = batch[-1][1] if chance.random() < 0.7 else None
-        told += deliver(chain, input, places[input], batch, mark)
+        records += deliver(chain, input, places[input], batch, mark)
         places[input] += count + (mark is not None)
         if restore and chance.random() < 0.3:
             parts, chain = parts_of(chain, True), make()
             chain.restore(parts)
-    told += made(chain.ended(0, Services())) + made(chain.ended(1, Services()))
-    assert [record[1:4] for record in told] == sorted(given_)
+    records += records_in(chain.ended(0, Services())) + records_in(chain.ended(1, Services()))
+    assert [record[1:4] for record in records] == sorted(given_)
     numbers: dict[Any, int] = {}
-    for record in told:
+    for record in records:
         numbers[record[4]] = numbers.get(record[4], 0) + 1
         assert record[4] == (record[0] if by_key else None)
         assert record[5] == numbers[record[4]], "the operator saw them in this order"
 
 
 def test_a_record_is_released_by_the_first_mark_above_it() -> None:
-    chain = held()
+    chain = unkeyed()
     assert deliver(chain, 0, 0, [("a", 5)], 5) == []
     assert deliver(chain, 1, 0, [("b", 4)], 4) == []
     assert deliver(chain, 1, 2, [("c", 5)], 5) == [("b", 4, None, 1)]
@@ -128,7 +128,7 @@ def test_late_is_what_is_below_its_own_channels_mark_and_goes_aside() -> None:
 
 
 def test_after_idleness_late_is_also_what_is_below_what_was_released() -> None:
-    chain = held()
+    chain = unkeyed()
     deliver(chain, 1, 0, [("b", 2)], 2)
     deliver(chain, 0, 0, [("a", 5)], 9)
     chain.deliver(1, [watermark(-(1 << 63))], 2, Services())
@@ -155,7 +155,7 @@ def test_count_and_reduce_can_be_ordered_too() -> None:
         deliver(chain, 0, 0, [("a", 5), ("b", 6)])
         deliver(chain, 1, 0, [("a", 3)])
         chain.ended(0, Services())
-        assert made(chain.ended(1, Services())) == [("a", 1), ("a", 2), ("b", 1)]
+        assert records_in(chain.ended(1, Services())) == [("a", 1), ("a", 2), ("b", 1)]
 
 
 class Stamp(Operator):
@@ -169,9 +169,9 @@ def test_inputs_may_have_their_times_in_different_places(delivery: str) -> None:
     left = pipeline.source("left", source()).watermarks("left-time", lambda r: r[1])
     right = pipeline.source("right", source()).watermarks("right-time", lambda r: r[2] / 10)
     left.union(right).process("stamp", Stamp(), 1, delivery).sink("out", NoSink())
-    told = run(pipeline, {"left": [("a", 1), ("c", 3), ("d", 4)], "right": [("b", 0, 20), ("e", 0, 50)]})
-    assert sorted(told["out"]) == [("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]
-    assert delivery == "arrival" or told["out"] == sorted(told["out"])
+    result = run(pipeline, {"left": [("a", 1), ("c", 3), ("d", 4)], "right": [("b", 0, 20), ("e", 0, 50)]})
+    assert sorted(result["out"]) == [("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0), ("e", 5.0)]
+    assert delivery == "arrival" or result["out"] == sorted(result["out"])
 
 
 # FlameStream's Table II (see docs/guarantees.md): strings a, c | b, d | e on two inputs, windows of two, concatenated.
@@ -210,11 +210,11 @@ def test_by_arrival_no_output_contradicts_an_earlier_one_whoever_dies_when() -> 
     stories = {}
     for seed in range(4):
         for crash in every_crash(table_two("arrival"), INPUTS, checkpoint_every=2, seed=seed):
-            told = run(table_two("arrival"), INPUTS, crash=crash, checkpoint_every=2, seed=seed)
-            taken = story(told["out"])
+            result = run(table_two("arrival"), INPUTS, crash=crash, checkpoint_every=2, seed=seed)
+            taken = story(result["out"])
             assert sorted(taken) == list("abcde")
             assert [c for c in taken if c in "abe"] == list("abe") and taken.index("c") < taken.index("d")
-            assert told.recoveries == 1
+            assert result.recoveries == 1
             stories[taken] = crash
     assert len(stories) > 1, "arrival was a choice"
 
@@ -222,9 +222,9 @@ def test_by_arrival_no_output_contradicts_an_earlier_one_whoever_dies_when() -> 
 def test_ordered_it_is_the_order_of_the_times_whoever_dies_when() -> None:
     for seed in range(4):
         for crash in every_crash(table_two("ordered"), INPUTS, checkpoint_every=2, seed=seed):
-            told = run(table_two("ordered"), INPUTS, crash=crash, checkpoint_every=2, seed=seed)
-            assert told["out"] == ["a", "ac", "cb", "bd", "de"]
-            assert told.recoveries == 1
+            result = run(table_two("ordered"), INPUTS, crash=crash, checkpoint_every=2, seed=seed)
+            assert result["out"] == ["a", "ac", "cb", "bd", "de"]
+            assert result.recoveries == 1
 
 
 def test_an_ordered_task_logs_no_order() -> None:
@@ -253,9 +253,9 @@ def test_timers_of_an_ordered_operator_replay_among_records_in_order() -> None:
     stream.process("tick", Ticking(), 1, "ordered").sink("out", NoSink())
     inputs = {"in": [[("a", 1), ("c", 3), ("e", 5), ("g", 7)], [("b", 2), ("d", 4), ("f", 6)]]}
     for seed, crash in enumerate(every_crash(pipeline, inputs, checkpoint_every=3)):
-        told = run(pipeline, inputs, crash=crash, checkpoint_every=3, seed=seed)
-        assert [row for row in told["out"] if len(row) == 1] == list("abcdefg")
-        assert told.recoveries == 1
+        result = run(pipeline, inputs, crash=crash, checkpoint_every=3, seed=seed)
+        assert [row for row in result["out"] if len(row) == 1] == list("abcdefg")
+        assert result.recoveries == 1
 
 
 MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [

@@ -19,7 +19,7 @@ LIVES_S, WAITS_S = 0.15, 0.35
 
 
 class Watch(Operator):
-    """Tells each record, what it has forgotten, and when nothing came for a while; a timer that fires sets another."""
+    """Emits each record, what it has forgotten, and when nothing came for a while; a timer that fires sets another."""
 
     seen = ValueState[int](ttl_s=LIVES_S)
 
@@ -83,8 +83,8 @@ def test_what_is_due_by_the_time_of_a_record_comes_before_it() -> None:
     inputs = {"left": records("left", 0.0), "right": records("right", 0.013)}
     at_s = {record["id"]: record["at"] for record in inputs["left"] + inputs["right"]}
     now_s = 0.0
-    for kind, what, told in run(built(), inputs)["out"]:
-        due_s = at_s[what] if kind == "record" else told
+    for kind, what, timer_s in run(built(), inputs)["out"]:
+        due_s = at_s[what] if kind == "record" else timer_s
         assert due_s >= now_s - 1e-6  # records and timers are in one order of time
         now_s = due_s
 
@@ -116,7 +116,7 @@ def test_a_timer_that_sets_itself_fires_before_a_later_one(delivery: str, batch:
 
 
 class Backwards(Operator):
-    """Sets timers before, at and behind the time at which it does; tells what event time it was when one fired."""
+    """Sets timers before, at and behind the time at which it does; emits the event time at which one fired."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         for number, shift_s in enumerate(record["shifts"]):

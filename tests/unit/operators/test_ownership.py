@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from causal.batch import decode_records
 from causal.errors import OperatorFailed
 from operators import Operator, ValueState
-from operators.ownership import kept, own
+from operators.records.ownership import copy_containers, kept
 from tests.unit.operators.scene import Services, chain_of, listed, planned
 
 values = st.recursive(
@@ -29,12 +29,12 @@ values = st.recursive(
 def mutables(value: Any) -> list[int]:
     inner = list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else []
     here = [id(value)] if isinstance(value, (dict, list)) else []
-    return here + [found for each in inner for found in mutables(each)]
+    return here + [identity for each in inner for identity in mutables(each)]
 
 
 @given(values)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(value: Any) -> None:
-    copied = own(value)
+    copied = copy_containers(value)
     assert copied == value
     assert type(copied) is type(value)
     assert not set(mutables(copied)) & set(mutables(value))
@@ -42,7 +42,7 @@ def test_a_copy_is_equal_and_shares_nothing_that_can_change(value: Any) -> None:
 
 def test_objects_that_cannot_be_carried_are_passed_on() -> None:
     thing = object()
-    assert own([thing])[0] is thing
+    assert copy_containers([thing])[0] is thing
 
 
 # Buffers, which an operator may fill again for the next record.
@@ -106,7 +106,7 @@ def test_a_record_keeps_what_was_in_the_buffer(operator: type[Operator], wrap: s
 
 def test_a_memory_map_cannot_be_kept(tmp_path: Path) -> None:
     with mmap.mmap(-1, 8) as mapped, pytest.raises(TypeError, match="mmap"):
-        own([mapped])
+        copy_containers([mapped])
 
 
 @pytest.mark.parametrize("value", [{"a": 1, "b": (1, "x")}, (1, ("x", 2.5)), {"d": Decimal(1), "n": None}, 7, [1, [2]]])
@@ -143,8 +143,8 @@ def test_a_generator_may_yield_one_dict_and_change_it() -> None:
 
     chain = chain_of(planned(lambda s: s.flat_map("thrice", thrice)), "thrice/0")
     outputs = chain.deliver(0, listed([7]), 0, Services())
-    told = [record for _, chunk in outputs for record in decode_records(chunk.body)]
-    assert [(row["step"], row["deep"]) for row in told] == [(0, [0]), (1, [1]), (2, [2])]
+    rows = [record for _, chunk in outputs for record in decode_records(chunk.body)]
+    assert [(row["step"], row["deep"]) for row in rows] == [(0, [0]), (1, [1]), (2, [2])]
 
 
 @pytest.mark.parametrize("wrap", WRAPS)

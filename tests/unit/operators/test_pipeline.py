@@ -1,4 +1,4 @@
-"""Each mistake in a pipeline is one line that names the place and the mend."""
+"""Each mistake in a pipeline is one line that names the place and the correction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From names to tasks and channels: fusion, spreading, routing, dead letters."""
+"""Plans turn names into tasks and channels: fusion, spreading, routing, dead letters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from operators import Operator, Pipeline
-from operators.plan import Plan, plan
-from operators.sinks.jsonlines import JsonLinesSink
+from operators.engine.plan import Plan, plan
+from operators.sinks.files.jsonlines import JsonLinesSink
 from operators.sources import GeneratedSource
 from tests.unit.operators.scene import NoSink, config, first_field, planned, source
 
@@ -21,41 +21,41 @@ class Echo(Operator):
         yield record
 
 
-def names(found: Plan) -> dict[str, tuple[str, ...]]:
-    return {task.name: task.operators for task in found.topology.tasks}
+def names(job_plan: Plan) -> dict[str, tuple[str, ...]]:
+    return {task.name: task.operators for task in job_plan.topology.tasks}
 
 
-def edges(found: Plan) -> list[str]:
+def edges(job_plan: Plan) -> list[str]:
     def name(task: int) -> str:
-        return "outside" if task == OUTSIDE else found.topology.tasks[task].name
+        return "outside" if task == OUTSIDE else job_plan.topology.tasks[task].name
 
-    return [f"{name(channel.source)} {name(channel.target)}" for channel in found.topology.channels]
+    return [f"{name(channel.source)} {name(channel.target)}" for channel in job_plan.topology.channels]
 
 
 def test_the_pipeline_of_the_contract() -> None:
-    found = planned(lambda s: s.map("double", abs).key_by(first_field).process("count", Echo(), parallelism=2), 2)
-    assert names(found) == {
+    job_plan = planned(lambda s: s.map("double", abs).key_by(first_field).process("count", Echo(), parallelism=2), 2)
+    assert names(job_plan) == {
         "double/0": ("in", "double"),
         "count/0": ("count",),
         "count/1": ("count",),
         "out/0": ("out",),
     }
-    assert found.describe()["tasks"][0] == {
+    assert job_plan.describe()["tasks"][0] == {
         "task": "double/0",
         "operators": ["in", "double"],
         "inputs": ["in[0]", "in[1]"],
         "outputs": ["count/0", "count/1"],
     }
-    assert found.describe()["tasks"][3]["outputs"] == ["outside"]
-    assert found.describe()["pipeline"] == "test"
-    assert found.sources == ("in",)
+    assert job_plan.describe()["tasks"][3]["outputs"] == ["outside"]
+    assert job_plan.describe()["pipeline"] == "test"
+    assert job_plan.sources == ("in",)
 
 
 def test_operators_between_two_shuffles_are_one_task() -> None:
-    found = planned(
+    job_plan = planned(
         lambda s: s.map("a", abs).filter("b", abs).key_by(abs).process("c", Echo()).map("d", abs).process("e", Echo())
     )
-    assert names(found) == {"b/0": ("in", "a", "b"), "e/0": ("c", "d", "e"), "out/0": ("out",)}
+    assert names(job_plan) == {"b/0": ("in", "a", "b"), "e/0": ("c", "d", "e"), "out/0": ("out",)}
 
 
 def test_branches_stay_fused_as_a_tree_named_after_the_last() -> None:
@@ -64,34 +64,34 @@ def test_branches_stay_fused_as_a_tree_named_after_the_last() -> None:
     left = begin.map("left", abs)
     begin.map("right", abs).sink("out", NoSink())
     left.sink("log", NoSink())
-    found = plan(pipeline, config())
-    assert names(found) == {"right/0": ("in", "left", "right"), "out/0": ("out",), "log/0": ("log",)}
-    assert edges(found) == ["outside right/0", "right/0 out/0", "right/0 log/0", "out/0 outside", "log/0 outside"]
+    job_plan = plan(pipeline, config())
+    assert names(job_plan) == {"right/0": ("in", "left", "right"), "out/0": ("out",), "log/0": ("log",)}
+    assert edges(job_plan) == ["outside right/0", "right/0 out/0", "right/0 log/0", "out/0 outside", "log/0 outside"]
 
 
 def test_a_union_begins_a_task_and_each_parent_routes() -> None:
     pipeline = Pipeline("test")
     one, two = pipeline.source("one", source()), pipeline.source("two", source())
     one.union(two).map("both", abs).sink("out", NoSink())
-    found = plan(pipeline, config())
-    assert list(names(found)) == ["one/0", "two/0", "both/0", "out/0"]
-    assert edges(found)[2:4] == ["one/0 both/0", "two/0 both/0"]
+    job_plan = plan(pipeline, config())
+    assert list(names(job_plan)) == ["one/0", "two/0", "both/0", "out/0"]
+    assert edges(job_plan)[2:4] == ["one/0 both/0", "two/0 both/0"]
 
 
 def test_partitions_are_spread_over_the_tasks_of_a_source() -> None:
     pipeline = Pipeline("test")
     pipeline.source("in", source(5), parallelism=2).sink("out", NoSink())
-    found = plan(pipeline, config())
-    partitions = [[c.partition for c in found.topology.inputs(task.index)] for task in found.topology.tasks[:2]]
+    job_plan = plan(pipeline, config())
+    partitions = [[c.partition for c in job_plan.topology.inputs(task.index)] for task in job_plan.topology.tasks[:2]]
     assert partitions == [[0, 2, 4], [1, 3]]
     # fewer sinks than senders: one channel for each sender
-    assert edges(found)[5:7] == ["in/0 out/0", "in/1 out/0"]
+    assert edges(job_plan)[5:7] == ["in/0 out/0", "in/1 out/0"]
 
 
 def test_more_readers_than_senders_are_all_connected() -> None:
-    found = planned(lambda s: s.process("wide", Echo(), parallelism=3))
-    assert names(found)["wide/2"] == ("wide",)
-    assert edges(found)[1:4] == ["in/0 wide/0", "in/0 wide/1", "in/0 wide/2"]
+    job_plan = planned(lambda s: s.process("wide", Echo(), parallelism=3))
+    assert names(job_plan)["wide/2"] == ("wide",)
+    assert edges(job_plan)[1:4] == ["in/0 wide/0", "in/0 wide/1", "in/0 wide/2"]
 
 
 def test_fewer_readers_share_the_senders_evenly() -> None:
@@ -106,17 +106,17 @@ def test_connect_adds_an_edge_in_topological_order() -> None:
     pipeline.source("one", source()).key_by(first_field).count("n").sink("out", NoSink())
     pipeline.source("late", source())
     pipeline.connect("late", "n")
-    found = plan(pipeline, config())
-    assert sorted(edges(found)[2:4]) == ["late/0 n/0", "one/0 n/0"]
-    assert found.topology.ancestors(found.topology.tasks[-1].index)
+    job_plan = plan(pipeline, config())
+    assert sorted(edges(job_plan)[2:4]) == ["late/0 n/0", "one/0 n/0"]
+    assert job_plan.topology.ancestors(job_plan.topology.tasks[-1].index)
 
 
 def test_dead_letters_are_a_hidden_sink_of_all_but_sinks(tmp_path: Path) -> None:
-    found = planned(lambda s: s.key_by(abs).count("n"), on_error="dead-letter")
-    assert list(names(found)) == ["in/0", "n/0", "out/0", "dead-letters/0"]
-    assert edges(found)[-3:] == ["in/0 dead-letters/0", "n/0 dead-letters/0", "dead-letters/0 outside"]
-    found.check(tmp_path)
-    found.store(found.topology.channels[-1], tmp_path).open("dead-letters/0", "run", 1).logs  # noqa: B018
+    job_plan = planned(lambda s: s.key_by(abs).count("n"), on_error="dead-letter")
+    assert list(names(job_plan)) == ["in/0", "n/0", "out/0", "dead-letters/0"]
+    assert edges(job_plan)[-3:] == ["in/0 dead-letters/0", "n/0 dead-letters/0", "dead-letters/0 outside"]
+    job_plan.check(tmp_path)
+    job_plan.store(job_plan.topology.channels[-1], tmp_path).open("dead-letters/0", "run", 1).logs  # noqa: B018
     assert (tmp_path / "dead-letters").is_dir()
 
 
@@ -128,13 +128,13 @@ def test_more_tasks_than_key_groups_are_refused() -> None:
 def test_readers_and_stores_belong_to_channels_from_and_to_outside(tmp_path: Path) -> None:
     pipeline = Pipeline("test")
     pipeline.source("in", GeneratedSource(lambda p, i: (p, i), 10, 2)).sink("out", JsonLinesSink(tmp_path / "rows"))
-    found = plan(pipeline, config())
-    read = found.reader(found.topology.channels[1], tmp_path, 0).read(3, 2)
+    job_plan = plan(pipeline, config())
+    read = job_plan.reader(job_plan.topology.channels[1], tmp_path, 0).read(3, 2)
     assert read is not None
     assert read.records == [(1, 3), (1, 4)]
-    assert found.store(found.topology.channels[-1], tmp_path).open("out/0", "run", 1).next == 0
-    assert found.companions(tmp_path) == []
-    found.check(tmp_path)
+    assert job_plan.store(job_plan.topology.channels[-1], tmp_path).open("out/0", "run", 1).next == 0
+    assert job_plan.companions(tmp_path) == []
+    job_plan.check(tmp_path)
 
 
 def test_a_plan_is_the_same_in_every_process() -> None:

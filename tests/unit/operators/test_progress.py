@@ -1,4 +1,4 @@
-"""What the frames of the loop's thread tell of its work, seen while it waits inside user code."""
+"""The frames of the loop's thread show its work while it waits inside user code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from causal.activity import Activity, sentence
 from causal.shell.clock import monotonic_ns
-from operators import Operator, Pipeline, progress
-from operators.progress import Progress, Work, timed_out
+from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
+from operators.stage import progress
+from operators.stage.progress import Progress, Work, timed_out
 from operators.testing import run
 
 
@@ -48,9 +49,9 @@ def performed(build: Callable[[Any], Any], tmp_path: Path, count: int = 3) -> No
 
 
 def last(watch: Watch) -> Activity:
-    told = watch.seen[-1]
-    assert told is not None and told.kind == "event"
-    return told
+    activity = watch.seen[-1]
+    assert activity is not None and activity.kind == "event"
+    return activity
 
 
 def test_a_function_tells_operator_record_and_line(watch: Watch, tmp_path: Path) -> None:
@@ -60,9 +61,9 @@ def test_a_function_tells_operator_record_and_line(watch: Watch, tmp_path: Path)
         return record
 
     performed(lambda numbers: numbers.map("slow", slow), tmp_path)
-    told = last(watch)
-    assert (told.operator, told.record, told.key) == ("slow", "{'i': 2, 'k': 0}", "")
-    assert told.at.startswith(f"{__file__}:")
+    activity = last(watch)
+    assert (activity.operator, activity.record, activity.key) == ("slow", "{'i': 2, 'k': 0}", "")
+    assert activity.at.startswith(f"{__file__}:")
 
 
 def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: Watch, tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: 
         return record
 
     performed(lambda numbers: numbers.map("slow", slow), tmp_path)
-    records = {told.record: told.since_ns for told in watch.seen if told is not None}
+    records = {activity.record: activity.since_ns for activity in watch.seen if activity is not None}
     assert len(records) == 3 and sorted(records.values()) == list(records.values())
     assert len(set(records.values())) == 3, "each record began by itself"
 
@@ -106,16 +107,16 @@ def test_an_operator_tells_its_key_as_well(watch: Watch, tmp_path: Path, how: st
         return numbers.key_by(lambda record: record["k"]).process("slow", kind(watch, how))
 
     performed(build, tmp_path)
-    told = last(watch)
-    assert (told.operator, told.record, told.key) == ("slow", "{'i': 1, 'k': 1}", "1")
+    activity = last(watch)
+    assert (activity.operator, activity.record, activity.key) == ("slow", "{'i': 1, 'k': 1}", "1")
 
 
 def test_a_timer_tells_its_key(watch: Watch, tmp_path: Path) -> None:
     performed(
         lambda numbers: numbers.key_by(lambda record: record["k"]).process("slow", Slow(watch, "timer")), tmp_path
     )
-    told = last(watch)
-    assert (told.operator, told.key) == ("slow", "1")
+    activity = last(watch)
+    assert (activity.operator, activity.key) == ("slow", "1")
 
 
 def test_a_window_function_tells_its_key(watch: Watch, tmp_path: Path) -> None:
@@ -125,8 +126,8 @@ def test_a_window_function_tells_its_key(watch: Watch, tmp_path: Path) -> None:
         return [key]
 
     performed(lambda numbers: numbers.key_by(lambda record: record["k"]).window("slow", 3600, slow), tmp_path)
-    told = last(watch)
-    assert (told.operator, told.key) == ("slow", "1")
+    activity = last(watch)
+    assert (activity.operator, activity.key) == ("slow", "1")
 
 
 def test_what_rests_does_nothing_and_what_is_loaded_says_how_far(watch: Watch) -> None:
@@ -136,9 +137,9 @@ def test_what_rests_does_nothing_and_what_is_loaded_says_how_far(watch: Watch) -
     watch.work.begin("load", 1000)
     watch.work.done = 250
     watch.here()
-    told = watch.seen[-1]
-    assert told is not None and (told.kind, told.done, told.total) == ("load", 250, 1000)
-    assert "(250 of 1,000 bytes)" in sentence(told.message(), monotonic_ns())
+    activity = watch.seen[-1]
+    assert activity is not None and (activity.kind, activity.done, activity.total) == ("load", 250, 1000)
+    assert "(250 of 1,000 bytes)" in sentence(activity.message(), monotonic_ns())
 
 
 def test_a_value_that_changes_while_it_is_shown_is_no_reason_to_fall_silent() -> None:
@@ -154,14 +155,14 @@ def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it()
     full = Activity("event", 0, "slow", "7", "{'i': 1}", "p.py:3")
     assert timed_out(full, 7.25, 5.0) == (
         "operator 'slow', key 7: still at p.py:3 after 7.2 s (event_timeout_s is 5); record {'i': 1}; "
-        "correct the operator, or raise event_timeout_s and go on with --resume"
+        "correct the operator, or raise event_timeout_s and resume (--resume)"
     )
     assert timed_out(Activity("event", 0, "slow"), 7.25, 5.0).startswith("operator 'slow': still after 7.2 s (event_")
 
 
 def test_an_activity_reads_as_a_sentence() -> None:
-    def said(**told: Any) -> str:
-        return sentence({"since_ns": 1_000_000_000, **told}, 8_200_000_000)
+    def said(**facts: Any) -> str:
+        return sentence({"since_ns": 1_000_000_000, **facts}, 8_200_000_000)
 
     assert said(kind="event", operator="slow", key="5", at="p.py:3") == "in 'slow' for 7.2 s, key 5, at p.py:3"
     assert said(kind="load", done=1000, total=5000) == "loading its state for 7.2 s (1,000 of 5,000 bytes)"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from operators.parts import ChainSnapshot
-from operators.rehearsals import _ordered, _whole
-from operators.state import Table
+from operators.runtime.rehearsals import _ordered, _whole
+from operators.state.keyed_tables import KeyedTable
+from operators.state.snapshot_parts import ChainSnapshot
 
 
 class OneTable:
-    """As much of a chain as a snapshot takes."""
+    """The part of a chain that a snapshot needs."""
 
     def __init__(self, values: dict[str, int]) -> None:
-        self._table = Table("t", "t", 128, values, False)
+        self._table = KeyedTable("t", "t", 128, values, False)
 
     def snapshot(self, full: bool) -> ChainSnapshot:
         return ChainSnapshot(full, {}, [self._table.snapshot(full)])
 
 
-def told(values: dict[str, int]) -> list[object]:
+def ordered_snapshot(values: dict[str, int]) -> list[object]:
     return [_ordered(part) for part in _whole(OneTable(values))]  # type: ignore[arg-type]
 
 
@@ -25,10 +25,10 @@ def test_the_order_in_which_keys_came_does_not_show() -> None:
     keys = [f"key{i}" for i in range(3000)]
     forwards, backwards = dict.fromkeys(keys, 1), dict.fromkeys(reversed(keys), 1)
     assert _whole(OneTable(forwards)) != _whole(OneTable(backwards)), "else this test shows nothing"  # type: ignore[arg-type]
-    assert told(forwards) == told(backwards)
+    assert ordered_snapshot(forwards) == ordered_snapshot(backwards)
 
 
 def test_another_value_shows() -> None:
     keys = [f"key{i}" for i in range(3000)]
-    assert told(dict.fromkeys(keys, 1)) != told({**dict.fromkeys(keys, 1), "key7": 2})
-    assert told({"a": 1}) != told({"a": 1, "b": 1})
+    assert ordered_snapshot(dict.fromkeys(keys, 1)) != ordered_snapshot({**dict.fromkeys(keys, 1), "key7": 2})
+    assert ordered_snapshot({"a": 1}) != ordered_snapshot({"a": 1, "b": 1})

@@ -11,8 +11,8 @@ import pytest
 
 from causal.errors import CorruptData
 from causal.rollback import NO_ROLLBACK
-from operators.membership import Begin, Load
-from operators.worker import Worker, _Loading
+from operators.runtime.membership import Begin, Load
+from operators.runtime.worker import Worker, _Loading
 
 FILES = (("checkpoints/a/0/e1-i1.snap", 3, "00"),)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from causal.errors import OperatorFailed
 from causal.ports import Chain, Output
 from operators import CallFailed, Operator
-from operators.pipeline import Stream
+from operators.builder.pipeline import Stream
 from tests.unit.operators.scene import Services, chain_of, first_field, keyed, listed, planned
 
 Build = Callable[[Stream], Stream]
@@ -48,7 +48,7 @@ class Everything(Operator):
     @staticmethod
     def outside(n: int) -> Any:
         if n % 10 == 0:
-            raise OSError("nobody there")
+            raise OSError("no one there")
         return {"answer": n, "as": (1, "two")}
 
 
@@ -75,23 +75,23 @@ def batches(seed: int) -> list[list[tuple[Any, int]]]:
 
 
 class Run:
-    """A chain that is given batches, and timers as they become due; what it was asked and gave."""
+    """A chain that gets batches, and timers as they become due; with its events and its outputs."""
 
     def __init__(self, chain: Chain, services: Services) -> None:
         self.chain, self.services = chain, services
         self.events: list[tuple[str, Any]] = []
-        self.given: list[list[Output]] = []
+        self.outputs: list[list[Output]] = []
         self.position = 0
 
-    def perform(self, what: str, told: Any) -> None:
-        self.events.append((what, told))
+    def perform(self, what: str, argument: Any) -> None:
+        self.events.append((what, argument))
         if what == "deliver":
-            self.given.append(self.chain.deliver(0, listed(told), self.position, self.services))
-            self.position += len(told)
+            self.outputs.append(self.chain.deliver(0, listed(argument), self.position, self.services))
+            self.position += len(argument)
         elif what == "fire":
-            self.given.append(self.chain.fire(told, self.services))
+            self.outputs.append(self.chain.fire(argument, self.services))
         else:
-            self.given.append(self.chain.finish(self.services))
+            self.outputs.append(self.chain.finish(self.services))
 
     def live(self, records: list[tuple[Any, int]]) -> None:
         due = self.chain.next_timer_ns()
@@ -101,8 +101,8 @@ class Run:
         self.services.clock_ns += 2_000_000
 
 
-def bytes_of(given: list[list[Output]]) -> list[Any]:
-    return [[(ordinal, chunk.kind, chunk.count, bytes(chunk.body)) for ordinal, chunk in each] for each in given]
+def bytes_of(outputs: list[list[Output]]) -> list[Any]:
+    return [[(ordinal, chunk.kind, chunk.count, bytes(chunk.body)) for ordinal, chunk in each] for each in outputs]
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -112,10 +112,10 @@ def test_the_same_input_and_log_give_the_same_bytes(name: str) -> None:
         live.live(records)
     live.perform("finish", None)
     again = Run(CHAINS[name](), Services(live.services.log))
-    for what, told in live.events:
-        again.perform(what, told)
-    assert bytes_of(again.given) == bytes_of(live.given)
-    assert any(live.given)
+    for what, argument in live.events:
+        again.perform(what, argument)
+    assert bytes_of(again.outputs) == bytes_of(live.outputs)
+    assert any(live.outputs)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -149,9 +149,9 @@ def test_a_chain_restored_from_snapshots_taken_while_it_went_on_continues_alike(
     services = Services(live.services.log[log_at:])
     services.epoch_now = live.services.epoch_now
     again = Run(restored, services)
-    for what, told in live.events[event_at:]:
-        again.perform(what, told)
-    assert bytes_of(again.given) == bytes_of(live.given[event_at:])
+    for what, argument in live.events[event_at:]:
+        again.perform(what, argument)
+    assert bytes_of(again.outputs) == bytes_of(live.outputs[event_at:])
 
 
 class Raises(Operator):
@@ -165,8 +165,10 @@ def test_a_record_that_makes_user_code_raise_is_named_with_operator_key_and_posi
     chain = keyed(lambda s: s.process("picky", Raises(), parallelism=1), "picky/0")
     with pytest.raises(OperatorFailed) as failed:
         chain.deliver(0, listed([("a", 1), ("b", 13)]), 40, Services())
-    told = str(failed.value)
-    assert all(part in told for part in ("picky", "'b'", "41", "13", "ValueError", "unlucky")) and "\n" not in told
+    argument = str(failed.value)
+    assert (
+        all(part in argument for part in ("picky", "'b'", "41", "13", "ValueError", "unlucky")) and "\n" not in argument
+    )
 
 
 def test_a_value_that_would_not_come_back_unchanged_is_refused_with_operator_and_key() -> None:

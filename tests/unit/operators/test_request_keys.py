@@ -1,4 +1,4 @@
-"""Keys of requests: unique per request, and the same whoever dies, wherever in a pipeline the request is made."""
+"""Keys of requests: unique per request, and the same whatever dies, wherever in a pipeline the request is made."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from causal.checkpointing import Cut
 from causal.values import decode
 from operators import Count, Operator, Pipeline, Tumbling
-from operators.chain import FusedChain
-from operators.pipeline import Stream
-from operators.plan import Plan, plan
-from operators.rescaling import Rescaling, Saved
+from operators.builder.pipeline import Stream
+from operators.engine.chain import FusedChain
+from operators.engine.plan import Plan, plan
+from operators.runtime.rescaling import Rescaling, Saved
 from operators.sources import SequenceSource
 from operators.testing import At, run
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
@@ -129,17 +129,17 @@ def test_each_request_has_one_key_whoever_dies(place: str) -> None:
     crashes = 0
     for seed in range(SEEDS):
         chance, batch = Random(seed), 1 + seed % 4
-        given = trial(place, Service(), seed, {}, batch).elements
+        elements = trial(place, Service(), seed, {}, batch).elements
         for _ in range(3):
-            victims = chance.sample(sorted(given), k=min(len(given), chance.randint(1, 3)))
-            crash = {task: chance.randint(1, max(1, given[task] - 1)) for task in victims if given[task]}
+            victims = chance.sample(sorted(elements), k=min(len(elements), chance.randint(1, 3)))
+            crash = {task: chance.randint(1, max(1, elements[task] - 1)) for task in victims if elements[task]}
             service = Service()
-            told = trial(place, service, seed, crash, batch)
-            crashes += told.recoveries
-            keys = Counter(key for _, key in told["out"])
+            result = trial(place, service, seed, crash, batch)
+            crashes += result.recoveries
+            keys = Counter(key for _, key in result["out"])
             assert keys and set(keys.values()) == {1}, "two requests have one key"
-            assert set(keys) == set(service.performed), "a request was performed under a key that nobody knows of"
-            assert all(service.performed[key] == asked for asked, key in told["out"])
+            assert set(keys) == set(service.performed), "a request was performed under an unknown key"
+            assert all(service.performed[key] == asked for asked, key in result["out"])
     assert crashes > SEEDS
 
 
@@ -174,14 +174,14 @@ def _asked(planned: Plan, parts: dict[str, list[bytes]]) -> tuple[list[str], lis
 
 def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
     graphs = [_asking_plan(1), _asking_plan(2), _asking_plan(1, asks=False), _asking_plan(1), _asking_plan(2)]
-    made, pending, state = list[str](), list[str](), dict[str, list[bytes]]()
+    asked, pending, state = list[str](), list[str](), dict[str, list[bytes]]()
     for place, planned in enumerate(graphs):
         waiting, fresh, after = _asked(planned, state)
         if place != 3:  # nothing can wait for an operator that was not there
             assert sorted(waiting) == sorted(pending) or place == 2, "what waits keeps its key"
-        made += fresh
+        asked += fresh
         pending = [*waiting, *fresh]
-        told = [
+        saved = [
             Saved(
                 task,
                 Cut(
@@ -195,5 +195,5 @@ def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
             for task in planned.topology.tasks
         ]
         if place + 1 < len(graphs):
-            state = Rescaling(planned.topology, told, graphs[place + 1], 16, allow_dropped=True).chains()
-    assert len(made) == 3 * (1 + 2 + 0 + 1 + 2) and len(set(made)) == len(made)
+            state = Rescaling(planned.topology, saved, graphs[place + 1], 16, allow_dropped=True).chains()
+    assert len(asked) == 3 * (1 + 2 + 0 + 1 + 2) and len(set(asked)) == len(asked)

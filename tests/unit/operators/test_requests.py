@@ -1,4 +1,4 @@
-"""The store of requests: it returns what it took, refuses zombies, survives torn writes, begins anew for a run."""
+"""The store of requests: it returns what it took, refuses zombies, survives torn writes, begins again for a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from causal.errors import CorruptData, Fenced
 from causal.log import LogDelta
 from causal.ports import Bundle, WithdrawingStore
-from operators.requests import RequestStore
+from operators.engine.requests import RequestStore
 
 
 def store(directory: Path, task: str = "rate/0") -> RequestStore:
@@ -17,9 +17,9 @@ def store(directory: Path, task: str = "rate/0") -> RequestStore:
 
 
 def bundle(
-    first: int, count: int, incarnation: int = 1, offset: int = 0, told: bytes = b"order", **more: object
+    first: int, count: int, incarnation: int = 1, offset: int = 0, log: bytes = b"order", **more: object
 ) -> Bundle:
-    logs = (LogDelta(0, 0, offset, told),)
+    logs = (LogDelta(0, 0, offset, log),)
     return Bundle(first, count, b"k" * count, first + count, 0, incarnation, logs, **more)  # type: ignore[arg-type]
 
 
@@ -31,11 +31,11 @@ def test_it_gives_back_position_and_determinants(tmp_path: Path) -> None:
     first = store(tmp_path)
     assert first.open("rate/0", "run", 1).next == 0
     first.write(bundle(0, 2))
-    first.write(bundle(2, 1, offset=5, told=b"more"))
-    first.write(bundle(2, 1, offset=5, told=b"more"))  # its acknowledgement was lost
-    held = store(tmp_path).open("rate/0", "run", 2)
-    assert (held.next, held.digest) == (3, 3)
-    assert held.logs == (LogDelta(0, 0, 0, b"ordermore"),)
+    first.write(bundle(2, 1, offset=5, log=b"more"))
+    first.write(bundle(2, 1, offset=5, log=b"more"))  # its acknowledgement was lost
+    state = store(tmp_path).open("rate/0", "run", 2)
+    assert (state.next, state.digest) == (3, 3)
+    assert state.logs == (LogDelta(0, 0, 0, b"ordermore"),)
 
 
 def test_a_zombie_stores_nothing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_complete_checkpoint_makes_it_forget_and_it_can_go_back_to_a_mark(tmp_
     writer.write(bundle(0, 2, depends=((0, 0, 5),)))
     writer.write(bundle(2, 3, offset=5, depends=((0, 0, 10),)))
     marks = writer.last_bundle().marks
-    held = writer.withdraw(marks[1])
-    assert (held.next, held.withdrawn) == (2, 3)
+    state = writer.withdraw(marks[1])
+    assert (state.next, state.withdrawn) == (2, 3)
     writer.truncate(1)
     assert store(tmp_path).open("rate/0", "run", 2).logs == ()

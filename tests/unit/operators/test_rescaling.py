@@ -16,12 +16,12 @@ from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.values import decode
 from operators import ListState, MapState, Operator, Pipeline, ValueState
-from operators.keys import key_group, task_of_group
-from operators.plan import Plan, plan
-from operators.rescaling import Rescaling, Saved
-from operators.windowing.aggregates import Aggregate, Count
-from operators.windowing.assigners import CountWindow, Session, Tumbling
-from tests.unit.operators.scene import NoSink, Services, config, listed, made, parts_of, source
+from operators.engine.plan import Plan, plan
+from operators.kinds.windows.aggregates import Aggregate, Count
+from operators.kinds.windows.assigners import CountWindow, Session, Tumbling
+from operators.records.keys import key_group, task_of_group
+from operators.runtime.rescaling import Rescaling, Saved
+from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, records_in, source
 
 GROUPS = 16
 Build = Callable[[Any, int], Any]
@@ -50,24 +50,24 @@ def planned(parallelism: int, build: Build = ringing, sources: int = 2) -> Plan:
     return plan(pipeline, config(key_groups=GROUPS))
 
 
-def saved(found: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Saved]:
-    """All tasks at a barrier; those without parts in their first state."""
-    told = []
-    for task in found.topology.tasks:
+def saved(job_plan: Plan, parts: Mapping[str, Sequence[list[bytes]]]) -> list[Saved]:
+    """Returns all tasks at a barrier; those without parts in their first state."""
+    saved_tasks = []
+    for task in job_plan.topology.tasks:
         inputs: dict[int, tuple[int, int, bool]] = {
-            channel.id: (7, 1, False) for channel in found.topology.inputs(task.index)
+            channel.id: (7, 1, False) for channel in job_plan.topology.inputs(task.index)
         }
-        outputs: dict[int, tuple[int, int]] = {channel.id: (9, 2) for channel in found.topology.outputs(task.index)}
-        files = parts.get(task.name) or [parts_of(found.chain(task.index), True)]
-        told.append(Saved(task, Cut(4, inputs, outputs, 11), tuple(map(tuple, files))))
-    return told
+        outputs: dict[int, tuple[int, int]] = {channel.id: (9, 2) for channel in job_plan.topology.outputs(task.index)}
+        files = parts.get(task.name) or [parts_of(job_plan.chain(task.index), True)]
+        saved_tasks.append(Saved(task, Cut(4, inputs, outputs, 11), tuple(map(tuple, files))))
+    return saved_tasks
 
 
-def fed(found: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[bytes]]:
-    """The files of a keyed task that was given these batches of its own keys, a checkpoint behind each."""
-    task = found.topology.named(name)
+def fed(job_plan: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[bytes]]:
+    """Returns the files of a keyed task that got these batches of its own keys, a checkpoint behind each."""
+    task = job_plan.topology.named(name)
     assert task is not None
-    chain = found.chain(task.index)
+    chain = job_plan.chain(task.index)
     files = []
     for place, batch in enumerate(batches):
         if batch:
@@ -76,8 +76,8 @@ def fed(found: Plan, name: str, batches: Sequence[list[Any]]) -> list[list[bytes
     return files
 
 
-def rescaled(before: Plan, told: list[Saved], after: Plan, allow: bool = False) -> Rescaling:
-    return Rescaling(before.topology, told, after, GROUPS, allow)
+def rescaled(before: Plan, saved_tasks: list[Saved], after: Plan, allow: bool = False) -> Rescaling:
+    return Rescaling(before.topology, saved_tasks, after, GROUPS, allow)
 
 
 def owned(batch: Sequence[Any], index: int, parallelism: int) -> list[Any]:
@@ -99,7 +99,7 @@ def test_every_key_goes_on_where_its_group_is_now(batches: list[list[Any]], old:
         assert task is not None
         chain = after.chain(task.index)
         chain.restore(chains[task.name])
-        for key, count in made(chain.fire(6_000_000_000_000, Services())):
+        for key, count in records_in(chain.fire(6_000_000_000_000, Services())):
             assert owned([key], index, new) == [key] and key not in rang
             rang[key] = count
     flat = [key for batch in batches for key in batch]
@@ -120,12 +120,12 @@ def test_where_tasks_begin() -> None:
 
 def test_a_task_that_was_finished_stays_so_and_its_readers_wait_for_nothing() -> None:
     before, after = planned(2), planned(3)
-    told = saved(before, {})
-    for each in told:
+    saved_tasks = saved(before, {})
+    for each in saved_tasks:
         if each.task.name.startswith("in/"):
             each.cut.finished = True
             each.cut.inputs = dict.fromkeys(each.cut.inputs, (7, 1, True))
-    cuts = rescaled(before, told, after).cuts({"out/0": (0, 0), "out/1": (0, 0), "out/2": (0, 0)})
+    cuts = rescaled(before, saved_tasks, after).cuts({"out/0": (0, 0), "out/1": (0, 0), "out/2": (0, 0)})
     assert cuts["in/0"].finished and all(ended for _, _, ended in cuts["in/0"].inputs.values())
     assert all(ended for _, _, ended in cuts["ring/2"].inputs.values()) and not cuts["ring/2"].finished
 
@@ -147,27 +147,29 @@ def test_a_task_that_is_new_behind_finished_ones_has_finished() -> None:
 
 def test_a_partition_that_had_ended_says_so_again_to_a_task_that_goes_on() -> None:
     before, after = planned(2), planned(2)
-    told = saved(before, {})
-    told[0].cut.inputs = dict.fromkeys(told[0].cut.inputs, (7, 1, True))
-    cuts = rescaled(before, told, after).cuts({"out/0": (0, 0), "out/1": (0, 0)})
+    saved_tasks = saved(before, {})
+    saved_tasks[0].cut.inputs = dict.fromkeys(saved_tasks[0].cut.inputs, (7, 1, True))
+    cuts = rescaled(before, saved_tasks, after).cuts({"out/0": (0, 0), "out/1": (0, 0)})
     assert [where[0] for where in cuts["in/0"].inputs.values()] == [6]
 
 
 def test_state_that_has_no_operator_any_more_is_refused_or_left() -> None:
     before = planned(2)
     after = planned(2, lambda stream, parallelism: stream.key_by(lambda r: r).count("other", parallelism=parallelism))
-    told = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
+    saved_tasks = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
     with pytest.raises(PipelineError, match="state 'ring' of operator 'ring'.*--allow-dropped-state"):
-        rescaled(before, told, after)
-    assert set(rescaled(before, told, after, allow=True).chains()) == {task.name for task in after.topology.tasks}
+        rescaled(before, saved_tasks, after)
+    assert set(rescaled(before, saved_tasks, after, allow=True).chains()) == {
+        task.name for task in after.topology.tasks
+    }
 
 
 def test_an_operator_of_another_kind_does_not_take_the_state_of_its_name() -> None:
     before = planned(2)
     after = planned(3, lambda stream, parallelism: stream.key_by(lambda r: r).count("ring", parallelism=parallelism))
-    told = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
+    saved_tasks = saved(before, {"ring/0": fed(before, "ring/0", [owned(list(range(9)), 0, 2)])})
     with pytest.raises(PipelineError, match="'ring' was a 'process' when .* is a 'count' now"):
-        rescaled(before, told, after, allow=True).chains()
+        rescaled(before, saved_tasks, after, allow=True).chains()
 
 
 def test_an_operator_whose_state_is_empty_may_go() -> None:
@@ -181,10 +183,10 @@ def test_state_per_task_keeps_its_tasks() -> None:
         return stream.key_by(lambda r: r).count("c", parallelism=parallelism).process("alone", Ringing())
 
     before = planned(2, alone)
-    told = saved(before, {"alone/0": fed(before, "alone/0", [owned(list(range(9)), 0, 2)])})
-    assert rescaled(before, told, planned(2, alone)).chains()
+    saved_tasks = saved(before, {"alone/0": fed(before, "alone/0", [owned(list(range(9)), 0, 2)])})
+    assert rescaled(before, saved_tasks, planned(2, alone)).chains()
     with pytest.raises(PipelineError, match="operator 'alone' keeps state per task; it cannot go from 2 tasks to 3"):
-        rescaled(before, told, planned(3, alone)).chains()
+        rescaled(before, saved_tasks, planned(3, alone)).chains()
 
 
 def test_requests_of_several_tasks_go_to_one_and_are_numbered_anew() -> None:
@@ -252,18 +254,18 @@ def timed(build: Build) -> Build:
 
 
 def step(chains: list[Any], batch: list[Any], mark_s: int, out: list[Any]) -> None:
-    """Each task is given its own records of a batch, and the watermark behind it."""
+    """Delivers to each task its own records of a batch, and the watermark behind it."""
     for index, chain in enumerate(chains):
         own = [record for record in batch if owned([record[0]], index, len(chains))]
         if own:
-            out += made(chain.deliver(0, listed(own), 0, Services()))
+            out += records_in(chain.deliver(0, listed(own), 0, Services()))
         marked = chain.deliver(0, [watermark(mark_s * 1_000_000_000)], 0, Services())
-        out += made([output for output in marked if output[1].kind != WATERMARK])
+        out += records_in([output for output in marked if output[1].kind != WATERMARK])
 
 
-def chains_of(found: Plan) -> list[Any]:
-    tasks = [task for task in found.topology.tasks if "op" in task.operators]
-    return [found.chain(task.index) for task in tasks]
+def chains_of(job_plan: Plan) -> list[Any]:
+    tasks = [task for task in job_plan.topology.tasks if "op" in task.operators]
+    return [job_plan.chain(task.index) for task in tasks]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,19 +274,19 @@ def chains_of(found: Plan) -> list[Any]:
 def test_every_keyed_operator_goes_on_as_if_nothing_had_been(kind: str, data: st.DataObject) -> None:
     build = timed(KINDS[kind])
     batches = data.draw(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6), min_size=2))
-    told = [[[key, 5 * place + late] for key, late in batch] for place, batch in enumerate(batches)]
-    cut = data.draw(st.integers(1, len(told)))
+    timed_batches = [[[key, 5 * place + late] for key, late in batch] for place, batch in enumerate(batches)]
+    cut = data.draw(st.integers(1, len(timed_batches)))
     old, new = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
     expected: list[Any] = []
     plain = chains_of(planned(1, build, sources=1))
-    for place, batch in enumerate(told):
+    for place, batch in enumerate(timed_batches):
         step(plain, batch, 5 * place, expected)
-    expected += made(plain[0].finish(Services()))
+    expected += records_in(plain[0].finish(Services()))
 
     out: list[Any] = []
     before, after = planned(old, build, sources=1), planned(new, build, sources=1)
     chains = chains_of(before)
-    for place, batch in enumerate(told[:cut]):
+    for place, batch in enumerate(timed_batches[:cut]):
         step(chains, batch, 5 * place, out)
     names = [str(task.name) for task in before.topology.tasks if "op" in task.operators]
     files = {name: [parts_of(chain, True)] for name, chain in zip(names, chains, strict=True)}
@@ -292,8 +294,8 @@ def test_every_keyed_operator_goes_on_as_if_nothing_had_been(kind: str, data: st
     chains = chains_of(after)
     for task, chain in zip([task for task in after.topology.tasks if "op" in task.operators], chains, strict=True):
         chain.restore(parts[task.name])
-    for place, batch in enumerate(told[cut:], cut):
+    for place, batch in enumerate(timed_batches[cut:], cut):
         step(chains, batch, 5 * place, out)
     for chain in chains:
-        out += made(chain.finish(Services()))
+        out += records_in(chain.finish(Services()))
     assert sorted(out, key=repr) == sorted(expected, key=repr)

@@ -10,9 +10,9 @@ import pytest
 
 from causal.batch import encode_records
 from causal.rows import Rows
-from operators.failures import NO_KEY
-from operators.keys import Unroutable
-from operators.routing import BroadcastRoute, KeyedRoute, StraightRoute
+from operators.records.keys import Unroutable
+from operators.stage.failures import NO_KEY
+from operators.stage.routing import BroadcastRoute, KeyedRoute, StraightRoute
 
 
 def fail(index: int, key: object, problem: Exception) -> None:
@@ -35,14 +35,14 @@ ROWS = [(1, "a"), ("b", 2), (None, 3), (2.5, 4)]
 
 
 @pytest.mark.parametrize("key_of", [itemgetter(0), called])
-@pytest.mark.parametrize("given", [ROWS, Rows([list(column) for column in zip(*ROWS, strict=True)])])
-def test_one_task_is_given_what_several_would_be_given_together(key_of: Callable[[Any], Any], given: Any) -> None:
+@pytest.mark.parametrize("batch", [ROWS, Rows([list(column) for column in zip(*ROWS, strict=True)])])
+def test_one_task_is_given_what_several_would_be_given_together(key_of: Callable[[Any], Any], batch: Any) -> None:
     route = StraightRoute("count", [3], key_of, 16)
-    route.add(given, fail)
+    route.add(batch, fail)
     [(ordinal, records)] = route.drain()
     assert ordinal == 3 and encode_records(records) == encode_records(ROWS)
     assert route.drain() == []
-    route.add(given, fail)
+    route.add(batch, fail)
     route.add(ROWS[:1], fail)
     [(_, records)] = route.drain()
     assert records == [*ROWS, ROWS[0]]

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import Operator, Pipeline
-from operators.eventtime.times import ns_of
-from operators.seconds import all_ns_of_seconds, ns_of_seconds, seconds_of
+from operators.kinds.windows import Count, Tumbling
+from operators.records.seconds import all_ns_of_seconds, ns_of_seconds, seconds_of
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from operators.stage.event_times import ns_of
 from operators.testing import run
-from operators.windowing import Count, Tumbling
 
 MICROSECONDS = st.integers(-(1 << 33) * 10**6, (1 << 33) * 10**6)
-"""Where a float of seconds tells any two microseconds apart."""
+"""The range in which a float of seconds separates any two microseconds."""
 
 
 @given(MICROSECONDS)
@@ -36,8 +36,8 @@ def test_milliseconds_come_back_as_they_were_spelled(at_ms: int) -> None:
 
 @given(st.lists(MICROSECONDS, max_size=5), st.booleans())
 def test_many_at_once_are_each_by_itself(at_us: list[int], whole: bool) -> None:
-    told: list[float] = [float(each // 10**6) if whole else each / 10**6 for each in at_us]
-    assert all_ns_of_seconds(told) in (None, [ns_of_seconds(at_s) for at_s in told])
+    seconds: list[float] = [float(each // 10**6) if whole else each / 10**6 for each in at_us]
+    assert all_ns_of_seconds(seconds) in (None, [ns_of_seconds(at_s) for at_s in seconds])
 
 
 def test_what_cannot_be_converted_at_once_is_said() -> None:
@@ -57,7 +57,7 @@ TIMES = [1700000140.378, 1700000000.001, 1700000123.456789, 0.1, -0.3, 429496729
 
 
 class Seen(Operator):
-    """Tells every time that an operator can ask for."""
+    """Emits every time that an operator can ask for."""
 
     def process(self, record: Any, ctx: Any) -> Any:
         ctx.set_timer(record, "at", clock="event")
@@ -85,6 +85,6 @@ def test_windows_of_a_stream_and_of_a_table_have_the_same_bounds(at_s: float, si
     rows.sink("rows", SqliteSink("a.db"))
     table = source.key_by(lambda r: "k").window_table("t", Tumbling(size_s), Count())
     table.to_stream("s", lambda key, n: key).sink("table", SqliteSink("b.db"))
-    told = run(pipeline, {"in": [at_s]})
-    assert told["rows"] == told["table"]
-    assert told["rows"][0][1] <= at_s < told["rows"][0][2]
+    result = run(pipeline, {"in": [at_s]})
+    assert result["rows"] == result["table"]
+    assert result["rows"][0][1] <= at_s < result["rows"][0][2]

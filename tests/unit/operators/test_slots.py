@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.values import encode
-from operators.keys import key_group, ordered
-from operators.slots import Slots
+from operators.records.keys import key_group, ordered
+from operators.state.slots import Slots
 
 keys = st.sampled_from(["b", "a", "c", 1, (1, "x")])
 actions = st.lists(
@@ -22,7 +22,7 @@ def slots() -> Slots:
 
 
 def restored(live: Slots, loaded: list[bytes], full: bool) -> Slots:
-    """What snapshots since the beginning give; `loaded` is extended by the newest."""
+    """Returns slots restored from all snapshots; `loaded` is extended by the newest."""
     job = live.table.snapshot(full)
     while job.pending:
         job.step(2)
@@ -42,9 +42,9 @@ def in_order(model: dict[Any, int], mark: int) -> list[Any]:
 
 
 @given(actions, st.booleans())
-def test_they_are_a_dict_that_knows_what_is_due(told: list[tuple[str, Any, int]], full: bool) -> None:
+def test_they_are_a_dict_that_knows_what_is_due(drawn: list[tuple[str, Any, int]], full: bool) -> None:
     live, model, loaded = slots(), dict[Any, int](), list[bytes]()
-    for number, (what, key, slot) in enumerate(told):
+    for number, (what, key, slot) in enumerate(drawn):
         pair = (key, slot)
         if what == "put":
             live.touch([pair])
@@ -58,10 +58,10 @@ def test_they_are_a_dict_that_knows_what_is_due(told: list[tuple[str, Any, int]]
             for each in gone:
                 del model[each]
         elif what == "due":
-            found = live.due(slot * 5)
-            same_types = [each for each in found if type(each[0]) is str]
+            due = live.due(slot * 5)
+            same_types = [each for each in due if type(each[0]) is str]
             assert same_types == in_order({p: n for p, n in model.items() if type(p[0]) is str}, slot * 5)
-            assert sorted(map(encode, found)) == sorted(encode(p) for p in model if p[1] // 2 * 10 <= slot * 5)
+            assert sorted(map(encode, due)) == sorted(encode(p) for p in model if p[1] // 2 * 10 <= slot * 5)
         else:
             live = restored(live, loaded, full or not loaded)
         assert live.values == model
@@ -73,15 +73,15 @@ def test_they_are_a_dict_that_knows_what_is_due(told: list[tuple[str, Any, int]]
 
 def test_what_is_due_is_the_same_whatever_the_order_in_which_it_came() -> None:
     pairs = [("b", 3), ("a", 3), ("a", 2), ("c", 0), (7, 3)]
-    found = []
+    by_order = []
     for order in (pairs, pairs[::-1]):
         live = slots()
         live.touch(order)
         live.values.update(dict.fromkeys(order, 0))
         live.added(order)
-        found.append(live.due(100))
-    assert found[0] == found[1]
-    assert found[0][0] == ("c", 0)
+        by_order.append(live.due(100))
+    assert by_order[0] == by_order[1]
+    assert by_order[0][0] == ("c", 0)
 
 
 def test_what_is_put_right_behind_a_restore_is_there_once() -> None:

@@ -13,18 +13,18 @@ from causal.batch import RECORDS, decode_records, watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
 from operators import Operator, Pipeline
-from operators.plan import plan
+from operators.engine.plan import plan
+from operators.kinds.windows.aggregates import Count
 from operators.testing import every_crash, run
-from operators.windowing.aggregates import Count
 from tests.unit.operators.scene import (
     NoSink,
     Services,
     chain_of,
     config,
     first_field,
-    made,
     parts_of,
     records_chunk,
+    records_in,
     source,
 )
 
@@ -39,22 +39,22 @@ class Concatenate(Operator):
     """The record before, of the same key, and this one; a `!` fails, a `-` gives nothing, a `+` gives both apart."""
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        told = record[2]
-        if told == "!" and ctx.state.get("last") == "!":
+        letter = record[2]
+        if letter == "!" and ctx.state.get("last") == "!":
             raise ValueError("twice")
-        if told == "+":
+        if letter == "+":
             yield ctx.state.get("last", "")
-        if told != "-":
-            yield ctx.state.get("last", "") + told
-        ctx.state["last"] = told
+        if letter != "-":
+            yield ctx.state.get("last", "") + letter
+        ctx.state["last"] = letter
 
 
 def chain(operator: Operator | None = None, delivery: str = "speculative", **options: Any) -> Chain:
     pipeline = Pipeline("test")
     stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second).key_by(first_field)
-    made: Any = stream.process("o", operator or Concatenate(), 1, delivery)
-    made = made.revisions("rows") if delivery == "speculative" else made.map("rows", lambda row: row)
-    made.sink("out", NoSink())
+    output: Any = stream.process("o", operator or Concatenate(), 1, delivery)
+    output = output.revisions("rows") if delivery == "speculative" else output.map("rows", lambda row: row)
+    output.sink("out", NoSink())
     return chain_of(plan(pipeline, config(**options)), "rows/0")
 
 
@@ -62,20 +62,20 @@ def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: 
     chunks = [records_chunk(records)] if records else []
     if mark is not None:
         chunks.append(watermark(round(mark * S)))
-    return made(chain.deliver(input, chunks, first, Services()))
+    return records_in(chain.deliver(input, chunks, first, Services()))
 
 
 def applied(revisions: Sequence[Any], rows: dict[Any, Any] | None = None) -> dict[Any, Any]:
-    """What the revisions amount to; each must say what was there."""
-    found = {} if rows is None else rows
+    """Returns the rows that the revisions add up to; each must say what was there."""
+    standing = {} if rows is None else rows
     for place, old, new in revisions:
-        assert found.get(place) == old, f"{place} was {found.get(place)!r}, it is said to have been {old!r}"
+        assert standing.get(place) == old, f"{place} was {standing.get(place)!r}, it is said to have been {old!r}"
         assert old != new
         if new is None:
-            del found[place]
+            del standing[place]
         else:
-            found[place] = new
-    return found
+            standing[place] = new
+    return standing
 
 
 def test_what_comes_in_order_goes_on_at_once_and_what_is_older_revises() -> None:
@@ -111,8 +111,8 @@ def test_what_the_watermark_has_passed_is_late_and_its_past_forgotten() -> None:
         [(5 * S, 0, 1), [("k", 5, "b"), {"last": "a"}, ["ab"], False]]
     ]
     outputs = running.deliver(0, [records_chunk([("k", 4, "late"), ("k", 5, "c")])], 3, Services())
-    found = [decode_records(chunk.body) for _, chunk in outputs if chunk.kind == RECORDS]
-    assert found == [[((5.0, 0, 0, 4, 0), None, "bc")], [("k", 4, "late")]]
+    batches = [decode_records(chunk.body) for _, chunk in outputs if chunk.kind == RECORDS]
+    assert batches == [[((5.0, 0, 0, 4, 0), None, "bc")], [("k", 4, "late")]]
     assert running.counts() == {"o": {"late": 1}}
 
 
@@ -155,7 +155,7 @@ def test_a_record_that_fails_again_is_one_dead_letter() -> None:
     outputs = running.deliver(1, [records_chunk([("k", 1, "a")])], 0, Services())
     assert all(ordinal == 0 for ordinal, _ in outputs)
     outputs = running.deliver(1, [records_chunk([("k", 5, "b")])], 1, Services())
-    assert applied(made(outputs)) == {(5.0, 0, 1, 1, 0): "!b", (6.0, 0, 0, 1, 0): "b!"}
+    assert applied(records_in(outputs)) == {(5.0, 0, 1, 1, 0): "!b", (6.0, 0, 0, 1, 0): "b!"}
 
 
 @pytest.mark.parametrize(
@@ -223,16 +223,16 @@ def test_table_two_stands_in_order_whoever_dies_when() -> None:
     revised = 0
     for seed in range(4):
         for crash in every_crash(pipeline, inputs, checkpoint_every=2, seed=seed):
-            told = run(pipeline, inputs, crash=crash, checkpoint_every=2, seed=seed)
-            stands = applied(told["out"])
+            result = run(pipeline, inputs, crash=crash, checkpoint_every=2, seed=seed)
+            stands = applied(result["out"])
             assert [stands[place] for place in sorted(stands)] == ["a", "ac", "cb", "bd", "de"]
-            assert told.recoveries == 1
-            revised += told.counts.get("concat", {}).get("revised", 0)
+            assert result.recoveries == 1
+            revised += result.counts.get("concat", {}).get("revised", 0)
     assert revised > 0, "something came behind what is younger"
 
 
-def test_a_table_that_counts_them_is_told_what_no_longer_holds() -> None:
-    """How many pairs begin with each letter: retracted where a pair is another one now."""
+def test_a_table_that_counts_them_retracts_what_no_longer_holds() -> None:
+    """Pairs are counted by their first letter: a count is retracted where a pair has changed."""
     pipeline = Pipeline("counted")
     left = pipeline.source("left", source()).watermarks("left-time", second)
     right = pipeline.source("right", source()).watermarks("right-time", second)
@@ -240,5 +240,5 @@ def test_a_table_that_counts_them_is_told_what_no_longer_holds() -> None:
     pairs.group_by("first", lambda place, pair: pair[0]).aggregate("n", Count()).revisions("rows").sink("out", NoSink())
     inputs = {"left": [("a", 1), ("b", 3), ("a", 5), ("b", 7)], "right": [("b", 2), ("a", 4), ("a", 6)]}
     for seed in range(6):
-        told = run(pipeline, inputs, crash={"first/0": 3, "rows/0": 2} if seed % 2 else {}, seed=seed)
-        assert applied(told["out"]) == {"a": 5, "b": 2}, "a, ab, bb, ba, aa, aa, ab"
+        result = run(pipeline, inputs, crash={"first/0": 3, "rows/0": 2} if seed % 2 else {}, seed=seed)
+        assert applied(result["out"]) == {"a": 5, "b": 2}, "a, ab, bb, ba, aa, aa, ab"

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
 from causal.values import decode, encode
 from operators import Operator
-from operators.parts import ChainSnapshot, group_of_part, read_part
-from operators.state import (
+from operators.state.keyed_tables import (
     AT_ONCE_MAX,
     LARGE_BYTES,
     UNDIVIDED,
     UNDIVIDED_MAX,
     WAITING_MAX,
     Encoded,
+    KeyedTable,
     States,
-    Table,
     TableJob,
 )
+from operators.state.snapshot_parts import ChainSnapshot, group_of_part, read_part
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
 
 keys = st.sampled_from([0, 1, "a", "b", b"c", (1, "x"), None])
@@ -30,12 +30,12 @@ values = st.dictionaries(st.integers() | st.text(max_size=3), st.integers() | st
 steps = st.lists(st.tuples(st.just("put"), keys, values) | st.tuples(st.just("step"), st.integers(1, 3), st.none()))
 
 
-def table() -> Table:
-    return Table("t", "op", 16, States())
+def table() -> KeyedTable:
+    return KeyedTable("t", "op", 16, States())
 
 
-def held(found: Table) -> dict[Any, Any]:
-    return {key: value for key, value in found.values.items() if value}
+def contents(table: KeyedTable) -> dict[Any, Any]:
+    return {key: value for key, value in table.values.items() if value}
 
 
 def done(job: Any) -> Any:
@@ -44,10 +44,10 @@ def done(job: Any) -> Any:
     return job
 
 
-def load(found: Table, job: Any) -> None:
+def load(table: KeyedTable, job: Any) -> None:
     for fragments in job.fragments.values():
         for fragment in fragments:
-            found.load(fragment)
+            table.load(fragment)
 
 
 @given(st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=5))
@@ -55,7 +55,7 @@ def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, boo
     live, restored = table(), table()
     for number, (actions, full) in enumerate(rounds):
         full = full or number == 0
-        expected = dict(held(live))
+        expected = dict(contents(live))
         job = live.snapshot(full)
         for action, subject, value in actions:
             if action == "step":
@@ -68,8 +68,8 @@ def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, boo
         if full:
             restored.clear()
         load(restored, job)
-        assert held(restored) == expected
-        for key, value in held(restored).items():
+        assert contents(restored) == expected
+        for key, value in contents(restored).items():
             assert repr(value) == repr(expected[key])  # order and types too
 
 
@@ -84,7 +84,7 @@ changes = st.lists(
 
 @given(st.lists(changes, min_size=1, max_size=5))
 def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_barrier(rounds: list[Any]) -> None:
-    live, restored = Table("t", "op", 2, {}, drop_empty=False), Table("t", "op", 2, {}, drop_empty=False)
+    live, restored = KeyedTable("t", "op", 2, {}, drop_empty=False), KeyedTable("t", "op", 2, {}, drop_empty=False)
     for number, actions in enumerate(rounds):
         expected = {key: list(value) if type(value) is list else value for key, value in live.values.items()}
         job = live.snapshot(full=number == 0)
@@ -106,18 +106,18 @@ def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_ba
 
 
 def test_many_values_of_one_group_are_one_fragment() -> None:
-    live = Table("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)}, drop_empty=False)
+    live = KeyedTable("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)}, drop_empty=False)
     job = live.snapshot(full=True)
     while job.step(5) == 5:
         pass
     assert len(job.fragments[0]) == 3
-    restored = Table("t", "op", 1, {}, drop_empty=False)
+    restored = KeyedTable("t", "op", 1, {}, drop_empty=False)
     load(restored, job)
     assert restored.values == live.values
 
 
 def test_a_key_whose_value_waits_and_cannot_be_carried_is_named() -> None:
-    live = Table("t", "op", 1, dict.fromkeys(range(9), 1) | {"bad": object()}, drop_empty=False)
+    live = KeyedTable("t", "op", 1, dict.fromkeys(range(9), 1) | {"bad": object()}, drop_empty=False)
     job = live.snapshot(full=True)
     with pytest.raises(OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed"):
         job.step(100) and job.fragments
@@ -132,13 +132,13 @@ def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
     live.values["k"]["n"] = 2
     assert job.step(10) == 0
     load(restored, job)
-    assert held(restored) == {"k": {"n": 1}}
+    assert contents(restored) == {"k": {"n": 1}}
     assert live.dirty == {"k", "other"}
 
 
 def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the_one_behind_it_few() -> None:
-    live = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
-    restored = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    live = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    restored = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
 
     def count(*keys: str) -> None:
         live.touch(keys)
@@ -148,7 +148,7 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
         job = live.snapshot(full=False)
         job.step(100)
         load(restored, job)
-        return {key for fragments in job.fragments.values() for told in fragments for key in decode(told)[0]}
+        return {key for fragments in job.fragments.values() for fragment in fragments for key in decode(fragment)[0]}
 
     count(*"abcdefgh")
     assert saved() == set("abcdefgh")
@@ -168,13 +168,13 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
     assert saved() == set()
 
 
-def staying(values: dict[Any, Any]) -> Table:
+def staying(values: dict[Any, Any]) -> KeyedTable:
     """A table from which no key is removed, and of which every key has changed."""
-    made = Table("op", "op", 8, {}, drop_empty=False, keys_stay=True)
-    made.touch(list(values))
-    made.values.update(values)
-    made.touch(list(values))
-    return made
+    table = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    table.touch(list(values))
+    table.values.update(values)
+    table.touch(list(values))
+    return table
 
 
 def test_few_numbers_that_have_all_changed_are_encoded_at_the_barrier() -> None:
@@ -271,7 +271,7 @@ def test_a_snapshot_that_is_asked_for_too_early_completes_the_one_before() -> No
     first = live.snapshot(full=False)
     live.snapshot(full=False)
     load(restored, first)
-    assert held(restored) == {"k": {"n": 1}}
+    assert contents(restored) == {"k": {"n": 1}}
 
 
 class Keeps(Operator):
@@ -305,8 +305,8 @@ def test_an_increment_is_one_part_that_every_key_needs() -> None:
 
 
 def test_many_values_of_an_increment_are_few_fragments() -> None:
-    live = Table("t", "op", 16, dict.fromkeys(range(5000), 0), drop_empty=False)
-    load(restored := Table("t", "op", 16, {}, drop_empty=False), done(live.snapshot(full=True)))
+    live = KeyedTable("t", "op", 16, dict.fromkeys(range(5000), 0), drop_empty=False)
+    load(restored := KeyedTable("t", "op", 16, {}, drop_empty=False), done(live.snapshot(full=True)))
     live.touch(range(4000))
     live.values.update((n, n) for n in range(3000))
     for n in range(3000, 4000):
@@ -377,7 +377,7 @@ def test_parts_wait_for_all_steps() -> None:
 
 
 def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    table = Table("keeps", "keeps", 8, {}, drop_empty=False)
+    table = KeyedTable("keeps", "keeps", 8, {}, drop_empty=False)
     for round in range(3):
         for key, size in (("small", 10), ("large", LARGE_BYTES + 1)):
             table.touch((key,))
@@ -391,7 +391,7 @@ def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture
 
 
 def test_many_values_that_are_large_together_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
-    table = Table("keeps", "keeps", 1, {}, drop_empty=False)
+    table = KeyedTable("keeps", "keeps", 1, {}, drop_empty=False)
     keys = list(range(1000))
     table.touch(keys)
     table.values.update(dict.fromkeys(keys, "x" * 2000))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
-from operators.keyed import cold_values
+from operators.state import cold_values
 from operators.testing import At, every_crash, run
 from tests.unit.operators.scene import NoSink, source
 
@@ -21,7 +21,7 @@ class Totals:
 
 
 class Keeper(Operator):
-    """Tells of all that it keeps."""
+    """Emits all that it keeps."""
 
     items = ListState[int](ttl_s=3)
     brief = ListState[int](ttl_s=2, clock="processing")
@@ -62,11 +62,11 @@ def kept(state: str) -> Pipeline:
 
 
 def rows(state: str, crash: Any = None) -> Any:
-    told = run(
+    result = run(
         kept(state), {"in": RECORDS}, crash=crash, checkpoint_every=5, batch=2,
         state_memory_bytes_max=1 << 16, key_groups=4,
     )  # fmt: skip
-    return told["out"], told.counts
+    return result["out"], result.counts
 
 
 CRASHES = [crash for crash in every_crash(kept("memory"), {"in": RECORDS}, batch=2) if "keep/0" in crash]

@@ -1,4 +1,4 @@
-"""What an operator declares on its class belongs to the current key, survives a restore, and says what is wrong."""
+"""State that is declared on a class belongs to the current key, survives a restore, and says what is wrong."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from causal.batch import watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
 from operators import ListState, MapState, Operator, ReducingState, ValueState
-from operators.parts import read_part
-from tests.unit.operators.scene import Services, chain_of, first_field, give, keyed, made, parts_of, planned
+from operators.state.snapshot_parts import read_part
+from tests.unit.operators.scene import Services, chain_of, first_field, give, keyed, parts_of, planned, records_in
 
 SECOND = 1_000_000_000
 
@@ -50,17 +50,17 @@ def chain(operator: Operator, **settings: Any) -> Chain:
 
 def timed(operator: Operator) -> Chain:
     """Event time is the third field of a record."""
-    found = planned(
+    job_plan = planned(
         lambda stream: (
             stream.watermarks("time", lambda record: record[2])
             .key_by(first_field)
             .process("op", operator, parallelism=1)
         )
     )
-    return chain_of(found, "op/0")
+    return chain_of(job_plan, "op/0")
 
 
-def held(chain: Chain, key: Any) -> dict[str, Any]:
+def shown(chain: Chain, key: Any) -> dict[str, Any]:
     return chain.inspect("op", key)
 
 
@@ -76,10 +76,10 @@ def test_each_key_has_its_own_and_a_restore_gives_it_back() -> None:
     ]
     restored = chain(Profile())
     restored.restore(parts_of(live, full=True))
-    told = {"pages": ["p", "r"], "total": {"n": 2}, "last": 2, "by_day": {"mon": 3, "tue": 2}, "best": 3}
-    assert held(restored, "a") == held(live, "a") == told
-    assert held(restored, "nobody") == {}
-    assert made(restored.finish(Services())) == [["a", 2], ["b", 1]]
+    state = {"pages": ["p", "r"], "total": {"n": 2}, "last": 2, "by_day": {"mon": 3, "tue": 2}, "best": 3}
+    assert shown(restored, "a") == shown(live, "a") == state
+    assert shown(restored, "absent") == {}
+    assert records_in(restored.finish(Services())) == [["a", 2], ["b", 1]]
 
 
 def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
@@ -93,7 +93,7 @@ def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
             return [[list(self.seen), dict(self.named)]]
 
     def mark(at_s: int) -> list[Any]:
-        return made(live.deliver(0, [watermark(at_s * SECOND)], 0, Services()))
+        return records_in(live.deliver(0, [watermark(at_s * SECOND)], 0, Services()))
 
     live = timed(Short())
     mark(100)
@@ -101,9 +101,9 @@ def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
     mark(104)
     assert give(live, [("a", 2, 104)]) == [[[1, 2], {"1": 1, "2": 2}]]
     mark(108)
-    assert held(live, "a") == {"seen": [1, 2], "named": {"1": 1, "2": 2}}
+    assert shown(live, "a") == {"seen": [1, 2], "named": {"1": 1, "2": 2}}
     mark(109)
-    assert held(live, "a") == {"seen": [1, 2], "named": {"2": 2}}
+    assert shown(live, "a") == {"seen": [1, 2], "named": {"2": 2}}
     assert live.counts() == {"op": {"expired": 1}}
     restored = timed(Short())
     restored.restore(parts_of(live, full=True))
@@ -111,14 +111,14 @@ def test_event_time_to_live_ends_with_the_watermark_and_is_counted() -> None:
     assert give(live, [("a", 3, 111)]) == [[[1, 2, 3], {"2": 2, "3": 3}]]
     assert give(live, [("a", 4, 112)]) == [[[1, 2, 3, 4], {"3": 3, "4": 4}]]
     mark(121)
-    assert held(live, "a") == {} and live.counts() == {"op": {"expired": 5}}
+    assert shown(live, "a") == {} and live.counts() == {"op": {"expired": 5}}
 
 
 def test_two_tasks_of_one_pipeline_do_not_share() -> None:
     operator = Profile()
     one, other = chain(operator), chain(operator)
     give(one, RECORDS)
-    assert held(other, "a") == {}
+    assert shown(other, "a") == {}
     with pytest.raises(RuntimeError, match="declared on the class of an operator"):
         operator.pages.append("x")
 
@@ -130,11 +130,11 @@ def test_what_is_put_in_is_copied_and_what_is_read_of_a_list_too() -> None:
         named = MapState[str, list[int]]()
 
         def process(self, record: Any, ctx: Any) -> list[Any]:
-            given = [1]
-            self.items.append(given)
-            self.named["x"] = given
+            numbers = [1]
+            self.items.append(numbers)
+            self.named["x"] = numbers
             self.value.value.append(2)
-            given.append(9)
+            numbers.append(9)
             self.items[0].append(8)
             self.named["x"].append(7)
             self.items.extend([{"n": 1}])
@@ -154,15 +154,15 @@ def test_lists_and_maps_behave_as_lists_and_dicts() -> None:
             self.named.update(a=1, b=2, c=3)
             del self.named["b"]
             gone = self.named.pop("a")
-            told = [list(self.items), self.items[0:2], 5 in self.items, list(reversed(self.items)), gone]
-            told += [list(self.named.items()), "c" in self.named, len(self.named), self.named.get("zz")]
+            values = [list(self.items), self.items[0:2], 5 in self.items, list(reversed(self.items)), gone]
+            values += [list(self.named.items()), "c" in self.named, len(self.named), self.named.get("zz")]
             with pytest.raises(IndexError):
                 self.items[9] = 1
             with pytest.raises(KeyError):
                 del self.named["zz"]
             self.items.clear()
             self.named.clear()
-            return [[*told, list(self.items), dict(self.named)]]
+            return [[*values, list(self.items), dict(self.named)]]
 
     assert give(chain(All()), [("k",)]) == [
         [[1, 5, 3], [1, 5], True, [3, 5, 1], 1, [("c", 3)], True, 1, None, [], {}]
@@ -209,7 +209,7 @@ def test_what_has_gone_is_gone_from_the_next_snapshot() -> None:
     restored.restore(parts_of(live, full=True))
     give(live, [("a", "clear")])
     restored.restore(parts_of(live))
-    assert held(restored, "a") == {} and held(restored, "b") != {}
+    assert shown(restored, "a") == {} and shown(restored, "b") != {}
 
 
 def test_processing_time_to_live_fires_once_per_tick_and_reads_no_clock_besides() -> None:
@@ -294,9 +294,9 @@ def declaring(**states: Any) -> Operator:
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said_before_the_job_starts(operator: Operator, line: str) -> None:
-    with pytest.raises(PipelineError, match=line) as told:
+    with pytest.raises(PipelineError, match=line) as caught:
         chain(operator)
-    assert "test_state_declared.py:" in str(told.value) and "\n" not in str(told.value)
+    assert "test_state_declared.py:" in str(caught.value) and "\n" not in str(caught.value)
 
 
 class Named(TypedDict):
@@ -385,4 +385,4 @@ def test_a_snapshot_after_one_append_to_a_long_list_is_as_small_as_the_append() 
     restored = chain(Append())
     restored.restore(first)
     restored.restore(second)
-    assert held(restored, "k") == {"items": [*range(100_000), 7]}
+    assert shown(restored, "k") == {"items": [*range(100_000), 7]}

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Chain
 from causal.values import decode
-from operators.keyed.cold import ColdStore
-from operators.keyed.cold_values import ColdValues, cold_key
-from operators.parts import read_part
+from operators.state.cold_store import ColdStore
+from operators.state.cold_values import ColdValues, cold_key
+from operators.state.snapshot_parts import read_part
 from tests.properties.test_chain_machine import Keeper
-from tests.unit.operators.scene import Services, give, keyed, made, parts_of
+from tests.unit.operators.scene import Services, give, keyed, parts_of, records_in
 
 SMALL = 1 << 16
 """About thirty keys of each state."""
@@ -87,7 +87,7 @@ def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any
     assert sorted(map(repr, cold)) == sorted(map(repr, model))
     assert len(cold) == len(model) and bool(cold) == bool(model)
     with pytest.raises(KeyError):
-        cold["nobody"]
+        cold["absent"]
     cold.clear()
     assert list(cold) == []
 
@@ -109,20 +109,20 @@ def records(first: int, count: int) -> list[Any]:
 
 def entries(parts: list[bytes]) -> list[Any]:
     """A snapshot without the order in which its keys came, and without what a full one says to be gone: nothing was."""
-    told: list[Any] = []
+    contents: list[Any] = []
     full = False
     for part in parts:
         header, tables = read_part(part)
         full = full or header is not None and header["full"]
-        told.append(header)
+        contents.append(header)
         for name, fragments in sorted(tables.items()):
-            found: list[Any] = []
+            rows: list[Any] = []
             for fragment in fragments:
                 keys, values, gone = decode(fragment)
-                found += [(name, repr(key), repr(value)) for key, value in zip(keys, values, strict=True)]
-                found += [(name, repr(key), "gone") for key in gone if not full]
-            told += sorted(found)
-    return told
+                rows += [(name, repr(key), repr(value)) for key, value in zip(keys, values, strict=True)]
+                rows += [(name, repr(key), "gone") for key in gone if not full]
+            contents += sorted(rows)
+    return contents
 
 
 def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> N
     services = [Services(), Services()]
     snapshots: list[list[bytes]] = []
     for turn in range(30):
-        given = records(turn * 60, 60)
-        assert give(disk, given, services[0]) == give(memory, given, services[1])
+        batch = records(turn * 60, 60)
+        assert give(disk, batch, services[0]) == give(memory, batch, services[1])
         if turn % 4 == 3:
             jobs = [each.snapshot(turn == 3) for each in (disk, memory)]
             while [job.step(7) for job in jobs] != [True, True]:
-                assert give(disk, given[:3], services[0]) == give(memory, given[:3], services[1])
+                assert give(disk, batch[:3], services[0]) == give(memory, batch[:3], services[1])
             one, other = (job.parts() for job in jobs)
             assert entries(one) == entries(other)
             snapshots.append(one)
@@ -146,9 +146,9 @@ def test_snapshots_and_outputs_are_those_of_state_in_memory(tmp_path: Path) -> N
     for parts in snapshots:
         back.restore(parts)
     assert entries(parts_of(restored, full=True)) == entries(parts_of(back, full=True))
-    given = records(5000, 300)
-    assert give(restored, given) == give(back, given)
-    assert made(restored.finish(Services())) == made(back.finish(Services()))
+    batch = records(5000, 300)
+    assert give(restored, batch) == give(back, batch)
+    assert records_in(restored.finish(Services())) == records_in(back.finish(Services()))
 
 
 def test_a_tenth_is_in_memory_and_no_file_is_left(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from causal.values import NotCarried, decode, encode
-from operators.keyed.schema import codec_of
+from operators.state.schema import codec_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Outer:
 
 class Struct(msgspec.Struct, frozen=True):
     n: int
-    word: str = "w"
+    label: str = "w"
     inner: Inner = Inner((1, "x"))
 
 
-class Told(TypedDict):
+class Counted(TypedDict):
     n: int
 
 
@@ -54,8 +54,8 @@ outers = st.builds(
 
 def there_and_back(value: Any) -> Any:
     codec = codec_of(type(value))
-    told = decode(encode(codec.pack(value)))
-    return codec.reader(decode(encode(codec.shape)), "here")(told)
+    packed = decode(encode(codec.pack(value)))
+    return codec.reader(decode(encode(codec.shape)), "here")(packed)
 
 
 @given(outers)
@@ -75,8 +75,8 @@ def test_an_object_is_written_as_its_values() -> None:
 
 
 def test_a_class_that_does_things_when_it_is_made_does_not_do_them_again() -> None:
-    made = codec_of(Counting).reader(codec_of(Counting).shape, "")(codec_of(Counting).pack(Counting(1)))
-    assert made.n == 2
+    restored = codec_of(Counting).reader(codec_of(Counting).shape, "")(codec_of(Counting).pack(Counting(1)))
+    assert restored.n == 2
 
 
 @dataclass
@@ -95,10 +95,10 @@ BEFORE = version(("n", int), ("gone", str))
 
 
 def test_a_field_that_is_added_takes_its_default_and_one_that_is_removed_is_dropped() -> None:
-    now = version(("added", list, field(default_factory=list)), ("n", int, 0), ("word", str, "w"))
+    now = version(("added", list, field(default_factory=list)), ("n", int, 0), ("label", str, "w"))
     read = now.reader(BEFORE.shape, "state 'total'")
     first, second = read([7, "x"]), read([8, "y"])
-    assert (first.n, first.word, first.added) == (7, "w", [])
+    assert (first.n, first.label, first.added) == (7, "w", [])
     assert first.added is not second.added
     assert not hasattr(first, "gone")
 
@@ -116,10 +116,10 @@ def test_a_field_that_is_added_takes_its_default_and_one_that_is_removed_is_drop
     ],
 )
 def test_what_would_have_to_be_guessed_is_refused_in_one_line(fields: Any, line: str) -> None:
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         version(*fields).reader(BEFORE.shape, "state 'total' of operator 'p'")
-    assert line in str(told.value)
-    assert "\n" not in str(told.value)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_records_within_records_change_alike() -> None:
@@ -143,7 +143,7 @@ def test_any_reads_and_is_read_as_every_plain_type() -> None:
     ("hint", "shape"),
     [
         (int, "int"), (None, "None"), (list[int], "list[int]"), (dict[str, list[int]], "dict[str, list[int]]"),
-        (int | None, "None | int"), (Literal["a", 1], "Literal['a', 1]"), (Told, "dict"), (Id, "int"),
+        (int | None, "None | int"), (Literal["a", 1], "Literal['a', 1]"), (Counted, "dict"), (Id, "int"),
         (tuple[int, ...], "tuple[int, ...]"),
     ],
 )  # fmt: skip
@@ -174,9 +174,9 @@ class Holds:
     ],
 )
 def test_types_that_cannot_be_carried_are_named(hint: Any, line: str) -> None:
-    with pytest.raises(TypeError) as told:
+    with pytest.raises(TypeError) as caught:
         codec_of(hint)
-    assert line in str(told.value)
+    assert line in str(caught.value)
 
 
 def test_an_object_of_another_class_is_not_packed() -> None:

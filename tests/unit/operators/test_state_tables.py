@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, OperatorFailed
 from causal.values import decode
-from operators.keyed.lists import ListTable
-from operators.keyed.maps import MapTable
-from operators.keyed.schema import Codec, codec_of
-from operators.keyed.ttl import ClockExpiry, EventExpiry, Expiry
-from operators.keyed.values import ValueTable
-from operators.state import Table
+from operators.state.keyed_tables import KeyedTable
+from operators.state.lists import ListTable
+from operators.state.maps import MapTable
+from operators.state.schema import Codec, codec_of
+from operators.state.ttl import ClockExpiry, EventExpiry, Expiry
+from operators.state.values import ValueTable
 
 KEYS = [0, "a", (1, "x")]
 
@@ -34,7 +34,7 @@ def a_value(expiry: Expiry | None = None) -> ValueTable:
     return ValueTable("op:value", "op", 4, Codec(), expiry)
 
 
-def load(table: Table, job: Any) -> None:
+def load(table: KeyedTable, job: Any) -> None:
     for fragments in job.fragments.values():
         for fragment in fragments:
             table.load(fragment)
@@ -48,11 +48,11 @@ def done(job: Any) -> Any:
 
 def in_order(values: dict[Any, Any]) -> dict[Any, Any]:
     """Dicts as lists of pairs, so that the order of their entries is compared too."""
-    return {key: list(held.items()) if type(held) is dict else held for key, held in values.items()}
+    return {key: list(value.items()) if type(value) is dict else value for key, value in values.items()}
 
 
-def copied(table: Table) -> dict[Any, Any]:
-    return {key: held.copy() if isinstance(held, (list, dict)) else held for key, held in table.values.items()}
+def copied(table: KeyedTable) -> dict[Any, Any]:
+    return {key: value.copy() if isinstance(value, (list, dict)) else value for key, value in table.values.items()}
 
 
 def change_list(table: ListTable, key: Any, number: int) -> None:
@@ -99,7 +99,7 @@ rounds = st.lists(
 
 
 def ages_of(table: Any) -> dict[Any, Any]:
-    """By place what a snapshot says of its age."""
+    """Returns the age of each place as a snapshot has it."""
     places = table.expiry.written if isinstance(table.expiry, EventExpiry) else table.expiry.places
     return {place: table.expiry.age(place) for place in places}
 
@@ -192,7 +192,7 @@ def test_a_list_that_goes_on_elsewhere_is_damage() -> None:
     table.extend("k", range(3))
     done(table.snapshot(full=True))
     table.append("k", 3)
-    with pytest.raises(CorruptData, match="goes on at 3, but 0 items are there"):
+    with pytest.raises(CorruptData, match="continues at 3, but 0 items are there"):
         load(other, done(table.snapshot(full=False)))
 
 
@@ -221,7 +221,7 @@ def test_group_of_says_which_part_of_a_key_decides_its_group() -> None:
     def first(pair: Any) -> Any:
         return pair[0]
 
-    table = Table("op:slots", "op", 128, {}, drop_empty=False, group_of=first)
+    table = KeyedTable("op:slots", "op", 128, {}, drop_empty=False, group_of=first)
     pairs = [("k", number) for number in range(50)]
     table.touch(pairs)
     table.values.update(dict.fromkeys(pairs, 1))

@@ -1,4 +1,4 @@
-"""What has a time to live is there for exactly that long by event time, and is as old after a restore as before."""
+"""State with a time to live is there for exactly that long by event time, and is as old after a restore as before."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from operators.keyed.ttl import ClockExpiry, EventExpiry, merged
+from operators.state.ttl import ClockExpiry, EventExpiry, merged
 
 TTL_NS = 800
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300)), min_size=1, max_size=40)
 
 
 class Clock:
-    """What an `EventExpiry` asks for the event time of what is worked on."""
+    """The clock that an `EventExpiry` asks for the event time of the current record."""
 
     def __init__(self, now_ns: int | None = None) -> None:
         self.now_ns = now_ns
@@ -40,11 +40,11 @@ def by_event() -> tuple[EventExpiry, Clock]:
         max_size=60,
     )
 )
-def test_a_place_is_gone_by_the_times_of_records_alone(told: list[tuple[str, int, str]]) -> None:
+def test_a_place_is_gone_by_the_times_of_records_alone(drawn: list[tuple[str, int, str]]) -> None:
     expiry, clock = by_event()
     latest: dict[str, int] = {}
     mark_ns = -10_000
-    for place, at_ns, what in told:
+    for place, at_ns, what in drawn:
         if what == "mark":
             mark_ns = max(mark_ns, at_ns)
             for removed in expiry.advance(mark_ns):
@@ -59,8 +59,8 @@ def test_a_place_is_gone_by_the_times_of_records_alone(told: list[tuple[str, int
                 expiry.removed(place)
             expiry.wrote(place)
             latest[place] = max(at_ns, latest.get(place, at_ns))
-        for held, written_ns in latest.items():
-            assert expiry.gone(held) == (at_ns >= written_ns + TTL_NS)
+        for known, written_ns in latest.items():
+            assert expiry.gone(known) == (at_ns >= written_ns + TTL_NS)
         assert set(expiry.written) == set(latest)
 
 
@@ -232,7 +232,7 @@ def test_another_clock_makes_everything_young_again() -> None:
 def test_headers_of_several_tasks_are_merged_so_that_nothing_gets_older() -> None:
     assert merged([["event", 7], ["event", None], ["event", 4]]) == ["event", 4]
     assert merged([["event", None]]) == ["event", None]
-    told = [["processing", 300, [[100, 200], [200, 300]]], ["processing", 200, [[100, 210]]]]
-    assert merged(told) == ["processing", 200, [[100, 210]]]
+    headers = [["processing", 300, [[100, 200], [200, 300]]], ["processing", 200, [[100, 210]]]]
+    assert merged(headers) == ["processing", 200, [[100, 210]]]
     with pytest.raises(PipelineError, match="by the clocks event, processing"):
         merged([["event", 7], ["processing", None, []]])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators import Count, Pipeline, Sum, Tumbling
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import every_crash, run
@@ -31,8 +31,8 @@ class Two:
     """The tasks of a windowed table and of what suppresses its revisions, one behind the other."""
 
     def __init__(self, grace_s: float, **how: Any) -> None:
-        made = windows(grace_s, **how)
-        self.above, self.below = Task(made, "t/0"), Task(made, "revisions/0")
+        job_plan = windows(grace_s, **how)
+        self.above, self.below = Task(job_plan, "t/0"), Task(job_plan, "revisions/0")
         self.revisions: list[Any] = []
 
     def give(self, *records: Any) -> list[Any]:
@@ -40,13 +40,13 @@ class Two:
         passed = len(self.above.marks)
         revisions = self.above.give(0, *records)
         self.revisions += revisions
-        made = self.below.give(0, *revisions) if revisions else []
+        emitted = self.below.give(0, *revisions) if revisions else []
         for mark in self.above.marks[passed:]:
-            made += self.below.mark(mark / SECOND_NS, [0])
-        return made
+            emitted += self.below.mark(mark / SECOND_NS, [0])
+        return emitted
 
     def restore(self, full: bool = False) -> None:
-        """Both go on in another process."""
+        """Both continue in another process."""
         self.above.restore(full)
         self.below.restore(full)
 
@@ -61,9 +61,9 @@ def test_one_record_per_window_when_it_is_closed() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from([{"until": "closed"}, {"after_s": 3}, {"until": "closed", "keys_max": 2}]), st.booleans())
-def test_it_adds_up_to_the_same(told: list[Any], how: dict[str, Any], at_once: bool) -> None:
+def test_it_adds_up_to_the_same(drawn: list[Any], how: dict[str, Any], at_once: bool) -> None:
     two = Two(4, **how)
-    for step in told:
+    for step in drawn:
         if isinstance(step, str):
             two.restore(step == "full")
         elif at_once:
@@ -71,11 +71,11 @@ def test_it_adds_up_to_the_same(told: list[Any], how: dict[str, Any], at_once: b
         else:
             for record in step:
                 two.give(record)
-        assert two.below.held() <= how.get("keys_max", 100)
+        assert two.below.entry_count() <= how.get("keys_max", 100)
     two.above.finish()
     two.below.finish()
     assert folded(two.below.out) == folded(two.revisions)
-    assert len(two.below.out) <= len(two.revisions) and two.below.held() == 0
+    assert len(two.below.out) <= len(two.revisions) and two.below.entry_count() == 0
     if how == {"until": "closed"}:
         keys = [key for key, _, _ in two.below.out]
         assert len(keys) == len(set(keys)) and all(old is None for _, old, _ in two.below.out)
@@ -87,7 +87,7 @@ def test_what_folds_to_nothing_is_not_sent() -> None:
     assert [new for _, _, new in two.below.finish()] == [1]
     two = Two(10, after_s=3)
     two.below.give(0, (("p", 10, 15), 1, 2), (("p", 10, 15), 2, 1))
-    assert two.below.finish() == [] and two.below.held() == 0
+    assert two.below.finish() == [] and two.below.entry_count() == 0
 
 
 def test_with_too_many_keys_the_one_that_is_due_first_goes() -> None:
@@ -110,7 +110,7 @@ def test_before_the_first_watermark_time_counts_from_it(first_s: int) -> None:
     assert two.below.mark(first_s + 3, [0]) == [
         (("p", 10, 15), None, 2), (("q", 10, 15), None, 1), (("r", 10, 15), None, 1)
     ]  # fmt: skip
-    assert two.below.held() == 0
+    assert two.below.entry_count() == 0
 
 
 def test_the_watermark_waits_for_what_is_held() -> None:
@@ -145,6 +145,6 @@ def crashes(suppressed: bool) -> Iterable[Any]:
 
 @pytest.mark.parametrize(("suppressed", "crash"), [*crashes(False), *crashes(True)])
 def test_figure_6_whatever_dies_when(suppressed: bool, crash: dict[str, int]) -> None:
-    told = run(figure_6(suppressed), crash=crash, seed=5)
-    assert told["out"] == (FINAL if suppressed else REVISED)
-    assert told.recoveries == 1 and told.counts["counts"] == {"late": 1}
+    result = run(figure_6(suppressed), crash=crash, seed=5)
+    assert result["out"] == (FINAL if suppressed else REVISED)
+    assert result.recoveries == 1 and result.counts["counts"] == {"late": 1}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Session, Sliding, Sum, Tumbling
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, time_of
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -30,8 +30,8 @@ def planned_table(build: Callable[[Any], Any], watermarks: bool = False, **optio
 
 
 def windowed(assigner: Any, aggregate: Any, grace_s: float = 0.0, watermarks: bool = False) -> Task:
-    made = planned_table(lambda s: s.window_table("t", assigner, aggregate, grace_s=grace_s), watermarks)
-    return Task(made, "revisions/0")
+    job_plan = planned_table(lambda s: s.window_table("t", assigner, aggregate, grace_s=grace_s), watermarks)
+    return Task(job_plan, "revisions/0")
 
 
 def folded(revisions: Iterable[Any], rows: Rows | None = None) -> Rows:
@@ -89,8 +89,8 @@ def test_records_too_late_go_aside_as_they_came() -> None:
     table.side("late").sink("late", NoSink())
     table.revisions("revisions").sink("out", NoSink())
     task = Task(plan(pipeline, config()), "revisions/0")
-    made = task.give(0, ("k", 20, ""), ("k", 14, "late"))
-    assert sorted(made, key=repr) == sorted([(("k", 20, 25), None, 1), ("k", 14, "late")], key=repr)
+    rows = task.give(0, ("k", 20, ""), ("k", 14, "late"))
+    assert sorted(rows, key=repr) == sorted([(("k", 20, 25), None, 1), ("k", 14, "late")], key=repr)
 
 
 # Any order, any batches, any restore.
@@ -104,27 +104,27 @@ AGGREGATES: list[tuple[Callable[[], Aggregate[Any, Any]], Callable[[list[int]], 
     (lambda: Sum(lambda r: r[2]), sum),
     (lambda: Min(lambda r: r[2]), min),
     (lambda: Max(lambda r: r[2]), max),
-    (lambda: Mean(lambda r: r[2]), lambda told: sum(told) / len(told)),
+    (lambda: Mean(lambda r: r[2]), lambda values: sum(values) / len(values)),
     (lambda: Aggregate(list, appended), list),
-    (lambda: Reduce(lambda a, b: (*a[:2], a[2] + b[2])), lambda told: sum(told)),
+    (lambda: Reduce(lambda a, b: (*a[:2], a[2] + b[2])), lambda values: sum(values)),
 ]
 
 
-def appended(held: list[int], record: Any) -> list[int]:
-    held.append(record[2])
-    return held
+def appended(values: list[int], record: Any) -> list[int]:
+    values.append(record[2])
+    return values
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.integers(0, len(AGGREGATES) - 2), st.sampled_from([0, 4, 100]), st.sampled_from([(6, 6), (6, 2)]))
 def test_revisions_of_windows_add_up_to_the_batch(
-    told: list[Any], which: int, grace_s: int, window: tuple[int, int]
+    drawn: list[Any], which: int, grace_s: int, window: tuple[int, int]
 ) -> None:
     make, batch = AGGREGATES[which]
     task = windowed(Sliding(*window), make(), grace_s)
     expected: defaultdict[Any, list[int]] = defaultdict(list)
     stream_s, late = -1, 0
-    for step in told:
+    for step in drawn:
         if isinstance(step, str):
             task.restore(step == "full")
             continue
@@ -136,35 +136,35 @@ def test_revisions_of_windows_add_up_to_the_batch(
             late += not starts
             for start in starts:
                 expected[key, start, start + window[0]].append(value)
-    assert folded(task.out) == {key: batch(held) for key, held in expected.items()}
+    assert folded(task.out) == {key: batch(contents) for key, contents in expected.items()}
     assert task.chain.counts().get("t", {}).get("late", 0) == late
     assert task.marks == sorted(task.marks)
     assert stream_s < 0 or task.marks[-1] == (stream_s - grace_s) * SECOND_NS
     task.finish()
-    assert task.held() == 0
+    assert task.entry_count() == 0
 
 
 @settings(max_examples=40, deadline=None)
 @given(steps)
-def test_windows_that_nothing_can_revise_are_forgotten(told: list[Any]) -> None:
+def test_windows_that_nothing_can_revise_are_forgotten(drawn: list[Any]) -> None:
     task = windowed(Tumbling(5), Count(), grace_s=3)
     stream_s = 0
-    for step in told:
+    for step in drawn:
         if isinstance(step, str):
             task.restore(step == "full")
         else:
             task.give(0, *step)
             stream_s = max(stream_s, *(at_s for _, at_s, _ in step))
-            assert task.held() <= 3 * (3 // 5 + 2) and task.marks[-1] == (stream_s - 3) * SECOND_NS
+            assert task.entry_count() <= 3 * (3 // 5 + 2) and task.marks[-1] == (stream_s - 3) * SECOND_NS
 
 
 @settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from(AGGREGATES))
-def test_revisions_of_keys_add_up_to_the_batch(told: list[Any], aggregate: Any) -> None:
+def test_revisions_of_keys_add_up_to_the_batch(drawn: list[Any], aggregate: Any) -> None:
     make, batch = aggregate
     task = Task(planned_table(lambda s: s.aggregate_table("t", make())), "revisions/0")
     expected: defaultdict[Any, list[int]] = defaultdict(list)
-    for step in told:
+    for step in drawn:
         if isinstance(step, str):
             task.restore(step == "full")
         else:
@@ -172,22 +172,22 @@ def test_revisions_of_keys_add_up_to_the_batch(told: list[Any], aggregate: Any) 
             for key, _, value in step:
                 expected[key].append(value)
     rows = {key: row[2] if isinstance(row, tuple) else row for key, row in folded(task.out).items()}
-    assert rows == {key: batch(held) for key, held in expected.items()}
+    assert rows == {key: batch(contents) for key, contents in expected.items()}
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(AGGREGATES[:5]))
-def test_groups_follow_rows_that_move_between_them(told: list[Any], aggregate: Any) -> None:
+def test_groups_follow_rows_that_move_between_them(drawn: list[Any], aggregate: Any) -> None:
     """The table of the latest records, grouped by their value's sign: each old value is taken back where it was."""
     make, batch = aggregate
 
     def build(stream: Any) -> Any:
         return stream.table("t").group_by("signs", lambda key, value: value[2] > 0).aggregate("n", make())
 
-    made = planned_table(build)
-    above, below = Task(made, "signs/0"), Task(made, "revisions/0")
+    job_plan = planned_table(build)
+    above, below = Task(job_plan, "signs/0"), Task(job_plan, "revisions/0")
     latest: dict[Any, int] = {}
-    for step in told:
+    for step in drawn:
         if isinstance(step, str):
             above.restore(step == "full")
             below.restore(step == "full")
@@ -197,22 +197,22 @@ def test_groups_follow_rows_that_move_between_them(told: list[Any], aggregate: A
     groups: defaultdict[bool, list[int]] = defaultdict(list)
     for value in latest.values():
         groups[value > 0].append(value)
-    assert folded(below.out) == {group: batch(held) for group, held in groups.items()}
+    assert folded(below.out) == {group: batch(contents) for group, contents in groups.items()}
 
 
 def test_a_group_without_values_has_no_row() -> None:
-    made = planned_table(lambda s: s.table("t").group_by("g", lambda key, value: value[2]).aggregate("n", Count()))
-    above, below = Task(made, "g/0"), Task(made, "revisions/0")
+    job_plan = planned_table(lambda s: s.table("t").group_by("g", lambda key, value: value[2]).aggregate("n", Count()))
+    above, below = Task(job_plan, "g/0"), Task(job_plan, "revisions/0")
     assert below.give(0, *above.give(0, ("k", 0, "x"), ("l", 0, "x"))) == [("x", None, 1), ("x", 1, 2)]
     assert below.give(0, *above.give(0, ("k", 0, "y"))) == [("x", 2, 1), ("y", None, 1)]
     assert below.give(0, *above.give(0, ("l", 0, "y"))) == [("x", 1, None), ("y", 1, 2)]
-    assert below.held() == 1
+    assert below.entry_count() == 1
 
 
 def test_a_row_derived_from_another_is_taken_back_with_it() -> None:
     def build(stream: Any) -> Any:
-        told = stream.aggregate_table("n", Count()).filter("even", lambda key, n: n % 2 == 0)
-        return told.map_values("named", lambda key, n: f"{key}:{n}")
+        even = stream.aggregate_table("n", Count()).filter("even", lambda key, n: n % 2 == 0)
+        return even.map_values("named", lambda key, n: f"{key}:{n}")
 
     task = Task(planned_table(build), "revisions/0")
     views = [("a", 0, "")] * 5
@@ -224,9 +224,9 @@ def test_a_value_on_which_a_function_raises_is_no_row_and_one_dead_letter() -> N
         return stream.aggregate_table("n", Count()).map_values("inverse", lambda key, n: 1 / (n - 2))
 
     task = Task(planned_table(build, on_error="dead-letter"), "revisions/0")
-    made = task.give(0, *[("a", 0, "")] * 3)
-    letters = [each for each in made if isinstance(each, dict)]
-    assert [each for each in made if not isinstance(each, dict)] == [
+    rows = task.give(0, *[("a", 0, "")] * 3)
+    letters = [each for each in rows if isinstance(each, dict)]
+    assert [each for each in rows if not isinstance(each, dict)] == [
         ("a", None, -1.0),
         ("a", -1.0, None),
         ("a", None, 1.0),
@@ -260,7 +260,7 @@ def test_a_left_join_of_tables_revises_what_was_alone() -> None:
     assert task.give(1, ("k", None, "b")) == [("k", ("a", None), ("a", "b"))]
     assert task.give(1, ("k", "b", None)) == [("k", ("a", "b"), ("a", None))]
     assert task.give(0, ("k", "a", None)) == [("k", ("a", None), None)]
-    assert task.held() == 0
+    assert task.entry_count() == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -274,10 +274,10 @@ def test_a_left_join_of_tables_revises_what_was_alone() -> None:
     ),
     st.sampled_from(["inner", "left", "right", "outer"]),
 )
-def test_joined_tables_are_the_join_of_the_tables(told: list[Any], how: str) -> None:
+def test_joined_tables_are_the_join_of_the_tables(drawn: list[Any], how: str) -> None:
     task = joined_tables(how)
     rows: tuple[Rows, Rows] = ({}, {})
-    for step in told:
+    for step in drawn:
         if step == "restore":
             task.restore()
             continue
@@ -303,7 +303,7 @@ def untimed(pipeline: Pipeline) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda s, p: s.window_table("t", Session(5), Count()), "give Tumbling(size_s) or Sliding"),
         (lambda s, p: s.window_table("t", Tumbling(5, clock="processing"), Count()), "its windows use the wall clock"),
@@ -328,10 +328,10 @@ def untimed(pipeline: Pipeline) -> Any:
         (lambda s, p: s.table("t").suppress("s", after_s=1), "counts event time, but 't' has none"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused_in_one_line(build: Any, told: str) -> None:
+def test_a_table_that_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     stream = pipeline.source("in", source()).timed(time_of)
     stream.sink("all", NoSink())
-    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(told)}[^\n]*$"):
+    with pytest.raises(PipelineError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
         build(stream.key_by(key_of), pipeline).revisions("revisions").sink("out", NoSink())
         plan(pipeline, config())

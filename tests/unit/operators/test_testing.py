@@ -67,32 +67,32 @@ def built(operator: Operator, parallelism: int = 2) -> Pipeline:
 
 def chains(rows: list[Any]) -> dict[int, list[int]]:
     """The records behind each key's rows; fails where a row does not extend the one before it."""
-    found: dict[int, list[Any]] = {}
+    longest: dict[int, list[Any]] = {}
     for row in rows:
-        assert row["seen"][:-2] == found.get(row["key"], []), row
-        found[row["key"]] = row["seen"]
-    return {key: seen[::2] for key, seen in found.items()}
+        assert row["seen"][:-2] == longest.get(row["key"], []), row
+        longest[row["key"]] = row["seen"]
+    return {key: seen[::2] for key, seen in longest.items()}
 
 
 def test_five_lines_in_a_test() -> None:
-    told = run(built(Chained()), {"numbers": [1, 2, 4]}, crash={"op/0": 1})
-    assert chains(told["out"]) == {1: [1, 4], 2: [2]} and told.recoveries == 1
+    result = run(built(Chained()), {"numbers": [1, 2, 4]}, crash={"op/0": 1})
+    assert chains(result["out"]) == {1: [1, 4], 2: [2]} and result.recoveries == 1
 
 
 @pytest.mark.parametrize("crash", every_crash(built(Chained())), ids=str)
 def test_no_crash_shows(crash: dict[str, int]) -> None:
-    told = run(built(Chained()), {"numbers": NUMBERS}, crash=crash, seed=sum(crash.values()))
-    assert chains(told["out"]) == {1: [1, 4, 7], 2: [2, 5, 8], 0: [3, 6]}
-    assert told.recoveries == 1 and told.elements["out/0"] == 8
+    result = run(built(Chained()), {"numbers": NUMBERS}, crash=crash, seed=sum(crash.values()))
+    assert chains(result["out"]) == {1: [1, 4, 7], 2: [2, 5, 8], 0: [3, 6]}
+    assert result.recoveries == 1 and result.elements["out/0"] == 8
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_several_crashes_batches_and_no_checkpoint(seed: int) -> None:
     crash: dict[str, Any] = {"numbers/0": [2, 5], "op/0": 1, "op/1": [1, 1], "out/0": 6}
     crash = {task.replace("numbers/0", "all/0"): at for task, at in crash.items()}
-    told = run(built(Chained()), crash=crash, seed=seed, batch=1 + seed, checkpoint_every=seed % 2 * 3)
-    assert chains(told["out"]) == {1: [1, 4, 7], 2: [2, 5, 8], 0: [3, 6]}
-    assert told.recoveries == 6
+    result = run(built(Chained()), crash=crash, seed=seed, batch=1 + seed, checkpoint_every=seed % 2 * 3)
+    assert chains(result["out"]) == {1: [1, 4, 7], 2: [2, 5, 8], 0: [3, 6]}
+    assert result.recoveries == 6
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
@@ -108,8 +108,8 @@ def test_an_operator_behind_whose_back_there_is_chance_fails() -> None:
 
 def test_hidden_nondeterminism_is_captured_or_refused_as_in_a_job() -> None:
     for crash in every_crash(built(Habitual()), {"numbers": [1, 2, 4]}):
-        told = run(built(Habitual()), {"numbers": [1, 2, 4]}, crash=crash, clock_s=77)
-        assert [at for at, _, _ in told["out"]] == [77.0] * 3
+        result = run(built(Habitual()), {"numbers": [1, 2, 4]}, crash=crash, clock_s=77)
+        assert [at for at, _, _ in result["out"]] == [77.0] * 3
     with pytest.raises(OperatorFailed, match=r"operator 'op' calls time.time\(\): use ctx.now\(\)"):
         run(built(Habitual()), hidden_nondeterminism="refuse")
     assert time.time() > 1e9 and len(run(built(Habitual()))["out"]) == 8
@@ -118,24 +118,26 @@ def test_hidden_nondeterminism_is_captured_or_refused_as_in_a_job() -> None:
 
 
 def test_time_is_virtual() -> None:
-    told = run(built(Reminds(), parallelism=1), {"numbers": [3, At(1000, 6), At(5000)]}, clock_s=100, crash={"op/0": 1})
-    assert told["out"] == [("about 3", 0, 110.0), ("about 6", 0, 1010.0)]
-    assert told.clock_s == 5000
-    assert told.determinant_bytes["timer"] > 0
+    result = run(
+        built(Reminds(), parallelism=1), {"numbers": [3, At(1000, 6), At(5000)]}, clock_s=100, crash={"op/0": 1}
+    )
+    assert result["out"] == [("about 3", 0, 110.0), ("about 6", 0, 1010.0)]
+    assert result.clock_s == 5000
+    assert result.determinant_bytes["timer"] > 0
 
 
 def test_rows_are_the_records_and_dead_letters_are_there() -> None:
     pipeline = Pipeline("letters")
     source = pipeline.source("in", SequenceSource(lambda p, a, b: [], 0))
     source.map("inverse", lambda r: (r, 1 / r)).sink("out", JsonLinesSink("."))
-    told = run(pipeline, {"in": [1, 0, 4]}, on_error="dead-letter", crash={"inverse/0": 2})
-    assert told["out"] == [(1, 1.0), (4, 0.25)]
-    (letter,) = told["dead-letters"]
+    result = run(pipeline, {"in": [1, 0, 4]}, on_error="dead-letter", crash={"inverse/0": 2})
+    assert result["out"] == [(1, 1.0), (4, 0.25)]
+    (letter,) = result["dead-letters"]
     assert "ZeroDivisionError" in str(letter)
     with pytest.raises(OperatorFailed, match="inverse.*ZeroDivisionError"):
         run(pipeline, {"in": [1, 0, 4]})
     with pytest.raises(KeyError, match="no sink 'else'; there are out"):
-        told["else"]
+        result["else"]
 
 
 def test_what_the_sink_cannot_write_is_refused_as_in_a_job() -> None:
@@ -175,9 +177,9 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "options"), REFUSED)
-def test_mistakes_are_one_line(told: str, options: dict[str, Any]) -> None:
-    with pytest.raises(PipelineError, match=told):
+@pytest.mark.parametrize(("message", "options"), REFUSED)
+def test_mistakes_are_one_line(message: str, options: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match=message):
         run(built(Chained()), **options)
 
 
@@ -197,7 +199,7 @@ def test_one_operator_by_hand() -> None:
     trial.give(2, 4)
     trial.crash()
     (last,) = trial.give(7)
-    assert last["seen"][::2] == [1, 4, 7] and trial.told.recoveries == 1
+    assert last["seen"][::2] == [1, 4, 7] and trial.result.recoveries == 1
     assert len(trial.out) == 4
 
 

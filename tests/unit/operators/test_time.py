@@ -14,11 +14,11 @@ from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output
 from operators import Operator, Pipeline, WatermarkGenerator
-from operators.eventtime.merge import IDLE_NS
-from operators.eventtime.times import ns_of, times_of
-from operators.plan import Plan, plan
+from operators.engine.plan import Plan, plan
+from operators.stage.event_times import ns_of, times_of
+from operators.stage.watermark_merge import IDLE_NS
 from operators.testing import At, every_crash, run
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, made, parts_of, source
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
 
 S = 1_000_000_000
 
@@ -77,22 +77,24 @@ def test_a_task_behind_merges_the_marks_of_its_channels() -> None:
     stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second)
     stream.key_by(second).process("late", Late()).sink("out", NoSink())
     chain = chain_of(plan(pipeline, config()), "late/0")
-    told = [chain.deliver(input, [watermark(mark)], 0, Services()) for input, mark in [(0, 5), (1, 3), (1, 4), (0, 9)]]
-    assert list(map(marks_of, told)) == [[], [3], [4], []]
+    outputs = [
+        chain.deliver(input, [watermark(mark)], 0, Services()) for input, mark in [(0, 5), (1, 3), (1, 4), (0, 9)]
+    ]
+    assert list(map(marks_of, outputs)) == [[], [3], [4], []]
 
 
 def lateness(chain: Chain, records: Sequence[Any], cuts: Sequence[int], restore_at: int | None) -> list[Any]:
-    """What passes `Late`, cut into batches, restored from a snapshot before one of them."""
-    found, begun = list[Any](), 0
+    """Returns what passes `Late`, cut into batches, restored from a snapshot before one of them."""
+    passed, begun = list[Any](), 0
     for number, cut in enumerate([*cuts, len(records)]):
         if number == restore_at:
             parts = parts_of(chain, True)
             chain = late_chain()
             chain.restore(parts)
         if records[begun:cut]:
-            found += made(give(chain, records[begun:cut]))
+            passed += records_in(give(chain, records[begun:cut]))
         begun = max(begun, cut)
-    return found
+    return passed
 
 
 def late_chain() -> Chain:
@@ -121,8 +123,8 @@ def test_a_batch_is_cut_only_where_a_record_is_late() -> None:
     chain = chain_of(timed(lambda s: s, out_of_order_s=1), "time/0")
     assert [chunk.kind for _, chunk in give(chain, [("a", 5), ("b", 4), ("c", 9)])] == [RECORDS, WATERMARK]
     outputs = give(chain, [("a", 20), ("late", 3), ("late too", 2), ("b", 30), ("in time", 29), ("late", 12)])
-    told = [decode_records(c.body) if c.kind == RECORDS else stamp_of(c) // S for _, c in outputs]
-    assert told == [
+    sent = [decode_records(c.body) if c.kind == RECORDS else stamp_of(c) // S for _, c in outputs]
+    assert sent == [
         [("a", 20)], 19, [("late", 3), ("late too", 2), ("b", 30), ("in time", 29)], 29, [("late", 12)],
     ]  # fmt: skip
 
@@ -154,10 +156,10 @@ def test_times_are_whole_microseconds_and_datetimes_count_as_utc() -> None:
             ns_of(wrong)
 
 
-def test_records_without_time_are_told_by_their_places() -> None:
+def test_records_without_time_are_reported_by_their_places() -> None:
     lost: list[int] = []
-    given = [1, "x", datetime(1970, 1, 1), None, 2.5]
-    assert times_of(lambda r: r, given, lambda index, problem: lost.append(index)) == ([S, 0, 2_500_000_000], [1, 3])
+    records = [1, "x", datetime(1970, 1, 1), None, 2.5]
+    assert times_of(lambda r: r, records, lambda index, problem: lost.append(index)) == ([S, 0, 2_500_000_000], [1, 3])
     assert lost == [1, 3]
 
 
@@ -190,7 +192,7 @@ def alarm(**options: Any) -> Chain:
 
 
 def rung(chain: Chain, at_s: float) -> list[Any]:
-    return made(chain.deliver(0, [watermark(round(at_s * S))], 0, Services()))
+    return records_in(chain.deliver(0, [watermark(round(at_s * S))], 0, Services()))
 
 
 def test_event_timers_fire_when_the_watermark_reaches_them_in_their_order() -> None:
@@ -218,7 +220,11 @@ def test_one_that_a_firing_sets_fires_at_once_when_it_is_due() -> None:
 def test_at_the_end_all_event_timers_fire_and_know_of_no_watermark() -> None:
     chain = alarm()
     give(chain, [("a", 0, "set", 5, "x"), ("a", 0, "set", 9, "again")])
-    assert made(chain.ended(0, Services())) == [("a", "x", 5, None), ("a", "again", 9, None), ("a", "once", 10, None)]
+    assert records_in(chain.ended(0, Services())) == [
+        ("a", "x", 5, None),
+        ("a", "again", 9, None),
+        ("a", "once", 10, None),
+    ]
     assert chain.finish(Services()) == []
 
 
@@ -283,16 +289,16 @@ def test_a_task_that_hears_of_an_idle_channel_goes_on_without_it() -> None:
     stream = pipeline.source("in", source(2), parallelism=2).watermarks("time", second, idle_after_s=1)
     stream.key_by(second).process("late", Late()).sink("out", NoSink())
     chain = chain_of(plan(pipeline, config()), "late/0")
-    told = [(0, 5), (1, IDLE_NS), (0, 7), (1, 6), (1, 8), (0, IDLE_NS), (1, IDLE_NS)]
-    found = [marks_of(chain.deliver(input, [watermark(mark)], 0, Services())) for input, mark in told]
-    assert found == [[], [5], [7], [], [], [8], [IDLE_NS]]
+    marks = [(0, 5), (1, IDLE_NS), (0, 7), (1, 6), (1, 8), (0, IDLE_NS), (1, IDLE_NS)]
+    merged = [marks_of(chain.deliver(input, [watermark(mark)], 0, Services())) for input, mark in marks]
+    assert merged == [[], [5], [7], [], [], [8], [IDLE_NS]]
 
 
 # Generators.
 
 
 class EveryOther(WatermarkGenerator):
-    """The largest time so far, with every second batch; falls when it is told so."""
+    """The largest time so far, with every second batch; falls on command."""
 
     def on_batch(self, times_ns: Sequence[int]) -> int | None:
         n = self.state["n"] = self.state.get("n", 0) + 1
@@ -358,9 +364,9 @@ def test_records_put_aside_go_their_own_way(fused: bool) -> None:
     assert list(by_channel.values()) == [[("a", 5), ("c", 6)], aside]
 
 
-def test_what_nobody_reads_is_forgotten() -> None:
+def test_what_no_operator_reads_is_forgotten() -> None:
     chain = late_chain()
-    assert made(give(chain, [("a", 5), ("b", 1), ("c", 6)])) == [("a", 5), ("c", 6)]
+    assert records_in(give(chain, [("a", 5), ("b", 1), ("c", 6)])) == [("a", 5), ("c", 6)]
 
 
 MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
@@ -406,7 +412,7 @@ def test_a_mistake_is_one_line_with_place_and_mend(mistake: Callable[[Pipeline, 
 
 
 class PerFive(Operator):
-    """How many records of a key lie in each 5 s, told by an event-time timer at their end."""
+    """Counts records of a key in each 5 s, and emits the count by an event-time timer at their end."""
 
     def process(self, record: Any, ctx: Any) -> None:
         end = int(ctx.event_time() // 5 + 1) * 5
@@ -427,9 +433,9 @@ def test_event_timers_are_the_same_when_any_task_dies_at_any_record() -> None:
         ("c", 5, 1, 5.0), ("c", 10, 1, 10.0),
     ]  # fmt: skip
     for seed, crash in enumerate(every_crash(pipeline, inputs, checkpoint_every=3)):
-        told = run(pipeline, inputs, crash=crash, seed=seed, checkpoint_every=3)
-        assert sorted(told["out"]) == expected
-        assert told.recoveries == 1
+        result = run(pipeline, inputs, crash=crash, seed=seed, checkpoint_every=3)
+        assert sorted(result["out"]) == expected
+        assert result.recoveries == 1
 
 
 def test_idleness_is_logged_and_replayed() -> None:
@@ -438,6 +444,6 @@ def test_idleness_is_logged_and_replayed() -> None:
     stream.key_by(lambda r: r[0]).process("late", Late()).sink("out", NoSink())
     inputs = {"in": [[At(2, ("a", 1)), At(30, ("a", 20)), At(40, ("a", 15))], [At(3, ("b", 2)), At(60, ("b", 3))]]}
     for crash in every_crash(pipeline, inputs, checkpoint_every=2):
-        told = run(pipeline, inputs, crash=crash, checkpoint_every=2)
-        assert sorted(told["out"]) == [("a", 1), ("a", 20), ("b", 2)], "b was not waited for, so its 3 is late"
-        assert told.recoveries == 1
+        result = run(pipeline, inputs, crash=crash, checkpoint_every=2)
+        assert sorted(result["out"]) == [("a", 1), ("a", 20), ("b", 2)], "b was not waited for, so its 3 is late"
+        assert result.recoveries == 1

@@ -9,8 +9,8 @@ import pytest
 
 from causal.errors import OperatorFailed
 from operators import Operator
-from operators.timers import CHAIN_PER_EVENT_MAX
-from tests.unit.operators.scene import Services, chain_of, give, keyed, made, parts_of, planned
+from operators.state.timers import CHAIN_PER_EVENT_MAX
+from tests.unit.operators.scene import Services, chain_of, give, keyed, parts_of, planned, records_in
 
 SECOND = 1_000_000_000
 
@@ -38,7 +38,7 @@ def alarm() -> Any:
 
 
 def fire(chain: Any, at_s: float) -> list[Any]:
-    return made(chain.fire(int(at_s * SECOND), Services()))
+    return records_in(chain.fire(int(at_s * SECOND), Services()))
 
 
 def test_they_fire_in_the_order_of_time_and_then_of_setting() -> None:
@@ -71,8 +71,8 @@ def test_one_that_is_set_for_a_time_that_has_passed_waits_for_the_next_firing() 
 def test_those_that_set_one_another_for_one_time_fire_at_most_so_often_in_one_event() -> None:
     chain = alarm()
     give(chain, [("a", 1, "again"), ("b", 2, "x")])
-    told = fire(chain, 2)
-    assert [key for key, _, _ in told] == ["a"] * (CHAIN_PER_EVENT_MAX + 1) + ["b"]
+    fired = fire(chain, 2)
+    assert [key for key, _, _ in fired] == ["a"] * (CHAIN_PER_EVENT_MAX + 1) + ["b"]
     assert chain.next_timer_ns() == SECOND
 
 
@@ -103,7 +103,7 @@ def test_each_time_the_earliest_fires_also_of_those_that_timers_set() -> None:
 
 
 class Ticks(Operator):
-    """Passes records on, and tells every second tick from `first_s` on; the first record starts it."""
+    """Passes records on, and emits every second tick from `first_s` on; the first record starts it."""
 
     def __init__(self, first_s: int) -> None:
         self.first_s = first_s

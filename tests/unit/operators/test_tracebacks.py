@@ -10,7 +10,7 @@ import pytest
 
 from causal.errors import OperatorFailed
 from causal.values import decode
-from operators.calls import outcome
+from operators.stage.calls import outcome
 from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, shown, user_traceback
 from tests.unit.operators.scene import Services, chain_of, give, listed, planned
 
@@ -149,11 +149,11 @@ def test_a_traceback_is_bounded_and_keeps_its_end() -> None:
 def test_a_dead_letter_is_the_same_whatever_was_delivered_at_once() -> None:
     def letters(sizes: list[int]) -> list[Any]:
         chain = chain_of(planned(lambda s: s.map("x", middle), on_error="dead-letter"), "x/0")
-        found, first = [], 0
+        rows, first = [], 0
         for size in sizes:
-            found += give(chain, [{}] * size, first=first)
+            rows += give(chain, [{}] * size, first=first)
             first += size
-        return found
+        return rows
 
     assert letters([4]) == letters([1, 1, 1, 1]) == letters([3, 1])
     assert all(letter["traceback"] for letter in letters([4]))

@@ -11,9 +11,9 @@ import pytest
 
 from causal.errors import PipelineError
 from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
-from operators.keyed import cold_values
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from operators.state import cold_values
 from operators.testing import At, OperatorTrial, run
 
 TTL_S = 8
@@ -30,8 +30,8 @@ def built(operator: Operator, bound_s: float, parallelism: int = 1, partitions: 
     pipeline = Pipeline("lives")
     stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
     timed = stream.watermarks("time", lambda r: r["at"], out_of_order_s=bound_s)
-    made = timed.key_by(lambda r: r["key"]).process("op", operator, parallelism=parallelism, **how)
-    made.sink("out", SqliteSink("out.db"))
+    processed = timed.key_by(lambda r: r["key"]).process("op", operator, parallelism=parallelism, **how)
+    processed.sink("out", SqliteSink("out.db"))
     return pipeline
 
 
@@ -51,8 +51,8 @@ class FirstOnly(Operator):
 def test_records_far_apart_are_all_first(batch: int, settings: dict[str, Any]) -> None:
     inputs = {"in": [{"key": 1, "at": 1000 * n} for n in range(8)]}
     for seed in range(3):
-        told = run(built(FirstOnly(), 0), inputs, batch=batch, seed=seed, crash={"op/0": 5}, **settings)
-        assert told["out"] == [1000 * n for n in range(8)]
+        result = run(built(FirstOnly(), 0), inputs, batch=batch, seed=seed, crash={"op/0": 5}, **settings)
+        assert result["out"] == [1000 * n for n in range(8)]
 
 
 class Kinds(Operator):
@@ -66,11 +66,11 @@ class Kinds(Operator):
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         n = record["n"]
-        told = [n, self.value.value, list(self.appended), len(self.named), dict(self.named), self.total.value]
+        row = [n, self.value.value, list(self.appended), len(self.named), dict(self.named), self.total.value]
         if n % 5 == 0:
             self.value.value = n
         if n % 3 == 0:
-            told.append(list(self.items.value))  # reading what could change counts as writing it
+            row.append(list(self.items.value))  # reading what could change counts as writing it
             self.items.value.append(n)
         if n % 4 == 0:
             self.appended.append(n)
@@ -80,7 +80,7 @@ class Kinds(Operator):
             self.named.pop("0", None)
         if n % 3 == 1:
             self.total.add(n)
-        yield told
+        yield row
 
 
 class Aged:
@@ -107,7 +107,7 @@ def expected(records: list[dict[str, Any]]) -> list[Any]:
         def place(name: Any, places: dict[Any, Aged] = places) -> Aged:
             return places.setdefault(name, Aged())
 
-        entries = {name[1]: held.read(at) for name, held in places.items() if isinstance(name, tuple)}
+        entries = {name[1]: aged.read(at) for name, aged in places.items() if isinstance(name, tuple)}
         named = {name: value for name, value in entries.items() if value is not None}
         row = [n, place("value").read(at), place("appended").read(at) or [], len(named), named]
         row.append(place("total").read(at))
@@ -145,8 +145,8 @@ def test_every_kind_of_state_is_as_old_as_its_records_say(seed: int, settings: d
     rows = expected(records)
     for batch, run_seed in product((1, 7, 200), range(2)):
         crash = {"op/0": [40, 95]} if run_seed else {}
-        told = run(built(Kinds(), disorder_s), {"in": records}, batch=batch, seed=run_seed, crash=crash, **settings)
-        assert told["out"] == rows
+        result = run(built(Kinds(), disorder_s), {"in": records}, batch=batch, seed=run_seed, crash=crash, **settings)
+        assert result["out"] == rows
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -156,12 +156,12 @@ def test_late_records_find_the_same_however_they_come(seed: int) -> None:
         run(built(Kinds(), 5), {"in": records}, batch=batch, seed=run_seed, crash={"op/0": 50})
         for batch, run_seed in product((1, 4, 200), range(2))
     ]
-    assert all(told["out"] == runs[0]["out"] for told in runs)
-    assert all(told.counts == runs[0].counts for told in runs)
+    assert all(result["out"] == runs[0]["out"] for result in runs)
+    assert all(result.counts == runs[0].counts for result in runs)
 
 
 class Timed(Operator):
-    """What timers find, and what is left at the end."""
+    """Emits what timers see, and what is left at the end."""
 
     seen = MapState[int, int](ttl_s=TTL_S)
 
@@ -192,7 +192,7 @@ def test_in_order_timers_and_the_end_find_what_their_times_say() -> None:
         )
         for batch, seed in product((1, 5, 200), range(3))
     ]
-    rows = [sorted(told["out"], key=str) for told in runs]
+    rows = [sorted(result["out"], key=str) for result in runs]
     assert all(each == rows[0] for each in rows)
     assert sum(row[0] == "end" and bool(row[2]) for row in rows[0])  # something was left, and something was not
     assert len([row for row in rows[0] if row[0] == "end"]) <= 3
@@ -239,10 +239,10 @@ class ByClock(Operator):
 
 
 def violations(rows: list[Any]) -> list[str]:
-    """Where something was gone before its time, or there long after it."""
+    """Returns a line for each state that was gone before its time, or there long after it."""
     lives = {"a": 8, "b": 3, "c": 5, "d": 20}
     written: dict[Any, float] = {}
-    found: list[str] = []
+    problems: list[str] = []
     for key, now_s, what, *rest in rows:
         if what != "read":
             written[key, what, rest[0] if what == "c" else None] = now_s
@@ -252,12 +252,12 @@ def violations(rows: list[Any]) -> list[str]:
         there |= {("c", entry): at_s for entry, at_s in entries.items()}
         for (other, state, entry), at_s in written.items():
             if other == key:
-                age_s, held = now_s - at_s, there.get((state, entry))
-                if age_s < lives[state] and held in (None, []):
-                    found.append(f"{state} of {key} was gone after {age_s} s")
-                if age_s > lives[state] * 9 / 8 + 0.01 and held not in (None, []):
-                    found.append(f"{state} of {key} was there after {age_s} s")
-    return found
+                age_s, known = now_s - at_s, there.get((state, entry))
+                if age_s < lives[state] and known in (None, []):
+                    problems.append(f"{state} of {key} was gone after {age_s} s")
+                if age_s > lives[state] * 9 / 8 + 0.01 and known not in (None, []):
+                    problems.append(f"{state} of {key} was there after {age_s} s")
+    return problems
 
 
 def clock_records(seed: int) -> list[Any]:
@@ -279,10 +279,10 @@ def by_clock() -> Pipeline:
 @pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
 def test_several_states_by_the_wall_clock_live_as_long_as_each_says(settings: dict[str, Any]) -> None:
     for seed in range(12):
-        told = run(
+        result = run(
             by_clock(), {"in": clock_records(seed)}, seed=seed, crash={"op/0": 17} if seed % 2 else {}, **settings
         )
-        assert violations(told["out"]) == []
+        assert violations(result["out"]) == []
 
 
 def test_the_state_that_was_lost_at_once() -> None:

@@ -1,4 +1,4 @@
-"""What user code keeps outside of its state is named; what cannot change, or is no value, is not."""
+"""Values that user code keeps outside of its state are named; those that cannot change, or are no values, are not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from operators import Operator, Pipeline, ValueState
-from operators.chain import FusedChain
-from operators.plan import plan
-from operators.undeclared import Witness, words
+from operators.engine.chain import FusedChain
+from operators.engine.plan import plan
+from operators.runtime.undeclared import Witness, words
 from tests.unit.operators.scene import NoSink, Services, config, listed, source
 
 kept: dict[Any, Any] = {}
@@ -57,7 +57,7 @@ class Quiet(Operator):
 
 
 def watched(change: Callable[[Any], Any]) -> list[str]:
-    """What a task of one `Quiet` is found to have changed."""
+    """Returns the changes that are found in a task of one `Quiet`."""
     pipeline = Pipeline("test")
     stream = pipeline.source("in", source(1)).key_by(lambda n: n)
     stream.process("quiet", Quiet(change)).sink("out", NoSink())
@@ -141,18 +141,18 @@ def test_what_is_the_same_or_says_nothing_is_not(change: Callable[[Any], Any]) -
 
 def test_globals_of_the_module_of_the_code_are_looked_at() -> None:
     try:
-        found = watched(lambda op: kept.update({len(kept): 1}))
+        changes = watched(lambda op: kept.update({len(kept): 1}))
     finally:
         kept.clear()
-    assert found == ["global `kept` of test_undeclared.py changed while operators ran"]
+    assert changes == ["global `kept` of test_undeclared.py changed while operators ran"]
 
 
 def test_variables_of_closures_and_defaults_are_looked_at() -> None:
     seen: list[int] = []
 
-    def remembering(record: Any, held: list[int] = [], *, more: dict[int, int] = {}) -> Any:  # noqa: B006
+    def remembering(record: Any, items: list[int] = [], *, more: dict[int, int] = {}) -> Any:  # noqa: B006
         seen.append(record)
-        held.append(record)
+        items.append(record)
         more[record] = 1
         return record
 
@@ -164,10 +164,10 @@ def test_variables_of_closures_and_defaults_are_looked_at() -> None:
     chain = planned.chain(task.index)
     witness = Witness(planned.nodes(task.index), chain)
     chain.deliver(0, listed([1]), 0, Services())
-    found = witness.changed()
-    assert [re.findall("`(.*)`", what) for what, _ in found] == [["seen"], ["held"], ["more"]]
-    assert words(found).endswith("keep it in ctx.state") and words([]) == ""
-    assert words(found * 2).endswith("; and 3 more")
+    changes = witness.changed()
+    assert [re.findall("`(.*)`", what) for what, _ in changes] == [["seen"], ["items"], ["more"]]
+    assert words(changes).endswith("keep it in ctx.state") and words([]) == ""
+    assert words(changes * 2).endswith("; and 3 more")
 
 
 def test_what_is_too_much_is_not_looked_at() -> None:
@@ -176,14 +176,14 @@ def test_what_is_too_much_is_not_looked_at() -> None:
     ]
 
 
-def counting(record: Any, held: list[Any] = []) -> int:  # noqa: B006
-    held.append(record)
-    return len(held)
+def counting(record: Any, items: list[Any] = []) -> int:  # noqa: B006
+    items.append(record)
+    return len(items)
 
 
 @functools.lru_cache(maxsize=4)
-def cached(number: int, held: list[Any] = []) -> int:  # noqa: B006
-    held.append(number)
+def cached(number: int, items: list[Any] = []) -> int:  # noqa: B006
+    items.append(number)
     return number
 
 
@@ -201,8 +201,8 @@ class Registry:
         cls.entries += 1
 
     @staticmethod
-    def note(record: Any, held: list[Any] = []) -> None:  # noqa: B006
-        held.append(record)
+    def note(record: Any, items: list[Any] = []) -> None:  # noqa: B006
+        items.append(record)
 
 
 class Keeping(Operator):
@@ -211,9 +211,9 @@ class Keeping(Operator):
     def __init__(self, where: Callable[[Any], Any] | None) -> None:
         self._where = where
 
-    def process(self, record: Any, ctx: Any, held: list[Any] = []) -> list[Any]:  # noqa: B006
+    def process(self, record: Any, ctx: Any, items: list[Any] = []) -> list[Any]:  # noqa: B006
         if self._where is None:
-            held.append(record)
+            items.append(record)
         else:
             self._where(record)
         return []
@@ -222,12 +222,12 @@ class Keeping(Operator):
 @pytest.mark.parametrize(
     ("where", "named"),
     [
-        (None, "variable `held` that Keeping.process closes over"),
-        (lambda record: counting(record), "variable `held` that counting closes over"),
-        (lambda record: cached(record), "variable `held` that cached closes over"),
+        (None, "variable `items` that Keeping.process closes over"),
+        (lambda record: counting(record), "variable `items` that counting closes over"),
+        (lambda record: cached(record), "variable `items` that cached closes over"),
         (lambda record: tallied(record), "attribute `calls` of the function tallied"),
         (lambda record: Registry.enter(), "attribute `entries` of class Registry"),
-        (lambda record: Registry.note(record), "variable `held` that Registry.note closes over"),
+        (lambda record: Registry.note(record), "variable `items` that Registry.note closes over"),
     ],
     ids=["a method", "a function", "a cached function", "an attribute", "a class", "a static method"],
 )

@@ -29,8 +29,8 @@ COLUMNS = {"k": [1, None, 3], "s": ["a", "ßß", None], "b": [True, None, False]
 
 
 def body(rows: int, schema: Any, shape: bytes, *columns: bytes) -> bytes:
-    told = encode(schema)
-    head = struct.pack("<B3xII", 2, rows, len(told)) + told + shape
+    header = encode(schema)
+    head = struct.pack("<B3xII", 2, rows, len(header)) + header + shape
     return head + bytes(-len(head) % 8) + b"".join(column + bytes(-len(column) % 8) for column in columns)
 
 
@@ -90,20 +90,20 @@ def test_a_damaged_body_is_refused_or_is_rows(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         sound[data.draw(st.integers(1, len(sound) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(1, len(sound)))
-    for told in (bytes(sound), bytes(sound[:cut])):
+    for damaged in (bytes(sound), bytes(sound[:cut])):
         try:
-            found = decode_records(told)
+            vectors = decode_records(damaged)
         except PeerViolation:
             continue
-        assert len(found.encode()) <= len(told) + 64
-        assert len(found.batch.to_pydict()) == found.batch.num_columns
+        assert len(vectors.encode()) <= len(damaged) + 64
+        assert len(vectors.batch.to_pydict()) == vectors.batch.num_columns
 
 
 @needs_arrow
 def test_vectors_travel_in_chunks_like_any_records() -> None:
-    made = Vectors.of(COLUMNS)
-    [chunk] = unpack_chunks(pack_chunks([Chunk(RECORDS, len(made), encode_records(made))]))
-    assert chunk.count == 3 and decode_records(chunk.body).batch.equals(made.batch)
+    vectors = Vectors.of(COLUMNS)
+    [chunk] = unpack_chunks(pack_chunks([Chunk(RECORDS, len(vectors), encode_records(vectors))]))
+    assert chunk.count == 3 and decode_records(chunk.body).batch.equals(vectors.batch)
 
 
 @needs_arrow
@@ -173,7 +173,7 @@ def test_a_body_that_cannot_be_read_here_is_a_violation(monkeypatch: pytest.Monk
 
 def test_rows_do_not_import_pyarrow() -> None:
     program = (
-        "import operators, operators.plan, operators.sources, operators.sinks, operators.image, sys;"
+        "import operators, operators.engine.plan, operators.sources, operators.sinks, operators.runtime.image, sys;"
         "sys.exit(bool({'pyarrow', 'numpy'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -214,9 +214,9 @@ def test_rows_do_not_import_pyarrow() -> None:
 def test_a_mistake_is_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     rows = pipeline.source("r", source())
-    given = pipeline.source("v", ArrowSource(lambda partition, start, stop: {}, 1))
+    vectors = pipeline.source("v", ArrowSource(lambda partition, start, stop: {}, 1))
     with pytest.raises(PipelineError, match=message) as caught:
         rows.sink("rows-out", NoSink())
-        given.sink("given-out", NoSink())
-        build(given, rows)
+        vectors.sink("vectors-out", NoSink())
+        build(vectors, rows)
     assert "test_vector_bytes.py:" in str(caught.value) and "\n" not in str(caught.value)

@@ -12,13 +12,13 @@ pytest.importorskip("numpy", reason="NumPy is not installed: there are no vector
 
 import pyarrow as pa
 
-from benchmarks import keyed_count, keyed_vectors
+from benchmarks.jobs import keyed_count, keyed_vectors
 from causal.errors import OperatorFailed
 from causal.vectors import Vectors, join
 from operators.sources import SourceContext, SparkSource
 from operators.sources.ingest_log import IngestLog, Segment, segment_name
 from operators.sources.ingest_reader import IngestReader
-from operators.sources.spark import ingest_directory
+from operators.sources.spark_source import ingest_directory
 
 COLUMNS = {
     "n": pa.array(range(9)),

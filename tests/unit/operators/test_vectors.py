@@ -1,4 +1,4 @@
-"""Operators on vectors do what the row path does, whatever batches they are given, and replay to the same bytes."""
+"""Operators on vectors do what the row path does, however rows are batched, and replay to the same bytes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from causal.errors import OperatorFailed
 from causal.ports import Chain
 from causal.vectors import Vectors, join
 from operators import Pipeline
-from operators.keys import key_group, task_of_group
-from operators.plan import plan
+from operators.engine.plan import plan
+from operators.records.arrow_rows import rows_of
+from operators.records.keys import key_group, task_of_group
 from operators.sinks import TallySink
-from operators.sinks.base import Sink
+from operators.sinks.contract.sink import Sink
 from operators.sources import ArrowSource
-from operators.sources.arrow_rows import rows_of
-from operators.sources.base import SourceContext
+from operators.sources.source import SourceContext
 from tests.unit.operators import scene
 from tests.unit.operators.scene import NoSink, Services, chain_of, parts_of
 from tests.unit.operators.vector_scene import arrow_source, give, listed, packed, planned, rows, vectors
@@ -68,8 +68,8 @@ def on_rows(build: Callable[[Any], Any]) -> Chain:
 def test_count_is_the_count_of_rows(kind: str, data: st.DataObject) -> None:
     fast, slow = on_vectors(lambda s: s.count("op")), on_rows(lambda s: s.count("op"))
     for batch in data.draw(keyed_rows(kind, st.just(0))):
-        told = [(row["k"], row["count"]) for row in give(fast, vectors(batch, k=kind, v="int64"))]
-        assert told == scene.give(slow, batch)
+        counts = [(row["k"], row["count"]) for row in give(fast, vectors(batch, k=kind, v="int64"))]
+        assert counts == scene.give(slow, batch)
 
 
 @pytest.mark.parametrize(("fold", "fn"), [("sum", lambda a, b: a + b), ("min", min), ("max", max)])
@@ -89,19 +89,19 @@ def test_folds_are_the_reduce_of_rows(fold: str, fn: Any, kind: str, values: Any
 def test_a_hot_key_is_added_up_in_order_of_arrival() -> None:
     values = [1e16, 1.0, -1e16, 1.0] * 50
     batch = [{"k": place % 3 == 0, "v": value} for place, value in enumerate(values)]
-    told = give(on_vectors(lambda s: s.sum("op", "v")), vectors(batch, k="bool", v="double"))
+    sums = give(on_vectors(lambda s: s.sum("op", "v")), vectors(batch, k="bool", v="double"))
     state = {True: 0.0, False: 0.0}
-    for row, made in zip(batch, told, strict=True):
+    for row, emitted in zip(batch, sums, strict=True):
         state[bool(row["k"])] += row["v"]
-        assert made["sum"] == state[bool(row["k"])]
+        assert emitted["sum"] == state[bool(row["k"])]
 
 
 def test_many_keys_find_their_slots_again() -> None:
     chain = on_vectors(lambda s: s.count("op"))
     keys = [(place * 0x9E3779B9) % (1 << 40) - (1 << 39) for place in range(70_000)]
     for turn in (1, 2):
-        made = give(chain, Vectors.of({"k": keys}))
-        assert [row["k"] for row in made] == keys and {row["count"] for row in made} == {turn}
+        emitted = give(chain, Vectors.of({"k": keys}))
+        assert [row["k"] for row in emitted] == keys and {row["count"] for row in emitted} == {turn}
 
 
 def test_a_sum_beyond_64_bits_stops_and_one_within_does_not() -> None:
@@ -147,17 +147,19 @@ def test_map_batches_and_filter() -> None:
     def doubled(batch: Any) -> Any:
         return {"k": pc.multiply(batch.column("k"), 2), "odd": pc.bit_wise_and(batch.column("k"), 1)}
 
-    found = planned(lambda s: s.filter("some", lambda b: pc.greater(b.column("k"), 1)).map_batches("op", doubled))
-    chain = chain_of(found, "op/0")
-    made = rows(chain.deliver(0, listed(Vectors.of({"k": [1, None, 2, 3]})), 0, Services()))
-    assert made == [{"k": 4, "odd": 0}, {"k": 6, "odd": 1}]
+    job_plan = planned(lambda s: s.filter("some", lambda b: pc.greater(b.column("k"), 1)).map_batches("op", doubled))
+    chain = chain_of(job_plan, "op/0")
+    emitted = rows(chain.deliver(0, listed(Vectors.of({"k": [1, None, 2, 3]})), 0, Services()))
+    assert emitted == [{"k": 4, "odd": 0}, {"k": 6, "odd": 1}]
     assert chain.deliver(0, listed(Vectors.of({"k": [1, 0]})), 0, Services()) == []
 
 
-@pytest.mark.parametrize("made", [None, {"k": pa.array([], pa.int64())}, pa.table({"k": pa.chunked_array([[1], [2]])})])
-def test_map_batches_may_give_nothing_or_a_table(made: Any) -> None:
-    chain = chain_of(planned(lambda s: s.map_batches("op", lambda batch: made)), "op/0")
-    expected = [{"k": 1}, {"k": 2}] if isinstance(made, pa.Table) else []
+@pytest.mark.parametrize(
+    "returned", [None, {"k": pa.array([], pa.int64())}, pa.table({"k": pa.chunked_array([[1], [2]])})]
+)
+def test_map_batches_may_give_nothing_or_a_table(returned: Any) -> None:
+    chain = chain_of(planned(lambda s: s.map_batches("op", lambda batch: returned)), "op/0")
+    expected = [{"k": 1}, {"k": 2}] if isinstance(returned, pa.Table) else []
     assert give(chain, Vectors.of({"k": [5]})) == expected
 
 
@@ -205,9 +207,9 @@ def test_other_columns_within_a_window_are_refused() -> None:
 
 
 def test_a_key_column_that_is_missing_is_one_line() -> None:
-    found = planned(lambda s: s.map_batches("other", lambda b: {"l": [1]}).key_by("k").count("op"))
+    job_plan = planned(lambda s: s.map_batches("other", lambda b: {"l": [1]}).key_by("k").count("op"))
     with pytest.raises(OperatorFailed, match="key_by before 'op': there is no column 'k'; there are l; correct"):
-        chain_of(found, "other/0").deliver(0, listed(Vectors.of({"k": [1]})), 0, Services())
+        chain_of(job_plan, "other/0").deliver(0, listed(Vectors.of({"k": [1]})), 0, Services())
 
 
 def test_a_stream_used_twice() -> None:
@@ -225,25 +227,25 @@ def test_a_stream_used_twice() -> None:
 
 
 def read(source: ArrowSource, position: int, count_max: int) -> Any:
-    told = source.open(0, SourceContext("in", Path(), 0)).read(position, count_max)
-    assert told is not None
-    return told
+    batch = source.open(0, SourceContext("in", Path(), 0)).read(position, count_max)
+    assert batch is not None
+    return batch
 
 
 def test_a_source_gives_vectors_by_position() -> None:
-    told = read(arrow_source(), 7, 100)
-    assert told.ended and told.records.batch.to_pydict() == {"k": [7, 8, 9]}
+    batch = read(arrow_source(), 7, 100)
+    assert batch.ended and batch.records.batch.to_pydict() == {"k": [7, 8, 9]}
 
 
 @pytest.mark.parametrize(
-    ("made", "message"),
+    ("returned", "message"),
     [({"k": [1]}, "1 elements were given for 10"), ([1], "a list is no batch"), ({"k": [[1]] * 10}, "column 'k'")],
 )
-def test_a_source_that_gives_something_else_is_named(made: Any, message: str) -> None:
+def test_a_source_that_gives_something_else_is_named(returned: Any, message: str) -> None:
     with pytest.raises(
         OperatorFailed, match=rf"source 'in', partition 0, elements 0 to 9: .*{message}.*; correct read\("
     ):
-        read(ArrowSource(lambda partition, start, stop: made, 10), 0, 10)
+        read(ArrowSource(lambda partition, start, stop: returned, 10), 0, 10)
 
 
 # Borders.
@@ -251,8 +253,8 @@ def test_a_source_that_gives_something_else_is_named(made: Any, message: str) ->
 
 def test_there_and_back() -> None:
     schema = {"k": "int64", "name": "string", "at": "timestamp[us]"}
-    found = scene.planned(lambda s: s.to_vectors("in-v", schema).to_rows("back").map("op", lambda r: r))
-    chain = chain_of(found, "op/0")
+    job_plan = scene.planned(lambda s: s.to_vectors("in-v", schema).to_rows("back").map("op", lambda r: r))
+    chain = chain_of(job_plan, "op/0")
     records = [{"k": 1, "name": "a", "at": None}, {"k": None, "name": "ä", "at": None}]
     assert scene.give(chain, records) == records
     assert scene.give(chain, [(2, "b", None)]) == [{"k": 2, "name": "b", "at": None}]
@@ -270,11 +272,11 @@ def test_a_record_that_fits_no_column_is_named_or_set_aside() -> None:
 
 
 def test_a_row_behind_a_filter_of_vectors_has_no_position() -> None:
-    found = planned(
+    job_plan = planned(
         lambda s: s.filter("some", lambda b: pc.greater(b.column("k"), 1)).to_rows("rows").map("op", lambda r: 1 // 0)
     )
     with pytest.raises(OperatorFailed, match=r"operator 'op', positions 0 to 1 of .*record \{'k': 2\}"):
-        chain_of(found, "op/0").deliver(0, listed(Vectors.of({"k": [1, 2]})), 0, Services())
+        chain_of(job_plan, "op/0").deliver(0, listed(Vectors.of({"k": [1, 2]})), 0, Services())
 
 
 # Where rows go.
@@ -304,17 +306,17 @@ def test_a_key_has_the_task_that_it_has_as_a_row(kind: str, data: st.DataObject)
     ids=["count", "fold", "fold of the key", "absent", "any function"],
 )
 def test_only_columns_that_are_looked_at_travel(build: Any, columns: list[str]) -> None:
-    given = {name: [1, 2, 3, 4, 5, 6, 7, 8] for name in ("w", "k", "v")}
-    outputs = chain_of(planned(build), "in/0").deliver(0, listed(Vectors.of(given)), 0, Services())
+    batch = {name: [1, 2, 3, 4, 5, 6, 7, 8] for name in ("w", "k", "v")}
+    outputs = chain_of(planned(build), "in/0").deliver(0, listed(Vectors.of(batch)), 0, Services())
     assert len(outputs) == 2
     assert all(list(row) == columns for row in rows(outputs))
-    assert sorted(row[columns[-1]] for row in rows(outputs)) == given["k"]
+    assert sorted(row[columns[-1]] for row in rows(outputs)) == batch["k"]
 
 
 def test_a_key_that_is_nan_is_set_aside() -> None:
-    found = planned(lambda s: s.key_by("k").count("op", parallelism=2), on_error="dead-letter")
-    given = Vectors.of({"k": [1.0, float("nan"), 2.0]})
-    outputs = chain_of(found, "in/0").deliver(0, listed(given), 0, Services())
+    job_plan = planned(lambda s: s.key_by("k").count("op", parallelism=2), on_error="dead-letter")
+    batch = Vectors.of({"k": [1.0, float("nan"), 2.0]})
+    outputs = chain_of(job_plan, "in/0").deliver(0, listed(batch), 0, Services())
     letters = [row for row in rows(outputs) if "error" in row]
     assert [row["k"] for row in rows(outputs) if "error" not in row] in ([1.0, 2.0], [2.0, 1.0])
     assert len(letters) == 1 and "a key is NaN" in letters[0]["error"]
@@ -358,11 +360,11 @@ SCHEMA = pa.schema(
 
 @given(st.lists(CELLS, min_size=1, max_size=8))
 def test_a_sink_writes_what_it_writes_of_rows(records: list[Any]) -> None:
-    made = Vectors.of(pa.RecordBatch.from_pylist(records, schema=SCHEMA))
+    batch = Vectors.of(pa.RecordBatch.from_pylist(records, schema=SCHEMA))
     sink = NoSink()
-    expected = sink.encode(rows_of(made.batch, 0, len(made)))
-    assert sink.encode_vectors(made) == expected
-    assert sink.encode_vectors(made[1:]) == expected[expected.index(b"\n") + 1 :]
+    expected = sink.encode(rows_of(batch.batch, 0, len(batch)))
+    assert sink.encode_vectors(batch) == expected
+    assert sink.encode_vectors(batch[1:]) == expected[expected.index(b"\n") + 1 :]
     assert len(expected.splitlines()) >= len(records) and json.loads(expected.split(b"\n")[0])
 
 
@@ -375,8 +377,8 @@ def test_a_sink_with_an_encoding_of_its_own_is_given_rows() -> None:
 
 
 def test_a_sink_task_counts_rows() -> None:
-    found = planned(lambda s: s)
-    [(ordinal, chunk)] = chain_of(found, "out/0").deliver(0, packed(Vectors.of({"k": [1, 2]})), 0, Services())
+    job_plan = planned(lambda s: s)
+    [(ordinal, chunk)] = chain_of(job_plan, "out/0").deliver(0, packed(Vectors.of({"k": [1, 2]})), 0, Services())
     assert (ordinal, chunk.count, chunk.body) == (0, 2, b'{"k": 1}\n{"k": 2}\n')
     assert TallySink("x").encode_vectors(Vectors.of({"k": [1, 2]})) == b"\x02\0\0\0"
     assert Sink.encode_vectors is NoSink.encode_vectors
@@ -410,8 +412,8 @@ def test_what_is_under_a_null_does_not_show() -> None:
 
 def test_names_of_a_schema_with_metadata_do_not_show() -> None:
     plain = Vectors.of({"x": [1]})
-    told = pa.record_batch({"x": [1]}, metadata={"pandas": "much"})
-    assert Vectors.of(told).encode() == plain.encode()
+    annotated = pa.record_batch({"x": [1]}, metadata={"pandas": "much"})
+    assert Vectors.of(annotated).encode() == plain.encode()
 
 
 # Snapshots.
@@ -474,8 +476,8 @@ def test_a_snapshot_holds_what_was_touched_and_not_what_follows() -> None:
 
 
 def totals(batch: Any, window: Any) -> Any:
-    made = pa.table(batch).group_by("k", use_threads=False).aggregate([("v", "sum")])
-    return made.append_column("end", pa.array([window.end] * made.num_rows))
+    table = pa.table(batch).group_by("k", use_threads=False).aggregate([("v", "sum")])
+    return table.append_column("end", pa.array([window.end] * table.num_rows))
 
 
 def windowed() -> Chain:
@@ -485,8 +487,8 @@ def windowed() -> Chain:
 def test_a_window_holds_what_arrived_until_it_fires() -> None:
     chain, services = windowed(), Services()
     for batch in ([(1, 10), (2, 20)], [(1, 1)]):
-        given = Vectors.of({"k": [k for k, _ in batch], "v": [v for _, v in batch]})
-        assert chain.deliver(0, packed(given), 0, services) == []
+        columns = Vectors.of({"k": [k for k, _ in batch], "v": [v for _, v in batch]})
+        assert chain.deliver(0, packed(columns), 0, services) == []
     due_ns = chain.next_timer_ns()
     assert due_ns == 1001_000_000_000
     assert rows(chain.fire(due_ns, services)) == [
@@ -527,13 +529,13 @@ def test_a_replay_gives_the_same_bytes_from_any_snapshot() -> None:
 
     batches = [Vectors.of({"k": [i % 7, i % 3, 5], "v": [0.1 * i, 0.2, -0.3 * i]}) for i in range(12)]
     live = fresh()
-    told = [live.deliver(0, packed(batch), 0, Services()) for batch in batches]
+    expected = [live.deliver(0, packed(batch), 0, Services()) for batch in batches]
     for cut in (0, 5, 11):
         before = fresh()
         for batch in batches[:cut]:
             before.deliver(0, packed(batch), 0, Services())
         again = fresh()
         again.restore(parts_of(before, full=True))
-        assert [again.deliver(0, packed(batch), 0, Services()) for batch in batches[cut:]] == told[cut:]
-    assert all(type(decode_records(chunk.body)) is Vectors for outputs in told for _, chunk in outputs)
-    assert all(chunk.kind == RECORDS and type(chunk) is Chunk for outputs in told for _, chunk in outputs)
+        assert [again.deliver(0, packed(batch), 0, Services()) for batch in batches[cut:]] == expected[cut:]
+    assert all(type(decode_records(chunk.body)) is Vectors for outputs in expected for _, chunk in outputs)
+    assert all(chunk.kind == RECORDS and type(chunk) is Chunk for outputs in expected for _, chunk in outputs)

@@ -20,10 +20,10 @@ def tumbling() -> Any:
 
 
 def sliding(function: bool = False) -> Any:
-    def told(key: Any, records: list[Any], window: Any) -> Any:
+    def emit(key: Any, records: list[Any], window: Any) -> Any:
         yield (key, sum(record[2] for record in records), window.start, window.end)
 
-    return window_chain(Sliding(10, 5, clock="processing"), told if function else Sum(third))
+    return window_chain(Sliding(10, 5, clock="processing"), emit if function else Sum(third))
 
 
 def windows_of(services: Services) -> list[Any]:
@@ -77,7 +77,7 @@ def test_a_sliding_window_fires_until_its_last_record_has_left(function: bool) -
     assert driven.fire(1010 * S) == [("a", 3, 1000.0, 1010.0), ("b", 4, 1000.0, 1010.0)]
     assert driven.fire(1015 * S) == [("a", 2, 1005.0, 1015.0), ("b", 4, 1005.0, 1015.0)]
     assert driven.chain.next_timer_ns() is None
-    assert [told[2] for told in windows_of(driven.services)] == [
+    assert [entry[2] for entry in windows_of(driven.services)] == [
         ((0, 0), (0, 1)), ((0, 0), (0, 2)), ((0, 1), (0, 0))
     ]  # fmt: skip
 
@@ -86,16 +86,16 @@ def test_a_sliding_window_fires_until_its_last_record_has_left(function: bool) -
 @given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=12))
 def test_the_differences_add_up_to_what_each_window_holds(counts: list[int]) -> None:
     driven = Driven(lambda: window_chain(Sliding(15, 5, clock="processing"), Count()))
-    held = number = 0
+    total = number = 0
     for slide, count in enumerate(counts):
         end_ns = (1005 + 5 * slide) * S
         driven.services.clock_ns = end_ns - 4 * S
         driven.give([("a", 0, 1)] * count)
-        told = driven.fire(end_ns)
+        rows = driven.fire(end_ns)
         for _, end, (gone, added) in windows_of(driven.services)[number:]:
-            held += added[1] - gone[1]
-            assert (end, held) == (end_ns, sum(counts[max(0, slide - 2) : slide + 1]))
-            assert told == [("a", held, end_ns / S - 15, end_ns / S)]
+            total += added[1] - gone[1]
+            assert (end, total) == (end_ns, sum(counts[max(0, slide - 2) : slide + 1]))
+            assert rows == [("a", total, end_ns / S - 15, end_ns / S)]
         number = len(windows_of(driven.services))
 
 
@@ -174,10 +174,10 @@ INPUTS = {"in": [At(float(at), (key, at, 1)) for key, at in [("a", 1), ("b", 4),
 
 @pytest.mark.parametrize("crash", every_crash(_job(True), INPUTS, checkpoint_every=2), ids=str)
 def test_a_crash_behind_any_record_contradicts_nothing(crash: dict[str, int]) -> None:
-    told = run(_job(True), INPUTS, checkpoint_every=2, crash=crash)
-    assert told.recoveries == 1
+    result = run(_job(True), INPUTS, checkpoint_every=2, crash=crash)
+    assert result.recoveries == 1
     by_end: dict[Any, Any] = {}
-    for key, value, start, end in told["out"]:
+    for key, value, start, end in result["out"]:
         assert by_end.setdefault((key, end), value) == value and end - start == 10
     assert sum(by_end.values()) == 2 * 5, "each record is in two windows"
-    assert sum(row[1] for row in told["counts"]) == 5
+    assert sum(row[1] for row in result["counts"]) == 5

@@ -1,7 +1,7 @@
 """Records that are late for some of their windows, against a plain model that knows no batches.
 
 Each record is in just those of its windows whose end and lateness the watermark of the records before it has not
-reached, and aside if there are none: however batches were cut, and whoever died.
+reached, and aside if there are none: however batches were cut, and whichever task died.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the documentation says of records in their order."""
+    """The result that the documentation prescribes for records in their order."""
 
     means: dict[tuple[Any, float, float], float]
     late: list[Row]
@@ -36,19 +36,19 @@ class Expected(NamedTuple):
 
 
 def expected(rows: list[Row], shape: Shape) -> Expected:
-    """By trying every window for every record; `divided`: records with an open window and a closed one."""
-    held: dict[tuple[Any, float, float], list[Any]] = {}
+    """Tries every window for every record; `divided`: records with an open window and a closed one."""
+    windows: dict[tuple[Any, float, float], list[Any]] = {}
     late, divided, mark = list[Row](), 0, -(10**9)
     for row in rows:
         at = int(row[1])
         starts = [start for start in range(at - shape.size + 1, at + 1) if start % shape.every == 0]
         still = [start for start in starts if start + shape.size + shape.lateness > mark]
         for start in still:
-            held.setdefault((row[0], float(start), float(start + shape.size)), []).append(row[2])
+            windows.setdefault((row[0], float(start), float(start + shape.size)), []).append(row[2])
         late += [] if still else [row]
         divided += 0 < len(still) < len(starts)
         mark = max(mark, at - shape.bound)
-    return Expected({window: sum(values) / len(values) for window, values in held.items()}, late, divided)
+    return Expected({window: sum(values) / len(values) for window, values in windows.items()}, late, divided)
 
 
 def mean(key: Any, records: list[Row], window: Window) -> Any:
@@ -69,11 +69,11 @@ def job(shape: Shape, contents: Any) -> Pipeline:
 def same(rows: list[Row], shape: Shape, contents: Any, seed: int, crash: dict[str, int]) -> Expected:
     """Run the job; the last row of each window is that of the model, and so is what was put aside."""
     model = expected(rows, shape)
-    told = run(job(shape, contents), {"in": rows}, seed=seed, crash=crash, checkpoint_every=7)
-    last = {(key, start, end): value for key, value, start, end in told["out"]}
+    result = run(job(shape, contents), {"in": rows}, seed=seed, crash=crash, checkpoint_every=7)
+    last = {(key, start, end): value for key, value, start, end in result["out"]}
     assert last == model.means
-    assert sorted(told["late"]) == sorted(model.late)
-    assert told.counts.get("w", {}).get("late", 0) == len(model.late)
+    assert sorted(result["late"]) == sorted(model.late)
+    assert result.counts.get("w", {}).get("late", 0) == len(model.late)
     return model
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError
 from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Sliding, Sum, Tumbling, Window
+from operators.kinds.windows.assigners import Assigner
 from operators.testing import every_crash, run
-from operators.windowing.assigners import Assigner
-from tests.unit.operators.scene import NoSink, listed, made, parts_of, source
+from tests.unit.operators.scene import NoSink, listed, parts_of, records_in, source
 from tests.unit.operators.window_scene import Driven, Row, S, drive, second, third, window_chain
 
 BOUND_MS = 700
@@ -45,18 +45,18 @@ def runs(draw: Any) -> tuple[list[list[Row]], list[int]]:
 
 def expected(batches: Sequence[Sequence[Row]], size_ms: int, every_ms: int, offset_ms: int) -> Counter[Any]:
     """The values of each window that has any, by trying every window."""
-    found: dict[Any, list[Any]] = {}
+    windows: dict[Any, list[Any]] = {}
     for key, at_s, value in [row for batch in batches for row in batch]:
         at_ms = round(at_s * 1000)
         for start in range(-2 * size_ms + offset_ms % every_ms, at_ms + 1, every_ms):
             if (start - offset_ms) % every_ms:
                 start += every_ms - (start - offset_ms) % every_ms
             if start <= at_ms < start + size_ms:
-                found.setdefault((key, start / 1000, (start + size_ms) / 1000), []).append(value)
-    return Counter((key, tuple(sorted(values)), start, end) for (key, start, end), values in found.items())
+                windows.setdefault((key, start / 1000, (start + size_ms) / 1000), []).append(value)
+    return Counter((key, tuple(sorted(values)), start, end) for (key, start, end), values in windows.items())
 
 
-def held(key: Any, records: list[Any], window: Window) -> Any:
+def values_of_window(key: Any, records: list[Any], window: Window) -> Any:
     yield (key, tuple(sorted(record[2] for record in records)), window.start, window.end)
 
 
@@ -76,16 +76,18 @@ def merged() -> Aggregate[Any, Any]:
 @pytest.mark.parametrize(
     "size_ms, every_ms, offset_ms", [(1000, 1000, 0), (1000, 1000, 250), (1000, 300, 100), (900, 110, 30)]
 )
-@pytest.mark.parametrize("contents", [collected, merged, lambda: held], ids=["plain", "merging", "function"])
+@pytest.mark.parametrize(
+    "contents", [collected, merged, lambda: values_of_window], ids=["plain", "merging", "function"]
+)
 @settings(max_examples=25)
-@given(told=runs())
-def test_every_record_is_in_the_windows_of_the_model_and_each_is_told_once(
-    size_ms: int, every_ms: int, offset_ms: int, contents: Callable[[], Any], told: Any
+@given(drawn=runs())
+def test_every_record_is_in_the_windows_of_the_model_and_each_is_emitted_once(
+    size_ms: int, every_ms: int, offset_ms: int, contents: Callable[[], Any], drawn: Any
 ) -> None:
     assigner: Assigner = Sliding(size_ms / 1000, every_ms / 1000, offset_ms / 1000)
     if every_ms == size_ms:
         assigner = Tumbling(size_ms / 1000, offset_ms / 1000)
-    batches, acts = told
+    batches, acts = drawn
     driven = drive(lambda: window_chain(assigner, contents()), batches, BOUND_MS, acts)
     rows = [tuple(row) for row in driven.out]
     assert Counter((k, tuple(v), s, e) for k, v, s, e in rows) == expected(batches, size_ms, every_ms, offset_ms)
@@ -116,17 +118,17 @@ def test_the_ready_aggregates() -> None:
 def test_aggregates_take_back_what_they_added() -> None:
     rows = [("a", 0, value) for value in [5, 1, 3, 1]]
     for aggregate in [Count(), Sum(third), Mean(third), Min(third).retracting(), Max(third).retracting()]:
-        told = aggregate.initial()
+        accumulated = aggregate.initial()
         for row in rows:
-            told = aggregate.add(told, row)
+            accumulated = aggregate.add(accumulated, row)
         plain, subtract = aggregate.initial(), aggregate.subtract
         assert subtract is not None
         for row in rows[:2]:
-            told = subtract(told, row)
+            accumulated = subtract(accumulated, row)
         for row in rows[2:]:
             plain = aggregate.add(plain, row)
-        result = aggregate.result or (lambda held: held)
-        assert result(told) == result(plain), type(aggregate)
+        result = aggregate.result or (lambda value: value)
+        assert result(accumulated) == result(plain), type(aggregate)
     assert Min(third).subtract is None and Reduce(min).subtract is None
 
 
@@ -150,7 +152,7 @@ def test_a_record_is_late_only_when_all_its_windows_are_closed() -> None:
     assert driven.finish() == [("a", 1, 5.0, 15.0)]
 
 
-def test_within_the_lateness_a_window_is_told_again_for_each_late_record() -> None:
+def test_within_the_lateness_a_window_is_emitted_again_for_each_late_record() -> None:
     def make() -> Any:
         return window_chain(Tumbling(10), Count(), lateness_s=5)
 
@@ -158,17 +160,17 @@ def test_within_the_lateness_a_window_is_told_again_for_each_late_record() -> No
     assert driven.give([("a", 3, 0), ("b", 3, 0)], 10 * S) == [("a", 1, 0.0, 10.0), ("b", 1, 0.0, 10.0)]
     assert driven.give([("a", 9, 0), ("a", 8, 0)], 11 * S) == [("a", 2, 0.0, 10.0), ("a", 3, 0.0, 10.0)]
     driven.restore(make)
-    assert driven.give([("c", 2, 0)]) == [("c", 1, 0.0, 10.0)], "a window that nobody had seen"
+    assert driven.give([("c", 2, 0)]) == [("c", 1, 0.0, 10.0)], "a window that had not been emitted"
     assert driven.give([("a", 1, 0)], 15 * S) == [("a", 4, 0.0, 10.0)]
     assert driven.give([("a", 1, 0)]) == [] and driven.chain.counts() == {"w": {"late": 1}}
     assert parts_of(driven.chain, full=True)[1:] == []
-    assert driven.give([("a", 16, 0)], 100 * S) == [("a", 1, 10.0, 20.0)], "end and lateness at once: told once"
+    assert driven.give([("a", 16, 0)], 100 * S) == [("a", 1, 10.0, 20.0)], "end and lateness at once: emitted once"
     assert driven.finish() == []
 
 
-@pytest.mark.parametrize("contents", [collected, merged, lambda: held], ids=["panes", "slices", "function"])
+@pytest.mark.parametrize("contents", [collected, merged, lambda: values_of_window], ids=["panes", "slices", "function"])
 def test_sliding_windows_within_the_lateness(contents: Callable[[], Any]) -> None:
-    """Windows of 10 s each second; the last row of a window is right, and only those that have ended are told."""
+    """Windows of 10 s each second; the last row of a window is right, and only those that have ended are emitted."""
 
     def make() -> Any:
         return window_chain(Sliding(10, 1), contents(), lateness_s=4, late=True)
@@ -177,9 +179,9 @@ def test_sliding_windows_within_the_lateness(contents: Callable[[], Any]) -> Non
     driven.give([("a", 3, 1), ("b", 8, 2)], 12 * S)
     assert [row[3] for row in driven.out if row[0] == "a"] == [*range(4, 13)]
     driven.restore(make)
-    told = driven.give([("a", 3, 3), ("a", 0, 4), ("a", -4, 5)])
+    rows = driven.give([("a", 3, 3), ("a", 0, 4), ("a", -4, 5)])
     first = [((1, 3), 9), ((1, 3), 10), ((1, 3), 11), ((1, 3), 12)]
-    assert [(tuple(row[1]), row[3]) for row in told] == [*first, ((1, 3, 4), 9), ((1, 3, 4), 10)]
+    assert [(tuple(row[1]), row[3]) for row in rows] == [*first, ((1, 3, 4), 9), ((1, 3, 4), 10)]
     assert driven.late == [("a", -4, 5)] and driven.chain.counts() == {"w": {"late": 1}}
     driven.give([("b", 9, 6)], 13 * S)
     assert driven.out[-2:] == [("a", (1, 3), 3.0, 13.0), ("b", (2, 6), 3.0, 13.0)]
@@ -189,12 +191,12 @@ def test_sliding_windows_within_the_lateness(contents: Callable[[], Any]) -> Non
 
 
 def test_the_slices_of_a_window_stay_as_they_are() -> None:
-    """A merge, a result or a function may change what it is given: the next window has it as it was."""
+    """A merge, a result or a function may change its arguments: the next window has it as it was."""
 
     def spoil(key: Any, records: list[Any], window: Window) -> Any:
-        told = [record[2] for record in records]
+        values = [record[2] for record in records]
         records[0][2].append("spoilt")
-        yield told
+        yield values
 
     def add(values: list[Any], record: Any) -> list[Any]:
         return [*values, *record[2]]
@@ -223,7 +225,7 @@ def test_a_value_that_is_told_does_not_change_with_later_records() -> None:
 
 
 def test_a_checkpoint_holds_what_was_appended_not_the_whole_window() -> None:
-    driven = Driven(lambda: window_chain(Tumbling(1000), held))
+    driven = Driven(lambda: window_chain(Tumbling(1000), values_of_window))
     driven.give([("a", at / 10, "x" * 50) for at in range(1000)])
     first = sum(map(len, parts_of(driven.chain)))
     driven.give([("a", 500, "x")])
@@ -241,7 +243,7 @@ def test_a_pane_that_changes_behind_the_barrier_is_as_it_was_in_the_snapshot() -
     while not job.step(1):
         pass
     again.restore(job.parts())
-    assert made(again.finish(driven.services)) == [("a", (1,), 0.0, 10.0), ("b", (2,), 0.0, 10.0)]
+    assert records_in(again.finish(driven.services)) == [("a", (1,), 0.0, 10.0), ("b", (2,), 0.0, 10.0)]
 
 
 def test_a_record_that_the_aggregate_refuses_is_a_dead_letter_and_in_no_window() -> None:
@@ -251,14 +253,14 @@ def test_a_record_that_the_aggregate_refuses_is_a_dead_letter_and_in_no_window()
     job = {"on_error": "dead-letter"}
     driven = Driven(lambda: window_chain(Tumbling(10), strict, job=job))
     outputs = driven.chain.deliver(0, listed([("a", 1, "1"), ("b", 2, "x"), ("a", 3, "2")]), 7, driven.services)
-    [letter] = made(outputs)
+    [letter] = records_in(outputs)
     assert (letter["operator"], letter["key"], letter["position"]) == ("w", "b", 8)
     assert driven.finish() == [("a", 3, 0.0, 10.0)]
     failing = Driven(
         lambda: window_chain(Tumbling(10), Aggregate(int, lambda n, r: n, result=lambda n: 1 / n), job=job)
     )
     failing.give([("a", 1, 0)])
-    [letter] = made([output for output in failing.chain.finish(failing.services) if output[0] == 1])
+    [letter] = records_in([output for output in failing.chain.finish(failing.services) if output[0] == 1])
     assert letter["record"] == {"window": [0.0, 10.0]} and "ZeroDivisionError" in letter["error"]
 
 
@@ -268,9 +270,9 @@ def test_results_have_the_end_of_their_window_as_time() -> None:
     counts = stream.window("w", Tumbling(1), Count()).key_by(lambda r: "all").window("sum", Tumbling(10), Sum(second))
     counts.sink("out", NoSink())
     rows = [("a", at / 10, 0) for at in range(205)]
-    told = run(pipeline, {"in": rows}, checkpoint_every=3, batch=7)
-    assert told["out"] == [("all", 100, 0.0, 10.0), ("all", 100, 10.0, 20.0), ("all", 5, 20.0, 30.0)]
-    assert sum(told.determinant_bytes.get(kind, 0) for kind in ("clock", "timer", "window")) == 0
+    result = run(pipeline, {"in": rows}, checkpoint_every=3, batch=7)
+    assert result["out"] == [("all", 100, 0.0, 10.0), ("all", 100, 10.0, 20.0), ("all", 5, 20.0, 30.0)]
+    assert sum(result.determinant_bytes.get(kind, 0) for kind in ("clock", "timer", "window")) == 0
 
 
 def _job() -> Pipeline:
@@ -289,20 +291,20 @@ INPUTS = {
 @pytest.mark.parametrize("crash", every_crash(_job(), INPUTS, seed=3, checkpoint_every=4), ids=str)
 def test_a_crash_behind_any_record_changes_nothing(crash: dict[str, int]) -> None:
     whole = run(_job(), INPUTS, seed=3, checkpoint_every=4)
-    told = run(_job(), INPUTS, seed=3, checkpoint_every=4, crash=crash)
-    assert told.recoveries == 1
-    assert told.counts == whole.counts
-    assert told.rows == whole.rows and whole["late"]
+    result = run(_job(), INPUTS, seed=3, checkpoint_every=4, crash=crash)
+    assert result.recoveries == 1
+    assert result.counts == whole.counts
+    assert result.rows == whole.rows and whole["late"]
 
 
 def test_ordered_windows_are_the_same_in_every_run() -> None:
-    def told(key: Any, records: list[Any], window: Window) -> Any:
+    def emit(key: Any, records: list[Any], window: Window) -> Any:
         yield (key, [record[2] for record in records], window.end)
 
     def job() -> Pipeline:
         pipeline = Pipeline("test")
         stream = pipeline.source("in", source(2)).watermarks("time", second, out_of_order_s=2).key_by(lambda r: r[0])
-        stream.window("w", Tumbling(4), told, delivery="ordered").sink("out", NoSink())
+        stream.window("w", Tumbling(4), emit, delivery="ordered").sink("out", NoSink())
         return pipeline
 
     inputs = {"in": [[("a", at, at) for at in (2, 0, 4, 6, 9)], [("a", at, at) for at in (1, 3, 5, 8, 7)]]}
@@ -329,7 +331,10 @@ def test_ordered_windows_are_the_same_in_every_run() -> None:
         ),
         (lambda s: Sum(3), "of of Sum is 3; give a function"),
         (lambda s: Aggregate(0, max), "initial of an aggregate is 0; give a function"),
-        (lambda s: s.window("w", Tumbling(9, clock="processing"), held, lateness_s=1), "'w' uses the wall clock"),
+        (
+            lambda s: s.window("w", Tumbling(9, clock="processing"), values_of_window, lateness_s=1),
+            "'w' uses the wall clock",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_as_it_is_built(build: Callable[[Any], Any], message: str) -> None:
@@ -358,6 +363,6 @@ def test_times_are_whole_microseconds() -> None:
     driven = Driven(lambda: window_chain(Tumbling(0.1), Count()))
     base_s = 1_700_000_000
     driven.give([("a", base_s + at / 10, 0) for at in range(50)])
-    told = driven.finish()
-    assert [row[1] for row in told] == [1] * 50
-    assert [row[2] for row in told] == [(base_s * 10 + at) / 10 for at in range(50)]
+    rows = driven.finish()
+    assert [row[1] for row in rows] == [1] * 50
+    assert [row[2] for row in rows] == [(base_s * 10 + at) / 10 for at in range(50)]

@@ -14,7 +14,7 @@ from causal.errors import OperatorFailed, PipelineError, ReplayDivergence
 from operators import Aggregate, Count, Pipeline, Reduce, Session, Sum, Window, every
 from operators.testing import At, every_crash, run
 from tests.unit.operators.scene import NoSink, Services, parts_of, source
-from tests.unit.operators.test_window_panes import BOUND_MS, collected, held, merged, runs
+from tests.unit.operators.test_window_panes import BOUND_MS, collected, merged, runs, values_of_window
 from tests.unit.operators.window_scene import Driven, Row, S, drive, third, window_chain
 
 GAP_MS = 500
@@ -22,24 +22,24 @@ GAP_MS = 500
 
 def expected(batches: Sequence[Sequence[Row]]) -> Counter[Any]:
     """Sort each key's records by time, and cut where nothing comes for the gap."""
-    found: Counter[Any] = Counter()
+    sessions: Counter[Any] = Counter()
     rows = sorted((row for batch in batches for row in batch), key=lambda row: (row[0], row[1]))
     session: list[Row] = []
     for row in [*rows, ("", 0, 0)]:
         if session and (row[0] != session[-1][0] or round((row[1] - session[-1][1]) * 1000) >= GAP_MS):
             values = tuple(sorted(each[2] for each in session))
             end = (round(session[-1][1] * 1000) + GAP_MS) / 1000
-            found[(session[0][0], values, session[0][1], end)] += 1
+            sessions[(session[0][0], values, session[0][1], end)] += 1
             session = []
         session.append(row)
-    return found
+    return sessions
 
 
-@pytest.mark.parametrize("contents", [merged, lambda: held], ids=["aggregate", "function"])
+@pytest.mark.parametrize("contents", [merged, lambda: values_of_window], ids=["aggregate", "function"])
 @settings(max_examples=60)
-@given(told=runs())
-def test_sessions_are_those_of_the_model_whatever_the_order(contents: Any, told: Any) -> None:
-    batches, acts = told
+@given(drawn=runs())
+def test_sessions_are_those_of_the_model_whatever_the_order(contents: Any, drawn: Any) -> None:
+    batches, acts = drawn
     driven = drive(lambda: window_chain(Session(GAP_MS / 1000), contents()), batches, BOUND_MS, acts)
     assert Counter((k, tuple(v), s, e) for k, v, s, e in driven.out) == expected(batches)
     assert driven.chain.counts() == {}
@@ -47,10 +47,10 @@ def test_sessions_are_those_of_the_model_whatever_the_order(contents: Any, told:
 
 
 @settings(max_examples=60)
-@given(told=runs(), lateness_s=st.sampled_from([0.3, 1, 100]))
-def test_with_lateness_what_is_told_last_is_what_would_have_been_told_at_once(told: Any, lateness_s: float) -> None:
+@given(drawn=runs(), lateness_s=st.sampled_from([0.3, 1, 100]))
+def test_with_lateness_the_last_emission_is_what_would_have_been_emitted_at_once(drawn: Any, lateness_s: float) -> None:
     """Marks that are too early by the whole bound: late records within the lateness are taken in, others dropped."""
-    batches, acts = told
+    batches, acts = drawn
 
     def make() -> Any:
         return window_chain(Session(GAP_MS / 1000), merged(), lateness_s=lateness_s, late=True)
@@ -61,10 +61,10 @@ def test_with_lateness_what_is_told_last_is_what_would_have_been_told_at_once(to
     assert lateness_s < 100 or not late
     rows = [row for batch in batches for row in batch]
     taken = Counter(rows) - late
-    told_last = {value: row for row in driven.out for value in row[1]}
-    assert set(told_last) == {row[2] for row in taken}, "each record that was taken is in a session that was told"
+    last = {value: row for row in driven.out for value in row[1]}
+    assert set(last) == {row[2] for row in taken}, "each record that was taken is in a session that was emitted"
     if not late:
-        finals = {(k, tuple(v), s, e) for k, v, s, e in told_last.values()}
+        finals = {(k, tuple(v), s, e) for k, v, s, e in last.values()}
         assert finals == set(expected(batches))
 
 
@@ -185,13 +185,13 @@ INPUTS = {"in": [At(float(at), (key, at, 1)) for key, at in [("a", 1), ("b", 5),
 
 @pytest.mark.parametrize("crash", every_crash(_job(), INPUTS, checkpoint_every=2), ids=str)
 def test_a_crash_behind_any_record_contradicts_nothing(crash: dict[str, int]) -> None:
-    told = run(_job(), INPUTS, checkpoint_every=2, crash=crash)
-    assert told.recoveries == 1
+    result = run(_job(), INPUTS, checkpoint_every=2, crash=crash)
+    assert result.recoveries == 1
     sums: Counter[str] = Counter()
-    for key, value, _, _ in told["out"]:
+    for key, value, _, _ in result["out"]:
         sums[key] += value
     assert sums == {"a": 3, "b": 2}, "each record is in one session"
-    assert len({(row[0], row[2]) for row in told["out"]}) == len(told["out"]), "none is told twice"
+    assert len({(row[0], row[2]) for row in result["out"]}) == len(result["out"]), "none is emitted twice"
 
 
 def test_a_window_function_sees_the_bounds_of_its_session() -> None:

@@ -11,37 +11,37 @@ from hypothesis import strategies as st
 
 from causal.ports import Chain
 from operators import Count, CountWindow, Global, Session, Sliding, Tumbling, after_each, every, every_s
-from tests.unit.operators.test_window_panes import BOUND_MS, collected, held, merged, runs
+from tests.unit.operators.test_window_panes import BOUND_MS, collected, merged, runs, values_of_window
 from tests.unit.operators.window_scene import MS, Driven, Row, window_chain
 
 
 def emptied(key: Any, records: list[Any], window: Any) -> Any:
-    """A function that spoils what it is given."""
-    told = list(held(key, records, window))
+    """A function that spoils its argument."""
+    rows = list(values_of_window(key, records, window))
     records.clear()
-    return told
+    return rows
 
 
 KINDS: dict[str, Callable[[], Chain]] = {
     "tumbling": lambda: window_chain(Tumbling(1), collected(), lateness_s=0.5),
-    "function": lambda: window_chain(Tumbling(1), held, lateness_s=0.5),
+    "function": lambda: window_chain(Tumbling(1), values_of_window, lateness_s=0.5),
     "spoiling function": lambda: window_chain(Tumbling(1), emptied),
     "sliding": lambda: window_chain(Sliding(1, 0.3), collected()),
     "slices": lambda: window_chain(Sliding(1, 0.1), merged(), lateness_s=0.5),
-    "sliced function": lambda: window_chain(Sliding(1, 0.3), held),
+    "sliced function": lambda: window_chain(Sliding(1, 0.3), values_of_window),
     "session": lambda: window_chain(Session(0.5), merged(), lateness_s=0.5),
-    "session function": lambda: window_chain(Session(0.5), held),
+    "session function": lambda: window_chain(Session(0.5), values_of_window),
     "count": lambda: window_chain(CountWindow(3), collected()),
-    "sliding count": lambda: window_chain(CountWindow(4, every=3), held),
-    "trigger": lambda: window_chain(Tumbling(1), held, trigger=every(2, purge=True), lateness_s=0.5),
+    "sliding count": lambda: window_chain(CountWindow(4, every=3), values_of_window),
+    "trigger": lambda: window_chain(Tumbling(1), values_of_window, trigger=every(2, purge=True), lateness_s=0.5),
     "periodic": lambda: window_chain(Global(), collected(), trigger=every_s(0.7)),
-    "each": lambda: window_chain(Global(), held, trigger=after_each()),
+    "each": lambda: window_chain(Global(), values_of_window, trigger=after_each()),
     "clock": lambda: window_chain(Sliding(0.004, 0.002, clock="processing"), Count()),
     "clock session": lambda: window_chain(Session(0.003, clock="processing"), merged()),
 }
 
 
-def told(driven: Driven, batch: list[Row], largest_ms: int) -> int:
+def feed(driven: Driven, batch: list[Row], largest_ms: int) -> int:
     """Give a batch and its mark, and fire what is due by the wall clock; returns the largest time so far."""
     largest_ms = max([largest_ms, *(round(row[1] * 1000) for row in batch)])
     driven.give(batch, (largest_ms - BOUND_MS // 2) * MS)
@@ -53,23 +53,23 @@ def told(driven: Driven, batch: list[Row], largest_ms: int) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
-@given(told_runs=runs(), at=st.integers(0, 6), step=st.integers(1, 3), full=st.booleans())
+@given(drawn=runs(), at=st.integers(0, 6), step=st.integers(1, 3), full=st.booleans())
 def test_what_comes_behind_the_barrier_is_not_in_the_snapshot(
-    kind: str, told_runs: Any, at: int, step: int, full: bool
+    kind: str, drawn: Any, at: int, step: int, full: bool
 ) -> None:
-    make, (batches, _) = KINDS[kind], told_runs
+    make, (batches, _) = KINDS[kind], drawn
     driven, largest_ms = Driven(make), 0
     for batch in batches[: at // 2]:
-        largest_ms = told(driven, batch, largest_ms)
-    driven.snapshot()  # what is not full goes on from here
+        largest_ms = feed(driven, batch, largest_ms)
+    driven.snapshot()  # an increment continues from here
     for batch in batches[at // 2 : at]:
-        largest_ms = told(driven, batch, largest_ms)
+        largest_ms = feed(driven, batch, largest_ms)
     job = driven.chain.snapshot(full)
     clock_ns, begun = driven.services.clock_ns, len(driven.out)
     done, later_ms = False, largest_ms
     for batch in batches[at:]:
         done = done or job.step(step)
-        later_ms = told(driven, batch, later_ms)
+        later_ms = feed(driven, batch, later_ms)
     while not done:
         done = job.step(step)
     driven.finish()
@@ -80,7 +80,7 @@ def test_what_comes_behind_the_barrier_is_not_in_the_snapshot(
     again.chain.restore(job.parts())
     again.services.clock_ns = clock_ns
     for batch in batches[at:]:
-        largest_ms = told(again, batch, largest_ms)
+        largest_ms = feed(again, batch, largest_ms)
     again.finish()
     assert again.out == driven.out[begun:]
     assert again.chain.counts() == driven.chain.counts()

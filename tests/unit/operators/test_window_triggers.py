@@ -1,4 +1,4 @@
-"""Count windows, global windows, and triggers: told by what has come, not by time alone."""
+"""Count windows, global windows, and triggers: they emit by what has come, not by time alone."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def values(key: Any, records: list[Any], window: Window) -> Any:
     yield (key, [record[2] for record in records], window.start, window.end)
 
 
-def rows(*told: int, key: str = "a") -> list[Any]:
-    return [(key, 0, value) for value in told]
+def rows(*values: int, key: str = "a") -> list[Any]:
+    return [(key, 0, value) for value in values]
 
 
 # Count windows.
@@ -72,11 +72,11 @@ def test_count_windows_against_slices_of_a_list(n: int, step: int, sizes: list[i
 
 
 def test_count_windows_with_aggregates() -> None:
-    for aggregate, told in [(Sum(third), [3, 7]), (Min(third), [1, 3]), (Mean(third), [1.5, 3.5])]:
+    for aggregate, expected in [(Sum(third), [3, 7]), (Min(third), [1, 3]), (Mean(third), [1.5, 3.5])]:
         driven = Driven(lambda aggregate=aggregate: window_chain(CountWindow(2), aggregate))  # type: ignore[misc]
         driven.give(rows(1, 2, 3, 4, 5))
-        assert [row[1] for row in driven.out] == told
-        assert driven.finish() == [], "one that is not complete is not told"
+        assert [row[1] for row in driven.out] == expected
+        assert driven.finish() == [], "one that is not complete is not emitted"
         driven.snapshot()
     driven = Driven(lambda: window_chain(CountWindow(3, every=1), Mean(third)))
     driven.give(rows(3, 5, 7, 9))
@@ -107,9 +107,9 @@ def test_a_global_window_is_told_at_the_end_of_the_input() -> None:
 
 
 @pytest.mark.parametrize(
-    "purge, told", [(False, [(3, 0, 2), (10, 0, 4), (15, 0, 5)]), (True, [(3, 0, 2), (7, 2, 4), (5, 4, 5)])]
+    "purge, expected", [(False, [(3, 0, 2), (10, 0, 4), (15, 0, 5)]), (True, [(3, 0, 2), (7, 2, 4), (5, 4, 5)])]
 )
-def test_every_n_records_of_a_global_window(purge: bool, told: list[Any]) -> None:
+def test_every_n_records_of_a_global_window(purge: bool, expected: list[Any]) -> None:
     def make() -> Any:
         return window_chain(Global(), Sum(third), trigger=every(2, purge=purge))
 
@@ -118,14 +118,14 @@ def test_every_n_records_of_a_global_window(purge: bool, told: list[Any]) -> Non
     driven.restore(make)
     driven.give(rows(4, 5))
     driven.finish()
-    assert [row[1:] for row in driven.out] == told
+    assert [row[1:] for row in driven.out] == expected
 
 
 def test_after_each_record_of_a_function_window() -> None:
     driven = Driven(lambda: window_chain(Tumbling(10), values, trigger=after_each()))
     driven.give([("a", 1, 1), ("a", 11, 2), ("a", 2, 3)])
     assert [row[1:] for row in driven.out] == [([1], 0.0, 10.0), ([2], 10.0, 20.0), ([1, 3], 0.0, 10.0)]
-    assert driven.finish() == [], "all has been told"
+    assert driven.finish() == [], "all has been emitted"
 
 
 def test_at_the_end_what_has_come_since_is_told() -> None:
@@ -182,13 +182,13 @@ def test_the_wall_clock_finds_a_window_that_has_ended_already() -> None:
     driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every_s(10, clock="processing"), lateness_s=90))
     driven.services.clock_ns = 1003 * S
     assert driven.give([("a", 1, 1)], 10 * S) == [("a", 1, 0.0, 10.0)]
-    assert driven.fire(1010 * S) == [], "all of it has been told"
+    assert driven.fire(1010 * S) == [], "all of it has been emitted"
     assert driven.chain.next_timer_ns() is None
     assert driven.give([("a", 2, 1)]) == [("a", 2, 0.0, 10.0)]
 
 
 class Threshold(Trigger):
-    """Told as soon as the values in it are ten together, then emptied; and ten seconds behind a -1."""
+    """Fires as soon as the values in it are ten together, then emptied; and ten seconds behind a -1."""
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         if record[2] == -1:
@@ -268,9 +268,9 @@ def test_neither_count_nor_global_windows_need_time() -> None:
     stream = pipeline.source("in", source())
     stream.window("w", CountWindow(2), Sum(third)).sink("out", NoSink())
     pipeline.stream("in").window("g", Global(), Sum(third), trigger=at_end()).sink("all", NoSink())
-    told = run(pipeline, {"in": rows(1, 2, 3)})
-    assert told["out"] == [(None, 3, 0, 2)] and told["all"] == [(None, 6, 0, 3)]
-    assert {kind for kind, count in told.determinant_bytes.items() if count} <= {"order", "barrier"}
+    result = run(pipeline, {"in": rows(1, 2, 3)})
+    assert result["out"] == [(None, 3, 0, 2)] and result["all"] == [(None, 6, 0, 3)]
+    assert {kind for kind, count in result.determinant_bytes.items() if count} <= {"order", "barrier"}
 
 
 def _job() -> Pipeline:
@@ -278,7 +278,7 @@ def _job() -> Pipeline:
     stream = pipeline.source("in", source()).watermarks("time", second).key_by(lambda r: r[0])
     stream.window("w", CountWindow(3, every=2), Sum(third)).sink("out", NoSink())
     again = pipeline.stream("time").key_by(lambda r: r[0])
-    again.window("t", Tumbling(10), values, trigger=Threshold()).sink("told", NoSink())
+    again.window("t", Tumbling(10), values, trigger=Threshold()).sink("threshold", NoSink())
     return pipeline
 
 
@@ -288,5 +288,5 @@ INPUTS = {"in": [(key, at * 3, at % 7) for at, key in enumerate("abaabbabaab")]}
 @pytest.mark.parametrize("crash", every_crash(_job(), INPUTS, seed=5, checkpoint_every=3), ids=str)
 def test_a_crash_behind_any_record_changes_nothing(crash: dict[str, int]) -> None:
     whole = run(_job(), INPUTS, seed=5, checkpoint_every=3)
-    told = run(_job(), INPUTS, seed=5, checkpoint_every=3, crash=crash)
-    assert told.recoveries == 1 and told.rows == whole.rows and whole["told"]
+    result = run(_job(), INPUTS, seed=5, checkpoint_every=3, crash=crash)
+    assert result.recoveries == 1 and result.rows == whole.rows and whole["threshold"]

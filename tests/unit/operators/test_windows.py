@@ -8,16 +8,16 @@ import pytest
 
 from causal.errors import OperatorFailed, ReplayDivergence
 from operators import Window
-from tests.unit.operators.scene import Services, chain_of, give, keyed, made, parts_of, planned
+from tests.unit.operators.scene import Services, chain_of, give, keyed, parts_of, planned, records_in
 
 SECOND = 1_000_000_000
 
 
-def told(key: Any, records: list[Any], window: Window) -> Any:
+def values_of_window(key: Any, records: list[Any], window: Window) -> Any:
     yield (key, [record[1] for record in records], window.start, window.end)
 
 
-def windowed(fn: Any = told) -> Any:
+def windowed(fn: Any = values_of_window) -> Any:
     return keyed(lambda s: s.window("w", 10, fn), "w/0")
 
 
@@ -29,11 +29,14 @@ def test_a_window_holds_what_came_between_its_opening_and_its_firing() -> None:
     services.clock_ns = 1009 * SECOND
     give(chain, [("a", 3)], services)
     assert chain.fire(1009 * SECOND, services) == []
-    assert made(chain.fire(1010 * SECOND + 5, services)) == [("a", [1, 3], 1000.0, 1010.0), ("b", [2], 1000.0, 1010.0)]
+    assert records_in(chain.fire(1010 * SECOND + 5, services)) == [
+        ("a", [1, 3], 1000.0, 1010.0),
+        ("b", [2], 1000.0, 1010.0),
+    ]
     assert chain.next_timer_ns() is None
     services.clock_ns = 1034 * SECOND
     give(chain, [("b", 4)], services)
-    assert made(chain.fire(1040 * SECOND, services)) == [("b", [4], 1030.0, 1040.0)]
+    assert records_in(chain.fire(1040 * SECOND, services)) == [("b", [4], 1030.0, 1040.0)]
 
 
 def test_the_log_has_one_reading_and_one_interval_per_window() -> None:
@@ -64,7 +67,7 @@ def test_the_end_of_the_input_fires_what_is_open() -> None:
     assert windowed().finish(Services()) == []
     chain, services = windowed(), Services(start_ns=1003 * SECOND)
     give(chain, [("a", 1)], services)
-    assert made(chain.finish(services)) == [("a", [1], 1000.0, 1010.0)]
+    assert records_in(chain.finish(services)) == [("a", [1], 1000.0, 1010.0)]
     assert chain.finish(services) == []
 
 
@@ -72,7 +75,7 @@ def test_without_key_by_there_is_one_window_per_task() -> None:
     chain = chain_of(planned(lambda s: s.window("w", 10, lambda k, rs, w: [(k, rs)])), "w/0")
     services = Services()
     give(chain, [1, 2], services)
-    assert made(chain.finish(services)) == [(None, [1, 2])]
+    assert records_in(chain.finish(services)) == [(None, [1, 2])]
 
 
 def test_contents_survive_by_increments_and_keep_their_order() -> None:
@@ -84,7 +87,7 @@ def test_contents_survive_by_increments_and_keep_their_order() -> None:
     standby.restore(parts_of(live))
     log = len(services.log)
     expected = live.fire(1010 * SECOND, services)
-    assert [row[0] for row in made(expected)] == [*"qwertyuiopz"]
+    assert [row[0] for row in records_in(expected)] == [*"qwertyuiopz"]
     assert standby.fire(1010 * SECOND, Services(services.log[log:])) == expected
     assert parts_of(live)[1:] == parts_of(standby)[1:] == []
 
@@ -107,7 +110,7 @@ def test_a_window_that_fired_is_gone_from_what_is_restored() -> None:
     services.clock_ns = 1011 * SECOND
     give(live, [("a", 2)], services)
     standby.restore(parts_of(live))
-    assert made(standby.fire(1020 * SECOND, Services())) == [("a", [2], 1010.0, 1020.0)]
+    assert records_in(standby.fire(1020 * SECOND, Services())) == [("a", [2], 1010.0, 1020.0)]
 
 
 def test_a_function_that_changes_its_records_does_not_change_a_snapshot() -> None:

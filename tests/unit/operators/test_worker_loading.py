@@ -1,4 +1,4 @@
-"""A worker loads a state in steps: what it is told meanwhile is answered, or waits in order behind the state."""
+"""A worker loads a state in steps: a message meanwhile is answered, or waits in order behind the state."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from causal.checkpointing import Cut, SnapshotFile
-from causal.events import CheckpointAsked
+from causal.events import CheckpointRequested
 from causal.ports import PlainChain
 from causal.rollback import NO_ROLLBACK
 from causal.shell.files import write_parts
-from operators import worker as working
-from operators.membership import Act, Begin, End, Feed, Load, Start, Tell
-from operators.worker import Worker
+from operators.runtime import worker as worker_module
+from operators.runtime.membership import Act, Begin, End, Feed, Load, SendReport, Start
+from operators.runtime.worker import Worker
 
 STEPS_PER_PART = 10
 
@@ -42,7 +42,7 @@ class Scripted:
     def handle(self, event: Any, now_ns: int) -> list[Act]:
         if isinstance(event, list):
             return event
-        return [Tell("beat", {"after": type(event).__name__})]
+        return [SendReport("beat", {"after": type(event).__name__})]
 
 
 class Loading(Worker):
@@ -50,14 +50,14 @@ class Loading(Worker):
 
     def __init__(self, directory: Path) -> None:
         self.slot, self.directory = "w1", directory
-        self.config = cast(Any, SimpleNamespace(check=False, heartbeat_ms=100, suspect_after_ms=600))
+        self.config = cast(Any, SimpleNamespace(verify_replay=False, heartbeat_ms=100, heartbeat_timeout_ms=600))
         self.plan = cast(Any, SimpleNamespace(chain=lambda task: Slow()))
-        self.work = working.Work()
-        self.progress = working.Progress(self.work)
+        self.work = worker_module.Work()
+        self.progress = worker_module.Progress(self.work)
         self.membership = cast(Any, Scripted())
         self.following = self.loading = self.driver = None
-        self.later = working.Backlog()
-        self.retained = working.NO_KNOWLEDGE
+        self.later = worker_module.Backlog()
+        self.retained = worker_module.NO_KNOWLEDGE
         self.load_began_ns = 0
         self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
         self.did: list[str] = []
@@ -66,8 +66,8 @@ class Loading(Worker):
     def does(self, *acts: Act) -> None:
         self.handle(cast(Any, list(acts)))
 
-    def tell(self, act: Tell) -> None:
-        self.did.append(f"tell {act.kind} {act.facts.get('after', '')}".strip())
+    def send_report(self, act: SendReport) -> None:
+        self.did.append(f"report {act.kind} {act.facts.get('after', '')}".strip())
 
     def _drive(self, image: Any, act: Begin, retained: Any) -> Any:
         self.did.append(f"begin {act.epoch} with {len(image.chain.loaded)} parts")
@@ -76,7 +76,7 @@ class Loading(Worker):
         )
 
     def turn(self) -> None:
-        """As the loop does it."""
+        """Does one turn of the loop."""
         if self.loading is not None:
             self._load_more()
         if self.later:
@@ -93,8 +93,8 @@ class Loading(Worker):
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
-    monkeypatch.setattr(working, "LOAD_STEP_NS", 0)
-    monkeypatch.setitem(working._ACTS, Tell, Loading.tell)
+    monkeypatch.setattr(worker_module, "LOAD_STEP_NS", 0)
+    monkeypatch.setitem(worker_module._ACTS, SendReport, Loading.send_report)
     return Loading(tmp_path)
 
 
@@ -109,12 +109,12 @@ def begin(epoch: int, *files: SnapshotFile) -> Begin:
 
 
 def test_what_needs_the_state_waits_for_it_in_order_and_what_is_told_does_not(worker: Loading) -> None:
-    asked = Feed(CheckpointAsked(7))
-    worker.does(begin(3, snapshot(worker, 3)), asked, Tell("phase", {}), Start())
-    assert worker.did == ["tell phase"] and worker.vitals().state == "loading" and worker.vitals().epoch == 3
-    worker.does(Feed(CheckpointAsked(8)))
+    asked = Feed(CheckpointRequested(7))
+    worker.does(begin(3, snapshot(worker, 3)), asked, SendReport("phase", {}), Start())
+    assert worker.did == ["report phase"] and worker.vitals().state == "loading" and worker.vitals().epoch == 3
+    worker.does(Feed(CheckpointRequested(8)))
     assert worker.until_loaded() > STEPS_PER_PART, "in steps"
-    assert worker.did == ["tell phase", "begin 3 with 2 parts", "feed 7", "start", "tell beat Due", "feed 8"]
+    assert worker.did == ["report phase", "begin 3 with 2 parts", "feed 7", "start", "report beat Tick", "feed 8"]
 
 
 def test_an_order_to_end_does_not_wait(worker: Loading) -> None:
@@ -129,13 +129,13 @@ def test_of_several_states_to_follow_only_the_last_is_loaded_after_the_one_under
         worker.does(Load(0, tuple(files[:epoch])))
     assert len(worker.later) == 1
     worker.until_loaded()
-    assert worker.did == ["tell beat Loaded"] * 2 and worker.following is not None
+    assert worker.did == ["report beat Loaded"] * 2 and worker.following is not None
     assert worker.following.cut.epoch == 4
 
 
 def test_each_state_is_loaded_where_each_epoch_is_checked(worker: Loading) -> None:
-    worker.later = working.Backlog(each=True)
-    worker.config = cast(Any, SimpleNamespace(check=True))
+    worker.later = worker_module.Backlog(each=True)
+    worker.config = cast(Any, SimpleNamespace(verify_replay=True))
     worker.rehearsals = cast(Any, SimpleNamespace(follow=lambda image, files: worker.did.append("checked")))
     files = [snapshot(worker, epoch) for epoch in (1, 2, 3)]
     for epoch in range(1, 4):
@@ -149,7 +149,7 @@ def test_a_standby_that_is_promoted_while_it_loads_goes_on_from_what_it_has(work
     worker.does(Load(0, (files[0],)))
     worker.does(begin(2, *files), Start())
     worker.until_loaded()
-    assert worker.did == ["tell beat Loaded", "begin 2 with 4 parts", "start", "tell beat Due"]
+    assert worker.did == ["report beat Loaded", "begin 2 with 4 parts", "start", "report beat Tick"]
 
 
 def test_a_state_whose_files_are_gone_is_dropped_for_a_later_one(worker: Loading) -> None:
@@ -158,7 +158,7 @@ def test_a_state_whose_files_are_gone_is_dropped_for_a_later_one(worker: Loading
     (worker.directory / gone[1][0]).unlink()  # a later checkpoint needs it no more
     worker.does(begin(5, later), Start())
     worker.until_loaded()
-    assert worker.did == ["begin 5 with 2 parts", "start", "tell beat Due"]
+    assert worker.did == ["begin 5 with 2 parts", "start", "report beat Tick"]
 
 
 def test_a_state_whose_files_are_gone_is_dropped_before_the_later_one_is_known(worker: Loading) -> None:
@@ -170,7 +170,7 @@ def test_a_state_whose_files_are_gone_is_dropped_before_the_later_one_is_known(w
 
 
 def test_what_is_loaded_is_told_with_how_far_it_has_come(worker: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "LONG_NS", 0)
+    monkeypatch.setattr(worker_module, "LONG_NS", 0)
     file = snapshot(worker, 1)
     worker.does(Load(0, (file,)))
     seen = []

@@ -1,4 +1,4 @@
-"""Arguments of another kind are told in one line with place and mend: sinks, tags, states, generators, the kit."""
+"""Arguments of another kind are reported in one line with its place: sinks, tags, states, generators, the kit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from operators.testing import run
 
 
 class Totals(Operator):
-    """Has one state of each kind, and does to it what it is told."""
+    """Has one state of each kind, and performs the given act on it."""
 
     total = ValueState(int)
     items = ListState[int]()
@@ -41,7 +41,7 @@ def numbers() -> tuple[Pipeline, Any]:
     return pipeline, pipeline.source("in", GeneratedSource(lambda p, i: i, count=3))
 
 
-def told_of(build: Callable[[Any], Any], **options: Any) -> str:
+def message_of(build: Callable[[Any], Any], **options: Any) -> str:
     pipeline, stream = numbers()
     build(stream).sink("out", SqliteSink("out.db"))
     with pytest.raises(CausalError) as failure:
@@ -65,34 +65,34 @@ def told_of(build: Callable[[Any], Any], **options: Any) -> str:
     ],
 )
 def test_what_would_be_lost_in_silence_fails_with_the_place(act: Callable[[Any, Any], None], line: str) -> None:
-    told = told_of(lambda stream: stream.key_by(lambda n: n).process("sum", Totals(act)))
-    assert line in told
-    assert "operator 'sum', key 0, position 1 of" in told
+    message = message_of(lambda stream: stream.key_by(lambda n: n).process("sum", Totals(act)))
+    assert line in message
+    assert "operator 'sum', key 0, position 1 of" in message
 
 
 def test_declared_state_is_used_as_ever_by_two_instances_of_one_class() -> None:
     def act(operator: Any, ctx: Any) -> None:
         operator.total.value = (operator.total.value or 0) + 1
         operator.items.append(operator.total.value)
-        ctx.aside("told", (operator.name, list(operator.items)))
+        ctx.aside("seen", (operator.name, list(operator.items)))
 
     pipeline, stream = numbers()
     for name in "ab":
         operator: Any = Totals(act)
         operator.name = name
-        made = stream.process(name, operator)
-        made.sink(f"{name}-none", SqliteSink("out.db"))
-        made.side("told").sink(f"{name}-told", SqliteSink("out.db"))
-    told = run(pipeline, checkpoint_every=1, crash={"b/0": 2})
-    assert told["a-told"] == [("a", [1]), ("a", [1, 2]), ("a", [1, 2, 3])]
-    assert told["b-told"] == [("b", [1]), ("b", [1, 2]), ("b", [1, 2, 3])]
+        output = stream.process(name, operator)
+        output.sink(f"{name}-none", SqliteSink("out.db"))
+        output.side("seen").sink(f"{name}-seen", SqliteSink("out.db"))
+    result = run(pipeline, checkpoint_every=1, crash={"b/0": 2})
+    assert result["a-seen"] == [("a", [1]), ("a", [1, 2]), ("a", [1, 2, 3])]
+    assert result["b-seen"] == [("b", [1]), ("b", [1, 2]), ("b", [1, 2, 3])]
 
 
 def test_a_generator_that_is_none_or_cannot_be_checkpointed_names_its_watermarks() -> None:
-    assert "generator of watermarks 'time' made 3; give a WatermarkGenerator" in told_of(
+    assert "generator of watermarks 'time' made 3; give a WatermarkGenerator" in message_of(
         lambda stream: stream.watermarks("time", lambda n: n, generator=lambda: 3)
     )
-    assert "watermarks 'time': the state of its generator cannot be checkpointed: a set has no order" in told_of(
+    assert "watermarks 'time': the state of its generator cannot be checkpointed: a set has no order" in message_of(
         lambda stream: stream.watermarks("time", lambda n: n, generator=Forgets)
     )
 

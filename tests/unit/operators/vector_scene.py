@@ -11,10 +11,10 @@ from causal.batch import LISTED, RECORDS, Chunk, decode_records
 from causal.ports import Chain, Output
 from causal.vectors import Vectors
 from operators import Pipeline
-from operators.pipeline import Stream
-from operators.plan import Plan, plan
+from operators.builder.pipeline import Stream
+from operators.engine.plan import Plan, plan
+from operators.records.arrow_rows import rows_of
 from operators.sources import ArrowSource
-from operators.sources.arrow_rows import rows_of
 from tests.unit.operators.scene import NoSink, Services, config
 
 
@@ -35,23 +35,23 @@ def planned(build: Callable[[Stream], Stream], partitions: int = 1, **settings: 
     return plan(pipeline, config(**settings))
 
 
-def listed(given: Vectors) -> list[Chunk]:
-    return [Chunk(LISTED, len(given), given)]
+def listed(vectors: Vectors) -> list[Chunk]:
+    return [Chunk(LISTED, len(vectors), vectors)]
 
 
-def packed(given: Vectors) -> list[Chunk]:
-    return [Chunk(RECORDS, len(given), given.encode())]
+def packed(vectors: Vectors) -> list[Chunk]:
+    return [Chunk(RECORDS, len(vectors), vectors.encode())]
 
 
 def rows(outputs: Sequence[Output]) -> list[Any]:
     """All records of the outputs as rows hold them."""
-    found: list[Any] = []
+    records: list[Any] = []
     for _, chunk in outputs:
-        made = decode_records(chunk.body)
-        assert chunk.count == len(made)
-        found += rows_of(made.batch, 0, len(made)) if isinstance(made, Vectors) else made
-    return found
+        batch = decode_records(chunk.body)
+        assert chunk.count == len(batch)
+        records += rows_of(batch.batch, 0, len(batch)) if isinstance(batch, Vectors) else batch
+    return records
 
 
-def give(chain: Chain, given: Vectors, services: Services | None = None) -> list[Any]:
-    return rows(chain.deliver(0, packed(given), 0, services or Services()))
+def give(chain: Chain, vectors: Vectors, services: Services | None = None) -> list[Any]:
+    return rows(chain.deliver(0, packed(vectors), 0, services or Services()))

@@ -8,8 +8,8 @@ from typing import Any
 from causal.batch import watermark
 from causal.ports import Chain
 from operators import Pipeline
-from operators.plan import Plan, plan
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, made, parts_of, source
+from operators.engine.plan import Plan, plan
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -51,23 +51,23 @@ class Driven:
         self.late: list[Any] = []
 
     def give(self, rows: Sequence[Row], mark_ns: int | None = None) -> list[Any]:
-        """What the chain makes of one batch, and of the mark behind it."""
+        """Returns what the chain emits for one batch, and for the mark behind it."""
         chunks = listed(rows) if rows else []
         if mark_ns is not None:
             chunks.append(watermark(mark_ns))
-        return self._told(self.chain.deliver(0, chunks, 0, self.services)) if chunks else []
+        return self._taken(self.chain.deliver(0, chunks, 0, self.services)) if chunks else []
 
     def finish(self) -> list[Any]:
-        return self._told(self.chain.finish(self.services))
+        return self._taken(self.chain.finish(self.services))
 
     def fire(self, due_ns: int) -> list[Any]:
-        return self._told(self.chain.fire(due_ns, self.services))
+        return self._taken(self.chain.fire(due_ns, self.services))
 
-    def _told(self, outputs: Any) -> list[Any]:
-        told = made([output for output in outputs if output[0] == 0])
-        self.late += made([output for output in outputs if output[0] == 1])
-        self.out += told
-        return told
+    def _taken(self, outputs: Any) -> list[Any]:
+        rows = records_in([output for output in outputs if output[0] == 0])
+        self.late += records_in([output for output in outputs if output[0] == 1])
+        self.out += rows
+        return rows
 
     def restore(self, make: Callable[[], Chain]) -> None:
         """The standby takes over, and another one begins from a full snapshot."""

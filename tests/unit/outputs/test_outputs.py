@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, PipelineError
-from causal.ports import Held, SinkStore
+from causal.ports import SinkStore, StoreState
 from operators.outputs import Output, lines, open_output
 from operators.outputs.limits import advanced, checked
 from operators.sinks import JsonLinesSink, SqliteSink, TallySink
-from operators.sinks.base import Sink
 from operators.sinks.conformance import Subject, after, bundle_at, fill, record_at
+from operators.sinks.contract.sink import Sink
 
 Make = Callable[[Path], Sink]
 
@@ -34,7 +34,7 @@ def in_lines(directory: Path) -> Sink:
 
 def in_files(directory: Path) -> Sink:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
-    from operators.sinks.parquet import ParquetSink
+    from operators.sinks.parquet.parquet_sink import ParquetSink
 
     return ParquetSink(directory / "out", existing="replace", publish_s=1e-9)
 
@@ -47,11 +47,11 @@ def subject_of(sink: Sink) -> Subject:
 
 
 @contextmanager
-def opened(sink: Sink, task: str = "out/0", run: str = "run-1") -> Iterator[tuple[Subject, SinkStore, Held]]:
+def opened(sink: Sink, task: str = "out/0", run: str = "run-1") -> Iterator[tuple[Subject, SinkStore, StoreState]]:
     subject = subject_of(sink)
-    store, held = subject.opened(1, run, task)
+    store, state = subject.opened(1, run, task)
     try:
-        yield subject, store, held
+        yield subject, store, state
     finally:
         store.close()
 
@@ -63,12 +63,12 @@ def looked(output: Output) -> Output:
 
 def read(output: Output, task: str, start: int, stop: int) -> list[tuple[int, Any]]:
     """(position, record) of each row, with the hint as another process would have it."""
-    found: list[tuple[int, Any]] = []
+    read_rows: list[tuple[int, Any]] = []
     for positions, rows in output.rows(task, start, stop, output.hint(task, start)):
         places = positions if isinstance(positions, (range, tuple)) else positions.to_pylist()
         records = map(json.loads, rows) if isinstance(rows, list) else rows.to_pylist()
-        found += zip(places, records, strict=True)
-    return found
+        read_rows += zip(places, records, strict=True)
+    return read_rows
 
 
 def expected(task: str, start: int, stop: int) -> list[tuple[int, Any]]:
@@ -78,16 +78,16 @@ def expected(task: str, start: int, stop: int) -> list[tuple[int, Any]]:
 @KINDS
 def test_rows_of_every_task_are_there_at_once_by_position(make: Make, tmp_path: Path) -> None:
     sink = make(tmp_path)
-    with opened(sink) as (subject, store, held), opened(sink, "out/1") as (_, other, other_held):
+    with opened(sink) as (subject, store, state), opened(sink, "out/1") as (_, other, other_state):
         output = looked(open_output(tmp_path / "out"))
         assert output.ends(False) == {"out/0": 0, "out/1": 0} and output.run == "run-1"
-        held = fill(subject, store, held, 50)
-        fill(subject, other, other_held, 20, 1, "out/1")
+        state = fill(subject, store, state, 50)
+        fill(subject, other, other_state, 20, 1, "out/1")
         assert output.ends(False) == {"out/0": 0, "out/1": 0}, "as of the last look"
         assert looked(output).ends(False) == {"out/0": 50, "out/1": 20}
         for start, stop in ((0, 50), (0, 1), (13, 37), (49, 50), (50, 50)):
             assert read(output, "out/0", start, stop) == expected("out/0", start, stop)
-        fill(subject, store, held, 90)
+        fill(subject, store, state, 90)
         assert looked(output).ends(False)["out/0"] == 90
         assert read(output, "out/0", 40, 90) == expected("out/0", 40, 90)
         assert read(looked(open_output(tmp_path / "out")), "out/1", 0, 20) == expected("out/1", 0, 20)
@@ -95,12 +95,12 @@ def test_rows_of_every_task_are_there_at_once_by_position(make: Make, tmp_path: 
 
 @KINDS
 def test_rows_that_may_be_taken_back_are_not_shown(make: Make, tmp_path: Path) -> None:
-    with opened(make(tmp_path)) as (subject, store, held):
+    with opened(make(tmp_path)) as (subject, store, state):
         for number in range(6):
-            bundle = bundle_at(subject, held, 10)
-            told = ((0, number // 2, held.next + 1),)
-            store.write(replace(bundle, epoch=number // 2, logs=(), depends=told))
-            held = after(held, bundle)
+            bundle = bundle_at(subject, state, 10)
+            depends = ((0, number // 2, state.next + 1),)
+            store.write(replace(bundle, epoch=number // 2, logs=(), depends=depends))
+            state = after(state, bundle)
         output = looked(open_output(tmp_path / "out"))
         assert (output.ends(False), output.ends(True)) == ({"out/0": 0}, {"out/0": 60})
         store.truncate(2)
@@ -108,26 +108,26 @@ def test_rows_that_may_be_taken_back_are_not_shown(make: Make, tmp_path: Path) -
         marks = store.last_bundle().marks
         store.withdraw(marks[1])  # type: ignore[attr-defined]
         assert (looked(output).ends(False), output.ends(True)) == ({"out/0": 40}, {"out/0": marks[1].next})
-        held = store.last_bundle()
-        bundle = bundle_at(subject, held, 10)
+        state = store.last_bundle()
+        bundle = bundle_at(subject, state, 10)
         store.write(replace(bundle, epoch=2, logs=(), depends=((0, 2, 1),)))
         assert looked(output).ends(True) == {"out/0": marks[1].next + bundle.count}
         assert read(output, "out/0", 30, 40) == expected("out/0", 30, 40)
 
 
 @KINDS
-def test_another_run_is_told_apart(make: Make, tmp_path: Path) -> None:
+def test_another_run_is_distinguished(make: Make, tmp_path: Path) -> None:
     sink = make(tmp_path)
     for run, rows in (("run-1", 30), ("run-2", 10)):
-        with opened(sink, run=run) as (subject, store, held):
-            fill(subject, store, held, rows)
+        with opened(sink, run=run) as (subject, store, state):
+            fill(subject, store, state, rows)
             output = looked(open_output(tmp_path / "out"))
             assert (output.run, output.ends(False)) == (run, {"out/0": rows})
 
 
-def test_lines_of_a_bundle_that_are_not_in_place_yet_are_not_told(tmp_path: Path) -> None:
-    with opened(in_lines(tmp_path)) as (subject, store, held):
-        fill(subject, store, held, 20)
+def test_lines_of_a_bundle_that_are_not_in_place_yet_are_not_shown(tmp_path: Path) -> None:
+    with opened(in_lines(tmp_path)) as (subject, store, state):
+        fill(subject, store, state, 20)
     path = tmp_path / "out" / "out-0.jsonl"
     whole = path.read_bytes()
     path.write_bytes(
@@ -144,10 +144,10 @@ def test_lines_of_a_bundle_that_are_not_in_place_yet_are_not_told(tmp_path: Path
 def test_where_lines_begin_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_SCANNED_BYTES", 100)
     monkeypatch.setattr(lines, "LINES_AT_ONCE", 7)
-    with opened(in_lines(tmp_path)) as (subject, store, held):
+    with opened(in_lines(tmp_path)) as (subject, store, state):
         output = open_output(tmp_path / "out")
         for rows in (60, 61, 300):
-            held = fill(subject, store, held, rows)
+            state = fill(subject, store, state, rows)
             assert looked(output).ends(False) == {"out/0": rows}
             assert read(output, "out/0", 0, rows) == expected("out/0", 0, rows)
             line, byte = output.hint("out/0", rows - 1)
@@ -186,8 +186,8 @@ def test_a_batch_has_its_rows_and_no_task_waits_for_ever(
     start: dict[str, int], more: dict[str, int], rows_max: int | None
 ) -> None:
     ends = {task: start.get(task, 0) + more.get(task, 0) for task in sorted(frozenset(start).union(more))}
-    told = advanced(start, ends, rows_max)
-    rows = {task: told[task] - start.get(task, 0) for task in ends}
+    reached = advanced(start, ends, rows_max)
+    rows = {task: reached[task] - start.get(task, 0) for task in ends}
     total = sum(ends.values()) - sum(start.values())
     assert all(0 <= rows[task] <= ends[task] - start.get(task, 0) for task in ends)
     assert sum(rows.values()) == (total if rows_max is None else min(total, rows_max))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from causal.errors import PipelineError
 from operators.outputs.spark_columns import columns_of_piece, json_of_piece, sampled
-from operators.sinks.base import encode_json
+from operators.sinks.contract.sink import encode_json
 
 RECORD = {
     "i": 1, "x": 1.5, "s": "ä", "b": b"\xff\x00", "t": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
@@ -113,9 +113,9 @@ class Sampled:
 
 
 def test_a_schema_is_that_of_the_rows() -> None:
-    found = sampled(Sampled({"a": 1, "none": None}, {"b": "x", "l": [1.5]}), "p", False)
-    assert {field.name: str(field.type) for field in found}.keys() == {"a", "none", "b", "l"}
-    assert [str(found.field(name).type) for name in ("a", "none", "b")] == ["int64", "string", "string"]
+    columns_read = sampled(Sampled({"a": 1, "none": None}, {"b": "x", "l": [1.5]}), "p", False)
+    assert {field.name: str(field.type) for field in columns_read}.keys() == {"a", "none", "b", "l"}
+    assert [str(columns_read.field(name).type) for name in ("a", "none", "b")] == ["int64", "string", "string"]
     with pytest.raises(PipelineError, match="no rows yet"):
         sampled(Sampled(), "p", False)
     with pytest.raises(PipelineError, match="its records have no columns"):

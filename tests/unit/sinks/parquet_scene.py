@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from causal.errors import PipelineError
 from causal.ports import SinkStore
 from operators.sinks.conformance import Subject
-from operators.sinks.parquet import ParquetSink
-from operators.sinks.parquet_reading import ParquetOutput
-from operators.sinks.parquet_store import ParquetStore
+from operators.sinks.parquet.parquet_reading import ParquetOutput
+from operators.sinks.parquet.parquet_sink import ParquetSink
+from operators.sinks.parquet.parquet_store import ParquetStore
 from tests.unit.sinks.test_conformance import locked_file
 
 
@@ -24,14 +24,14 @@ def rows_of(directory: Path, task: str = "out/0", uncovered: bool = True) -> lis
         output.look()
     except PipelineError:
         return []
-    found = list(output.rows(task, 0, output.ends(uncovered).get(task, 0)))
-    positions = [place for places, _ in found for place in places.to_pylist()]
+    batches = list(output.rows(task, 0, output.ends(uncovered).get(task, 0)))
+    positions = [place for places, _ in batches for place in places.to_pylist()]
     assert positions == sorted(dict.fromkeys(positions))
-    return [row for _, batch in found for row in batch.to_pylist()]
+    return [row for _, batch in batches for row in batch.to_pylist()]
 
 
 def plain_rows(directory: Path) -> list[Any]:
-    """What a program sees that knows nothing of us: every `*.parquet` in the directory, whole files in any order."""
+    """Returns what a foreign program reads: every `*.parquet` in the directory, whole files in any order."""
     return [row for path in sorted(directory.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 

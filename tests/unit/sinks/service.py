@@ -1,7 +1,7 @@
 """A web service in a process of its own, for sinks that post: `python -m tests.unit.sinks.service ROOT`.
 
 It prints its port.  Of a request to `/NAME/…` it takes what a `Receiver` in ROOT/NAME takes, all of it or nothing.
-What it does instead is told by files in that directory: `away` (503), `script` (a JSON list of [status, headers] for
+Files in that directory make it do something else instead: `away` (503), `script` (a JSON list of [status, headers] for
 the next requests), `deaf` (takes rows, and hangs up without an answer, as often as the number in it says).
 """
 
@@ -28,10 +28,10 @@ class Service(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.directory = self.root / self.path.split("/")[1]
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        told = json.loads(body)
+        payload = json.loads(body)
         with open(self.directory / "requests", "a") as file:
-            file.write(json.dumps([self.path, dict(self.headers), len(told["rows"])]) + "\n")
-        status, headers = self._answer(told)
+            file.write(json.dumps([self.path, dict(self.headers), len(payload["rows"])]) + "\n")
+        status, headers = self._answer(payload)
         if status:
             self.send_response(status)
             for name, value in headers.items():
@@ -43,7 +43,7 @@ class Service(BaseHTTPRequestHandler):
         else:
             self.close_connection = True
 
-    def _answer(self, told: dict[str, Any]) -> tuple[int, dict[str, str]]:
+    def _answer(self, payload: dict[str, Any]) -> tuple[int, dict[str, str]]:
         script = self.directory / "script"
         if script.exists():
             (status, headers), *rest = json.loads(script.read_text())
@@ -51,7 +51,7 @@ class Service(BaseHTTPRequestHandler):
             return status, headers
         if (self.directory / "away").exists():
             return 503, {}
-        rows, run, task = told["rows"], told["run"], told["task"]
+        rows, run, task = payload["rows"], payload["run"], payload["task"]
         if any(row["record"]["n"] < 0 for row in rows):
             return 422, {}
         keys = [f"{run}/{task}/{row['position']}" for row in rows]
@@ -64,7 +64,7 @@ class Service(BaseHTTPRequestHandler):
         return 204, {}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Logs nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a function is called with, whatever dies: the kit for one that honours keys, and what others must live with."""
+"""The calls of a callback, whichever process dies: the kit for one that honours keys, and what others see."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import pytest
 
 from causal.errors import Fenced, OperatorFailed, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
-from operators.sinks import CallbackSink, conformance, locked_journal, outward
+from operators.sinks import CallbackSink, conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill
-from operators.sinks.outward import Delivery, OutwardStore
-from operators.sinks.refusals import RefusedRows, refusing
+from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.delivery import outward
+from operators.sinks.delivery.outward import Delivery, OutwardStore
+from operators.sinks.files import locked_journal
 from tests.unit.sinks.receiver import Receiver
 
 
-def told(directory: Path, **options: Any) -> tuple[Receiver, Subject]:
+def receiver_and_subject(directory: Path, **options: Any) -> tuple[Receiver, Subject]:
     receiver = Receiver(directory)
 
     def torn(task: str) -> None:
@@ -35,38 +37,38 @@ def told(directory: Path, **options: Any) -> tuple[Receiver, Subject]:
     )
 
 
-def told_on_disk(directory: Path) -> tuple[Receiver, Subject]:
-    return told(directory, durability="os")
+def receiver_and_subject_on_disk(directory: Path) -> tuple[Receiver, Subject]:
+    return receiver_and_subject(directory, durability="os")
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is waited for who was stopped with a lock in his hands."""
+    """No test waits for a process that was stopped while it had the lock."""
     monkeypatch.setattr(outward, "BUSY_MS", 50)
 
 
-@pytest.mark.parametrize("make", [told, told_on_disk])
+@pytest.mark.parametrize("make", [receiver_and_subject, receiver_and_subject_on_disk])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_callbacks_conform_where_keys_are_honoured(
     check: Callable[[Subject], None], make: Callable[[Path], tuple[Receiver, Subject]], tmp_path: Path
 ) -> None:
     receiver, subject = make(tmp_path)
     check(subject)
-    positions = [position for position, _ in receiver.given()]
+    positions = [position for position, _ in receiver.deliveries()]
     assert receiver.doubled() or positions == sorted(positions), "what comes once comes in order"
 
 
 def test_a_callback_gets_rows_in_order_in_batches_with_keys(tmp_path: Path) -> None:
     deliveries: list[Delivery] = []
     subject = Subject(CallbackSink(deliveries.append, batch_rows=3), lambda task: None, job_directory=tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 10)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 10)
     assert [list(delivery.positions) for delivery in deliveries] == [[0, 1, 2], [3, 4, 5], [6], [7, 8, 9]]
     assert deliveries[1].keys == ["run-1/out/0/3", "run-1/out/0/4", "run-1/out/0/5"]
     assert len({delivery.key for delivery in deliveries}) == 4
     assert [row["n"] for delivery in deliveries for row in delivery.records] == list(range(10))
-    store.write(Bundle(10, 0, b"", held.digest, 0, 1, (), ended=True))
-    assert len(deliveries) == 4, "the end alone is nobody's delivery"
+    store.write(Bundle(10, 0, b"", state.digest, 0, 1, (), ended=True))
+    assert len(deliveries) == 4, "the end alone is no delivery"
     store.close()
 
 
@@ -80,36 +82,36 @@ def test_what_was_promised_comes_again_from_the_journal_with_the_same_keys(tmp_p
             raise ConnectionResetError("in the middle")
 
     subject = Subject(CallbackSink(fn, batch_rows=4), lambda task: None, job_directory=tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     with pytest.raises(Unavailable, match="in the middle"):
-        store.write(bundle_at(subject, held, 7))
+        store.write(bundle_at(subject, state, 7))
     store.close()
     with pytest.raises(Unavailable):
         subject.opened(2)
     broken = False
-    store, held = subject.opened(3)
+    store, state = subject.opened(3)
     keys = [f"run-1/out/0/{position}" for position in range(7)]
     assert calls == [keys[:4], keys[4:], keys[4:], keys[4:]], "what was taken does not come again"
-    assert held.next == 7
-    expect_held(subject, held, "the journal holds what the promised rows depend on")
+    assert state.next == 7
+    expect_held(subject, state, "the journal holds what the promised rows depend on")
     store.close()
 
 
 def test_rows_behind_a_refused_one_come_once_it_is_put_aside_also_by_the_next_process(tmp_path: Path) -> None:
-    receiver, subject = told(tmp_path, batch_rows=2)
+    receiver, subject = receiver_and_subject(tmp_path, batch_rows=2)
     sink = subject.sink
     letters = RefusedRows(tmp_path / "letters", "out/0", "run-1")
-    store, held = subject.opened()
+    store, state = subject.opened()
     poison = sink.encode([{"n": -1}])
-    bundle = bundle_at(subject, held, 7)
+    bundle = bundle_at(subject, state, 7)
     lines = bundle.rows.splitlines(keepends=True)
     bundle = Bundle(0, 7, b"".join([*lines[:3], poison, *lines[4:]]), 9, 0, 1, bundle.logs)
     with pytest.raises(RowRefused):
         store.write(bundle)
     assert [row["n"] for row in receiver.rows()] == [0, 1]
     store.close()
-    inner, held = subject.opened(2)
-    assert isinstance(inner, OutwardStore) and inner.promised_bundle() is not None and held.next == 7
+    inner, state = subject.opened(2)
+    assert isinstance(inner, OutwardStore) and inner.promised_bundle() is not None and state.next == 7
     inner.close()
     assert [row["n"] for row in receiver.rows()] == [0, 1], "nothing behind a refused row overtakes it"
     strict = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", None)
@@ -117,8 +119,8 @@ def test_rows_behind_a_refused_one_come_once_it_is_put_aside_also_by_the_next_pr
         strict.open("out/0", "run-1", 3)
     strict.close()
     lenient = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", letters)
-    held = lenient.open("out/0", "run-1", 4)
-    assert (held.next, held.refused, lenient.refused) == (7, 1, 1)
+    state = lenient.open("out/0", "run-1", 4)
+    assert (state.next, state.refused, lenient.refused) == (7, 1, 1)
     assert [row["n"] for row in receiver.rows()] == [0, 1, 2, 4, 5, 6]
     assert len(letters.path.read_text().splitlines()) == 1 and receiver.doubled() == 0
     lenient.close()
@@ -128,21 +130,21 @@ def test_rows_behind_a_refused_one_come_once_it_is_put_aside_also_by_the_next_pr
 
 
 def test_a_zombie_in_the_middle_of_a_bundle_stops_at_the_next_batch(tmp_path: Path) -> None:
-    receiver, subject = told(tmp_path, batch_rows=2)
+    receiver, subject = receiver_and_subject(tmp_path, batch_rows=2)
     taken: list[list[int]] = []
 
     def fn(delivery: Delivery) -> None:
         receiver(delivery)
         taken.append(list(delivery.positions))
         if len(taken) == 1:
-            young, held = subject.opened(2)  # a successor is promoted, and delivers what the journal promises
-            fill(subject, young, held, 12, 2)
+            young, state = subject.opened(2)  # a successor is promoted, and delivers what the journal promises
+            fill(subject, young, state, 12, 2)
             young.close()
 
     subject.sink = CallbackSink(fn, batch_rows=2)
-    store, held = subject.opened()
+    store, state = subject.opened()
     with pytest.raises(Fenced):
-        store.write(bundle_at(subject, held, 6))
+        store.write(bundle_at(subject, state, 6))
     subject.expect_rows(12, "rows of both took effect once")
     assert taken[:2] == [[0, 1], [0, 1]] and receiver.doubled() == 2, "only what the zombie had in its hands"
     store.close()
@@ -150,16 +152,16 @@ def test_a_zombie_in_the_middle_of_a_bundle_stops_at_the_next_batch(tmp_path: Pa
 
 def test_journals_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 4000)
-    receiver, subject = told(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 20 * EPOCH_ROWS)
+    receiver, subject = receiver_and_subject(tmp_path)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 20 * EPOCH_ROWS)
     store.truncate(20)
     journal = tmp_path / "deliveries" / "out-0.journal"
     assert journal.stat().st_size < 500
     store.close()
-    store, held = subject.opened(2)
-    assert held.next == 20 * EPOCH_ROWS
-    subject.expect_rows(held.next, "every row is there")
+    store, state = subject.opened(2)
+    assert state.next == 20 * EPOCH_ROWS
+    subject.expect_rows(state.next, "every row is there")
     store.close()
 
 
@@ -169,9 +171,9 @@ def test_a_function_that_raises_ends_the_job_in_one_line(tmp_path: Path, problem
         raise problem
 
     subject = Subject(CallbackSink(fn), lambda task: None, job_directory=tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     with pytest.raises(OperatorFailed) as caught:
-        store.write(bundle_at(subject, held, 3))
+        store.write(bundle_at(subject, state, 3))
     line = str(caught.value)
     assert line.startswith(f"sink task out/0, positions 0 to 2: its function raised {type(problem).__name__}: ")
     assert len(line.splitlines()) == 1

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from causal.errors import Superseded
-from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance, conformance_withdrawal
-from operators.sinks.conformance import Subject
-from operators.sinks.lock import FileLock
+from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance
+from operators.sinks.conformance import Subject, withdrawal
+from operators.sinks.storage.lock import FileLock
 
 
 def rows_in_sqlite(path: Path, task: str) -> list[Any]:
     db = sqlite3.connect(path)
     try:
-        found = db.execute("SELECT position, record FROM output WHERE task = ? ORDER BY position", (task,)).fetchall()
+        rows = db.execute("SELECT position, record FROM output WHERE task = ? ORDER BY position", (task,)).fetchall()
     finally:
         db.close()
-    assert [position for position, _ in found] == sorted({position for position, _ in found})
-    return [json.loads(record) for _, record in found]
+    assert [position for position, _ in rows] == sorted({position for position, _ in rows})
+    return [json.loads(record) for _, record in rows]
 
 
 def rows_in_lines(path: Path) -> list[Any]:
@@ -45,7 +45,7 @@ def rows_in_tally(path: Path, task: str) -> int:
 
 @contextmanager
 def locked_database(path: Path) -> Iterator[None]:
-    """Somebody else writes into it, and does not come to an end."""
+    """Another connection writes into it, and does not commit."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -121,7 +121,7 @@ def lines_on_disk(directory: Path) -> Subject:
 
 
 @pytest.mark.parametrize("make", [sqlite, sqlite_on_disk, lines, lines_on_disk, tally])
-@pytest.mark.parametrize("check", conformance.CHECKS + conformance_withdrawal.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", conformance.CHECKS + withdrawal.CHECKS, ids=lambda check: check.__name__)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""A writer dies at every single system call of a bundle, and in the middle of SQLite's work: the next one goes on.
+"""A writer dies at every single system call of a bundle, and in the middle of SQLite's work: the next one continues.
 
 Where `os.write` and `os.pwrite` are cut short first, the dying process leaves half of its bytes behind.
 """
@@ -84,24 +84,24 @@ def test_json_lines_survive_death_at_every_system_call(
     for countdown in range(1, 100):
         subject = make(tmp_path / f"at-{countdown}")
         (tmp_path / f"at-{countdown}").mkdir()
-        store, held = subject.opened(1)
-        held = fill(subject, store, held, EPOCH_ROWS + 5)
+        store, state = subject.opened(1)
+        state = fill(subject, store, state, EPOCH_ROWS + 5)
         store.close()
 
         def step(subject: Subject = subject, countdown: int = countdown) -> None:
             armed(countdown, half)
-            store, held = subject.opened(2)
-            held = fill(subject, store, held, EPOCH_ROWS + 12, 2)
+            store, state = subject.opened(2)
+            state = fill(subject, store, state, EPOCH_ROWS + 12, 2)
             store.truncate(1)
-            fill(subject, store, held, EPOCH_ROWS + 19, 2)
+            fill(subject, store, state, EPOCH_ROWS + 19, 2)
 
         status = in_a_child(step)
-        store, held = subject.opened(3)
-        assert held.next in (EPOCH_ROWS + 5, EPOCH_ROWS + 12, EPOCH_ROWS + 19)
-        subject.expect_rows(held.next, f"death at call {countdown}")
-        expect_held(subject, held, f"death at call {countdown}", kept_from=None)
-        held = fill(subject, store, held, EPOCH_ROWS + 30, 3)
-        subject.expect_rows(held.next, f"going on after death at call {countdown}")
+        store, state = subject.opened(3)
+        assert state.next in (EPOCH_ROWS + 5, EPOCH_ROWS + 12, EPOCH_ROWS + 19)
+        subject.expect_rows(state.next, f"death at call {countdown}")
+        expect_held(subject, state, f"death at call {countdown}", kept_from=None)
+        state = fill(subject, store, state, EPOCH_ROWS + 30, 3)
+        subject.expect_rows(state.next, f"going on after death at call {countdown}")
         store.close()
         if status == 0:
             assert countdown > 10, "the child must have died at every call before"
@@ -111,19 +111,19 @@ def test_json_lines_survive_death_at_every_system_call(
 
 
 def test_a_json_lines_zombie_stops_at_every_system_call_of_a_write(tmp_path: Path) -> None:
-    """With the lock in its hands it keeps its successor out until somebody kills it: there is no gap to write in."""
+    """A zombie that has the lock keeps its successor out until it is killed: there is no gap to write in."""
     kept_out = 0
     for countdown in range(1, 20):
         subject = lines(tmp_path / f"at-{countdown}")
         (tmp_path / f"at-{countdown}").mkdir()
-        store, held = subject.opened(1)
-        fill(subject, store, held, 5)
+        store, state = subject.opened(1)
+        fill(subject, store, state, 5)
         store.close()
 
         def step(subject: Subject = subject, countdown: int = countdown) -> None:
-            store, held = subject.opened(2)
+            store, state = subject.opened(2)
             armed(countdown, False, stop)
-            store.write(bundle_at(subject, held, 3, 2))
+            store.write(bundle_at(subject, state, 3, 2))
             os._exit(0)
 
         pid = child(step)
@@ -135,8 +135,8 @@ def test_a_json_lines_zombie_stops_at_every_system_call_of_a_write(tmp_path: Pat
         kept_out += 1
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        store, held = subject.opened(3)
-        held = fill(subject, store, held, 20, 3)
+        store, state = subject.opened(3)
+        state = fill(subject, store, state, 20, 3)
         subject.expect_rows(20, f"going on after a stop at call {countdown}")
         store.close()
     raise AssertionError("the child never came to its end")
@@ -144,8 +144,8 @@ def test_a_json_lines_zombie_stops_at_every_system_call_of_a_write(tmp_path: Pat
 
 def test_a_sqlite_writer_dies_between_any_two_statements(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened(1)
-    fill(subject, store, held, 5)
+    store, state = subject.opened(1)
+    fill(subject, store, state, 5)
     store.close()
     ended = False
     for statement in range(1, 40):
@@ -153,25 +153,25 @@ def test_a_sqlite_writer_dies_between_any_two_statements(tmp_path: Path) -> None
         def step(statement: int = statement) -> None:
             left = statement
 
-            def count(told: str) -> None:
+            def count(statement: str) -> None:
                 nonlocal left
                 left -= 1
                 if left == 0:
                     die()
 
-            store, held = subject.opened(statement + 1)
+            store, state = subject.opened(statement + 1)
             store._db.set_trace_callback(count)  # type: ignore[attr-defined]
-            store.write(bundle_at(subject, held, 3, statement + 1))
+            store.write(bundle_at(subject, state, 3, statement + 1))
 
         ended = in_a_child(step) == 0
-        store, held = subject.opened(statement + 1)
-        subject.expect_rows(held.next, f"death at statement {statement}")
-        expect_held(subject, held, f"death at statement {statement}")
+        store, state = subject.opened(statement + 1)
+        subject.expect_rows(state.next, f"death at statement {statement}")
+        expect_held(subject, state, f"death at statement {statement}")
         store.close()
         if ended:
             break
     assert ended, "the child never came to its end"
-    assert held.next == 8, "only the child that lived wrote its bundle"
+    assert state.next == 8, "only the child that lived wrote its bundle"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -180,18 +180,18 @@ def test_a_sqlite_writer_dies_inside_a_statement(tmp_path: Path, seed: int) -> N
     for incarnation in range(1, 12):
 
         def step(incarnation: int = incarnation) -> None:
-            store, held = subject.opened(incarnation)
+            store, state = subject.opened(incarnation)
             db: sqlite3.Connection = store._db  # type: ignore[attr-defined]
             db.set_progress_handler(die, 20 + (incarnation * 37 + seed * 101) % 400)
             while True:
-                bundle = bundle_at(subject, held, 7, incarnation)
+                bundle = bundle_at(subject, state, 7, incarnation)
                 store.write(bundle)
-                held = conformance.after(held, bundle)
+                state = conformance.after(state, bundle)
 
         assert in_a_child(step) == -signal.SIGKILL
-        store, held = subject.opened(incarnation)
-        subject.expect_rows(held.next, f"death inside a statement of incarnation {incarnation}")
-        expect_held(subject, held, f"death inside a statement of incarnation {incarnation}")
+        store, state = subject.opened(incarnation)
+        subject.expect_rows(state.next, f"death inside a statement of incarnation {incarnation}")
+        expect_held(subject, state, f"death inside a statement of incarnation {incarnation}")
         store.close()
 
 
@@ -206,41 +206,41 @@ def full_disk(limit: int) -> None:
 @pytest.mark.parametrize("make", [sqlite, lines, lines_on_disk])
 def test_a_full_disk_is_told_and_nothing_is_half_done(make: Callable[[Path], Subject], tmp_path: Path) -> None:
     subject = make(tmp_path)
-    store, held = subject.opened(1)
-    fill(subject, store, held, 10)
+    store, state = subject.opened(1)
+    fill(subject, store, state, 10)
     store.close()
     largest = max(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-    told, telling = os.pipe()
+    read_end, write_end = os.pipe()
 
     def step() -> None:
         import resource
 
-        store, held = subject.opened(2)
+        store, state = subject.opened(2)
         for extra in (10, 200, 900, 3000):
             full_disk(largest + extra)
             try:
                 while True:
-                    bundle = bundle_at(subject, held, 7, 2)
+                    bundle = bundle_at(subject, state, 7, 2)
                     store.write(bundle)
-                    held = conformance.after(held, bundle)
-                    store.truncate(held.next // EPOCH_ROWS)
+                    state = conformance.after(state, bundle)
+                    store.truncate(state.next // EPOCH_ROWS)
             except Unavailable as problem:
-                os.write(telling, f"{problem}\n".encode())
+                os.write(write_end, f"{problem}\n".encode())
             # There is room again: the same bundle may be written again, and is there once.
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
             store.write(bundle)
-            if conformance.after(held, bundle).next > held.next:
-                held = conformance.after(held, bundle)
-        subject.expect_rows(held.next, "after there was room again, every row is there once")
+            if conformance.after(state, bundle).next > state.next:
+                state = conformance.after(state, bundle)
+        subject.expect_rows(state.next, "after there was room again, every row is there once")
 
     assert in_a_child(step) == 0
-    os.close(telling)
-    with os.fdopen(told) as lines_told:
-        messages = lines_told.read().splitlines()
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        messages = pipe.read().splitlines()
     assert len(messages) == 4
     assert all(str(tmp_path) in message for message in messages)
-    store, held = subject.opened(3)
-    subject.expect_rows(held.next, "after a full disk, rows and position agree")
-    expect_held(subject, held, "after a full disk, determinants and position agree", kept_from=None)
+    store, state = subject.opened(3)
+    subject.expect_rows(state.next, "after a full disk, rows and position agree")
+    expect_held(subject, state, "after a full disk, determinants and position agree", kept_from=None)
     store.close()

@@ -1,4 +1,4 @@
-"""A sink promises what the job promises, unless it was told otherwise; so does the journal of the supervisor."""
+"""A sink promises what the job promises, unless its own setting differs; so does the journal of the supervisor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from causal.config import JobConfig
 from operators import Pipeline
-from operators.plan import plan
+from operators.engine.plan import plan
 from operators.sinks import CallbackSink, JsonLinesSink, SqliteSink
-from operators.sinks.base import Sink
+from operators.sinks.contract.sink import Sink
 from operators.sources import GeneratedSource
 from standby.journal import Journal
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from causal.values import NotCarried
 from causal.vectors import Vectors
-from operators.sinks.base import encode_json
-from operators.sinks.columns import json_lines
+from operators.sinks.contract.json_columns import json_lines
+from operators.sinks.contract.sink import encode_json
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -53,12 +53,12 @@ def test_every_line_is_json_whatever_numbers_are_in_it() -> None:
             ({number: 1, 2: 3, True: 4, None: 5, 0.5: 6}, {text: 1, "2": 3, "true": 4, "null": 5, "0.5": 6}),
             ({"t": datetime(2020, 1, 1), "n": number}, {"t": "2020-01-01T00:00:00", "n": text}),
         ):
-            told = json.loads(encode_json(record), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-            assert told == read
+            decoded = json.loads(encode_json(record), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+            assert decoded == read
         column = pa.array([number, 1.0, -0.0])
         assert json_lines(Vectors.of({"v": column}), encode_json).decode().splitlines() == [
             encode_json({"v": value}) for value in column.to_pylist()
         ]
         with sqlite3.connect(":memory:") as db:
-            [(found,)] = db.execute("SELECT json_extract(?, '$.a')", (encode_json({"a": number}),))
-            assert repr(float(found)) == repr(number)
+            [(extracted,)] = db.execute("SELECT json_extract(?, '$.a')", (encode_json({"a": number}),))
+            assert repr(float(extracted)) == repr(number)

@@ -1,4 +1,4 @@
-"""What users of `JsonLinesSink` see, beyond the promises that every sink makes."""
+"""`JsonLinesSink` as users see it, beyond the promises that every sink makes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
-from operators.sinks import JsonLinesSink, locked_journal
+from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
-from operators.sinks.journal import bodies, framed
+from operators.sinks.files import locked_journal
+from operators.sinks.storage.journal import bodies, framed
 from tests.unit.sinks.test_conformance import lines
 
 
 def test_one_file_per_task_named_after_it(tmp_path: Path) -> None:
     subject = lines(tmp_path)
     for task in ("out/0", "out/1"):
-        store, held = subject.opened(task=task)
-        fill(subject, store, held, 3, task=task)
+        store, state = subject.opened(task=task)
+        fill(subject, store, state, 3, task=task)
         store.close()
     visible = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("."))
     assert visible == ["out-0.jsonl", "out-1.jsonl"]
@@ -39,8 +40,8 @@ def test_a_line_is_one_record_whatever_is_in_it(tmp_path: Path) -> None:
     store.open("out/0", "run-1", 1)
     store.write(Bundle(0, len(records), sink.encode(records), 1, 0, 1, ()))
     store.close()
-    found = sink.path_of("out/0").read_text().removesuffix("\n").split("\n")
-    assert [json.loads(line) for line in found] == records
+    lines_of_file = sink.path_of("out/0").read_text().removesuffix("\n").split("\n")
+    assert [json.loads(line) for line in lines_of_file] == records
 
 
 def test_rows_that_are_not_lines_are_refused(tmp_path: Path) -> None:
@@ -55,29 +56,29 @@ def test_rows_that_are_not_lines_are_refused(tmp_path: Path) -> None:
 def test_the_journal_does_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 5000)
     subject = lines(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     journal = tmp_path / "out" / ".out-0.journal"
     largest = 0
-    while held.next < 20 * EPOCH_ROWS:
-        held = fill(subject, store, held, held.next + 7)
+    while state.next < 20 * EPOCH_ROWS:
+        state = fill(subject, store, state, state.next + 7)
         largest = max(largest, journal.stat().st_size)
-        if held.next // EPOCH_ROWS > 2:
-            store.truncate(held.next // EPOCH_ROWS - 1)
+        if state.next // EPOCH_ROWS > 2:
+            store.truncate(state.next // EPOCH_ROWS - 1)
     assert largest < 8000 < (tmp_path / "out" / "out-0.jsonl").stat().st_size
     store.truncate(19)
     assert journal.stat().st_size < 2000
     store.close()
-    store, held = subject.opened()
-    subject.expect_rows(held.next, "a journal that was written anew loses nothing")
-    expect_held(subject, held, "a journal that was written anew loses nothing", kept_from=19)
+    store, state = subject.opened()
+    subject.expect_rows(state.next, "a journal that was rewritten loses nothing")
+    expect_held(subject, state, "a journal that was rewritten loses nothing", kept_from=19)
     store.close()
 
 
 def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
     subject = lines(tmp_path)
     for task in ("out/0", "out/1"):
-        store, held = subject.opened(task=task)
-        fill(subject, store, held, 12, task=task)
+        store, state = subject.opened(task=task)
+        fill(subject, store, state, 12, task=task)
         store.close()
     for task in ("out/0", "out/7"):
         with pytest.raises(PipelineError, match=r"holds rows of another run.*JsonLinesSink.*existing=\"replace\""):
@@ -85,12 +86,12 @@ def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
     subject.expect_rows(12, "a refused run changes nothing")
     old, old_held = subject.opened()
     subject.sink.existing = "replace"  # type: ignore[attr-defined]
-    store, held = subject.opened(run="run-2")
-    assert (held.next, held.digest, held.logs) == (0, 0, ())
+    store, state = subject.opened(run="run-2")
+    assert (state.next, state.digest, state.logs) == (0, 0, ())
     assert sorted(path.name for path in (tmp_path / "out").glob("*.jsonl")) == ["out-0.jsonl"]
     with pytest.raises(Fenced):
         old.write(bundle_at(subject, old_held, 1))
-    fill(subject, store, held, 4)
+    fill(subject, store, state, 4)
     subject.expect_rows(4, "a new run begins at 0")
     store.close()
     old.close()
@@ -106,23 +107,23 @@ def test_a_file_that_no_run_wrote_is_refused(tmp_path: Path) -> None:
 
 def test_rows_that_were_deleted_leave_room_for_the_next_run(tmp_path: Path) -> None:
     subject = lines(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 5)
+    store, state = subject.opened()
+    fill(subject, store, state, 5)
     store.close()
     subject.opened(2)[0].close()
     (tmp_path / "out" / "out-0.jsonl").unlink()
     with pytest.raises(CorruptData, match=r"out-0\.jsonl has lost rows"):
         subject.opened(3)
-    store, held = subject.opened(run="run-2")
-    fill(subject, store, held, 3)
-    subject.expect_rows(3, "what was deleted by hand is in nobody's way")
+    store, state = subject.opened(run="run-2")
+    fill(subject, store, state, 3)
+    subject.expect_rows(3, "what was deleted by hand is in no one's way")
     store.close()
 
 
 def test_rows_that_no_bundle_wrote_are_refused(tmp_path: Path) -> None:
     subject = lines(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 5)
+    store, state = subject.opened()
+    fill(subject, store, state, 5)
     store.close()
     with (tmp_path / "out" / "out-0.jsonl").open("a") as rows:
         rows.write("{}\n")
@@ -132,8 +133,8 @@ def test_rows_that_no_bundle_wrote_are_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_journal_is_never_used(tmp_path: Path) -> None:
     subject = lines(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 20)
+    store, state = subject.opened()
+    fill(subject, store, state, 20)
     store.close()
     journal = tmp_path / "out" / ".out-0.journal"
     whole = journal.read_bytes()
@@ -157,10 +158,10 @@ def test_names_that_make_the_same_file_are_refused(tmp_path: Path) -> None:
 
 def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
     subject = lines(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     other = os.open(tmp_path / "out" / ".out-0.lock", os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX)
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match="being written by another process"):
         store.write(bundle)
     os.close(other)
@@ -171,11 +172,11 @@ def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> Non
 
 def test_files_that_are_moved_away_are_noticed(tmp_path: Path) -> None:
     subject = lines(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     rows = tmp_path / "out" / "out-0.jsonl"
     rows.rename(tmp_path / "kept")
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match="was moved, replaced or deleted"):
         store.write(bundle)
     (tmp_path / "kept").rename(rows)
@@ -184,7 +185,7 @@ def test_files_that_are_moved_away_are_noticed(tmp_path: Path) -> None:
     subject.expect_rows(8, "files that were put back are gone on with")
     store.close()
     with pytest.raises(Unavailable, match="not open"):
-        store.write(bundle_at(subject, held, 1))
+        store.write(bundle_at(subject, state, 1))
 
 
 def test_checks_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,10 +216,10 @@ WHERE = Path("a.journal")
 @given(st.lists(st.binary(max_size=40), max_size=6), st.integers(0, 400))
 def test_a_journal_that_was_cut_gives_the_whole_records_before_the_cut(records: list[bytes], cut: int) -> None:
     stored = b"".join(map(framed, records))[:cut]
-    found, sound = bodies(stored, WHERE)
-    assert found == records[: len(found)]
-    assert b"".join(map(framed, found)) == stored[:sound]
-    assert len(found) == len(records) or len(stored) < sum(len(framed(r)) for r in records[: len(found) + 1])
+    read, sound = bodies(stored, WHERE)
+    assert read == records[: len(read)]
+    assert b"".join(map(framed, read)) == stored[:sound]
+    assert len(read) == len(records) or len(stored) < sum(len(framed(r)) for r in records[: len(read) + 1])
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=4), st.data())
@@ -227,10 +228,10 @@ def test_a_changed_byte_is_never_believed(records: list[bytes], data: st.DataObj
     place = data.draw(st.integers(0, len(stored) - 1))
     stored[place] ^= data.draw(st.integers(1, 255))
     try:
-        found, _ = bodies(bytes(stored), WHERE)
+        read, _ = bodies(bytes(stored), WHERE)
     except CorruptData:
         return
-    assert found == records[:-1], "only the last record can pass for a torn one"
+    assert read == records[:-1], "only the last record can pass for a torn one"
 
 
 def test_zeros_at_the_end_are_a_torn_tail() -> None:

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from causal.errors import CausalError
-from operators.sinks import conformance, conformance_withdrawal
-from operators.sinks.base import (
+from operators.sinks import conformance
+from operators.sinks.conformance import crashes, successions, value_checks, withdrawal, zombies
+from operators.sinks.contract.sink import (
     Account,
     Bundle,
-    Held,
-    Mark,
     Sink,
+    StoreState,
     Unavailable,
+    WithdrawPoint,
     check_newest,
     fenced,
     foreign_rows,
@@ -28,13 +29,12 @@ from operators.sinks.base import (
     packed,
     unpacked,
 )
-from operators.sinks.conformance import crashes, successions, values, zombies
 
 CHANGES = {
     "single precision": lambda line: re.sub(r"\b16777217\b", "16777216", line),
     "drops zones": lambda line: line.replace("+02:00", ""),
 }
-"""What a store does to lines that changes values, by fault."""
+"""The change that a faulty store makes to the values of lines, by fault."""
 
 
 class BrokenSink(Sink):
@@ -79,8 +79,8 @@ class BrokenStore:
             db.close()
 
     def load(self, db: sqlite3.Connection) -> Account | None:
-        found = db.execute("SELECT bytes FROM account").fetchone()
-        return None if found is None else unpacked(self.task, found[0])
+        row = db.execute("SELECT bytes FROM account").fetchone()
+        return None if row is None else unpacked(self.task, row[0])
 
     def save(self, db: sqlite3.Connection, account: Account) -> None:
         db.execute("DELETE FROM account")
@@ -93,7 +93,7 @@ class BrokenStore:
             account.fence(self.run, self.incarnation)
         return account
 
-    def open(self, task: str, run: str, incarnation: int) -> Held:
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
         self.run, self.incarnation = run, incarnation
         with self.step() as db:
             account = self.load(db) or Account(task, run, incarnation)
@@ -107,7 +107,7 @@ class BrokenStore:
                 raise fenced(task, incarnation)
             account.incarnation = incarnation
             self.save(db, account)
-        return account.held()
+        return account.store_state()
 
     def replaced(self, db: sqlite3.Connection, account: Account) -> Account:
         """An account of the new run, and no rows."""
@@ -121,9 +121,9 @@ class BrokenStore:
             db.execute("BEGIN IMMEDIATE")
         return Account(self.task, self.run, self.incarnation)
 
-    def last_bundle(self) -> Held:
+    def last_bundle(self) -> StoreState:
         with self.step() as db:
-            return self.mine(db).held()
+            return self.mine(db).store_state()
 
     def insert(self, db: sqlite3.Connection, bundle: Bundle) -> None:
         positions, lines = lines_of(bundle)
@@ -160,14 +160,14 @@ class BrokenStore:
             if account.truncate(epoch):
                 self.save(db, account)
 
-    def withdraw(self, mark: Mark) -> Held:
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
         with self.step() as db:
             account = self.mine(db)
             account.withdraw(mark)
             if self.fault != "withdraws nothing":
                 db.execute("DELETE FROM rows WHERE position >= ?", (mark.next,))
             self.save(db, account)
-        return account.held()
+        return account.store_state()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -180,9 +180,9 @@ FOUND_BY: dict[str, Callable[[conformance.Subject], None]] = {
     "account first": crashes.dies_at_every_step_of_a_write,
     "rows first": crashes.dies_at_every_step_of_a_write,
     "takes duplicates": conformance.bundles.takes_a_lost_acknowledgement,
-    "withdraws nothing": conformance_withdrawal.takes_rows_back,
-    "single precision": values.keeps_every_value_or_refuses_it,
-    "drops zones": values.keeps_every_value_or_refuses_it,
+    "withdraws nothing": withdrawal.takes_rows_back,
+    "single precision": value_checks.keeps_every_value_or_refuses_it,
+    "drops zones": value_checks.keeps_every_value_or_refuses_it,
     "any run replaces": successions.lets_no_older_run_come_back,
     "fences older runs": successions.lets_no_older_run_come_back,
     "empties and leaves the account": successions.dies_at_every_step_of_a_replacement,

@@ -13,7 +13,7 @@ import pytest
 from causal.shell.forks import close, keep_from_children
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject, fill
-from operators.sinks.lock import FileLock
+from operators.sinks.storage.lock import FileLock
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def left() -> Iterator[list[int]]:
 
 def parent_of_a_sleeper(before: Callable[[], None], after: Callable[[], None]) -> tuple[int, int]:
     """Process ids of a process, which has done `before`, forked a child that sleeps, done `after`, and of the child."""
-    told, telling = os.pipe()
+    read_end, write_end = os.pipe()
     parent = os.fork()
     if parent == 0:
         try:
@@ -37,13 +37,13 @@ def parent_of_a_sleeper(before: Callable[[], None], after: Callable[[], None]) -
                 time.sleep(600)
                 os._exit(0)
             after()
-            os.write(telling, str(child).encode())
+            os.write(write_end, str(child).encode())
             time.sleep(600)
         finally:
             os._exit(1)
-    os.close(telling)
-    child = int(os.read(told, 100))
-    os.close(told)
+    os.close(write_end)
+    child = int(os.read(read_end, 100))
+    os.close(read_end)
     return parent, child
 
 
@@ -52,13 +52,13 @@ def ended(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-@pytest.mark.parametrize("held", ["before", "after"])
-def test_a_child_of_user_code_does_not_keep_the_lock(held: str, tmp_path: Path, left: list[int]) -> None:
+@pytest.mark.parametrize("acquired", ["before", "after"])
+def test_a_child_of_user_code_does_not_keep_the_lock(acquired: str, tmp_path: Path, left: list[int]) -> None:
     lock = FileLock(tmp_path / "lock")
 
     def acquire() -> None:
         assert lock.acquire(0)
-        if held == "after":
+        if acquired == "after":
             lock.release()
 
     def again() -> None:
@@ -90,18 +90,18 @@ def test_a_child_cannot_release_the_lock_of_its_parent(tmp_path: Path) -> None:
 
 def test_a_store_can_be_opened_although_children_of_its_writer_live(tmp_path: Path, left: list[int]) -> None:
     subject = Subject(JsonLinesSink(tmp_path / "out", busy_ms=500), read=lambda task: [])
-    store, held = subject.opened()
+    store, state = subject.opened()
 
     def lock() -> None:
         assert store._journal._lock.acquire(0)  # type: ignore[attr-defined]
 
-    parent, child = parent_of_a_sleeper(lambda: fill(subject, store, held, 10), lock)
+    parent, child = parent_of_a_sleeper(lambda: fill(subject, store, state, 10), lock)
     left.append(child)
     ended(parent)
     store.close()
-    young, found = subject.opened(2)
-    assert found.next == 10
-    fill(subject, young, found, 20, 2)
+    young, state_found = subject.opened(2)
+    assert state_found.next == 10
+    fill(subject, young, state_found, 20, 2)
     young.close()
 
 

@@ -1,4 +1,4 @@
-"""What users of `ParquetSink` see, beyond the promises that every sink makes."""
+"""`ParquetSink` as users see it, beyond the promises that every sink makes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable
-from causal.ports import Bundle, Held
+from causal.ports import Bundle, StoreState
 from causal.rows import Rows
 from causal.vectors import Vectors
-from operators.sinks import conformance, conformance_withdrawal, locked_journal, parquet_rolling
-from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill
+from operators.sinks import conformance
+from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
 from operators.sinks.conformance.crashes import stops_zombies_that_wake_up
-from operators.sinks.manifest import load_manifest
-from operators.sinks.parquet import ParquetSink, publish, read
-from operators.sinks.parquet_reading import ParquetOutput
+from operators.sinks.files import locked_journal
+from operators.sinks.parquet import parquet_rolling
+from operators.sinks.parquet.manifest import load_manifest
+from operators.sinks.parquet.parquet_reading import ParquetOutput
+from operators.sinks.parquet.parquet_sink import ParquetSink, publish, read
 from tests.unit.sinks.parquet_scene import (
     parquet,
     parquet_abandoned_on_disk,
@@ -38,7 +40,7 @@ from tests.unit.sinks.parquet_scene import (
     subject_of,
 )
 
-ALL = conformance.CHECKS + conformance_withdrawal.CHECKS
+ALL = conformance.CHECKS + withdrawal.CHECKS
 CHECKS = tuple(check for check in ALL if check is not stops_zombies_that_wake_up)
 
 
@@ -58,14 +60,14 @@ def test_it_conforms_when_each_bundle_makes_a_file(check: Callable[[Subject], No
         check(subject)
 
 
-def write(sink: ParquetSink, *pieces: Any, held: Held | None = None, run: str = "run-1") -> Held:
+def write(sink: ParquetSink, *pieces: Any, state: StoreState | None = None, run: str = "run-1") -> StoreState:
     """One bundle of these pieces, each encoded as one event's output, by a store that is closed again."""
     store = sink.open_store("out/0", sink.directory)
-    held = store.open("out/0", run, 1)
+    state = store.open("out/0", run, 1)
     encode = {Rows: sink.encode_rows, Vectors: sink.encode_vectors}
     rows = b"".join(encode.get(type(piece), sink.encode)(piece) for piece in pieces)
     try:
-        store.write(Bundle(held.next, sum(map(len, pieces)), rows, held.next + 1, 0, 1, ()))
+        store.write(Bundle(state.next, sum(map(len, pieces)), rows, state.next + 1, 0, 1, ()))
         return store.last_bundle()
     finally:
         store.close()
@@ -73,8 +75,8 @@ def write(sink: ParquetSink, *pieces: Any, held: Held | None = None, run: str = 
 
 def test_rows_are_seen_at_once_by_us_and_in_whole_files_by_others(tmp_path: Path) -> None:
     subject = parquet(tmp_path, publish_s=3600)
-    store, held = subject.opened()
-    fill(subject, store, held, 30)
+    store, state = subject.opened()
+    fill(subject, store, state, 30)
     directory = tmp_path / "out"
     assert read(directory).num_rows == 30 and plain_rows(directory) == []
     store.close()
@@ -89,23 +91,23 @@ def test_files_are_cut_by_size_and_a_file_once_there_never_changes(
     monkeypatch.setattr(parquet_rolling, "GROUP_BYTES", 2000)
     monkeypatch.setattr(locked_journal, "JOURNAL_BYTES_MAX", 4000)
     subject = parquet(tmp_path, publish_s=3600, file_bytes=4000)
-    store, held = subject.opened()
+    store, state = subject.opened()
     directory, journal = tmp_path / "out", tmp_path / "out" / "_causal" / "out-0.journal"
     known: dict[str, bytes] = {}
     largest = 0
-    while held.next < 20 * EPOCH_ROWS:
-        held = fill(subject, store, held, held.next + 7)
-        store.truncate(held.next // EPOCH_ROWS)
+    while state.next < 20 * EPOCH_ROWS:
+        state = fill(subject, store, state, state.next + 7)
+        store.truncate(state.next // EPOCH_ROWS)
         largest = max(largest, journal.stat().st_size)
         for path in directory.glob("*.parquet"):
             assert known.setdefault(path.name, path.read_bytes()) == path.read_bytes()
-        assert len(plain_rows(directory)) <= held.next
+        assert len(plain_rows(directory)) <= state.next
     assert 4 < len(known) < 60 and largest < 20_000
     store.close()
-    assert [row["n"] for row in plain_rows(directory)] == list(range(held.next))
-    assert [row["n"] for row in rows_of(directory)] == list(range(held.next))
-    again, held = subject.opened(2)
-    expect_held(subject, held, "a journal that was written anew loses nothing", kept_from=held.next // EPOCH_ROWS)
+    assert [row["n"] for row in plain_rows(directory)] == list(range(state.next))
+    assert [row["n"] for row in rows_of(directory)] == list(range(state.next))
+    again, state = subject.opened(2)
+    expect_held(subject, state, "a journal that was rewritten loses nothing", kept_from=state.next // EPOCH_ROWS)
     again.close()
 
 
@@ -119,9 +121,9 @@ def test_vectors_rows_and_dicts_of_one_bundle_are_one_table(tmp_path: Path) -> N
 
 def test_vectors_become_no_python_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: object) -> None:
-        raise AssertionError("somebody looks at single rows")
+        raise AssertionError("code looks at single rows")
 
-    monkeypatch.setattr("operators.sinks.fitting._parts", never)
+    monkeypatch.setattr("operators.sinks.parquet.fitting._parts", never)
     sink = ParquetSink(tmp_path / "out")
     write(sink, Vectors.of({"x": pa.array(range(1000), pa.int16())}), Vectors.of({"x": pa.array([7], pa.int16())}))
     assert read(tmp_path / "out").schema == pa.schema([("x", pa.int16())])
@@ -205,9 +207,9 @@ def test_a_row_that_was_refused_is_in_no_file_and_its_position_counts(tmp_path: 
         output = ParquetOutput(tmp_path / "out")
         output.look()
         assert output.ends(True) == {"out/0": 40}
-        found = list(output.rows("out/0", 3, 38))
-        assert [n for positions, _ in found for n in positions.to_pylist()] == kept[1:-1]
-        assert [row["n"] for _, batch in found for row in batch.to_pylist()] == kept[1:-1]
+        batches = list(output.rows("out/0", 3, 38))
+        assert [n for positions, _ in batches for n in positions.to_pylist()] == kept[1:-1]
+        assert [row["n"] for _, batch in batches for row in batch.to_pylist()] == kept[1:-1]
         store.close()
     assert [row["n"] for row in plain_rows(tmp_path / "out")] == kept
     assert sink.shown_row(rows, 1) == {"n": "x"} and sink.shown_row(rows, 3) == {"n": 39}
@@ -215,41 +217,41 @@ def test_a_row_that_was_refused_is_in_no_file_and_its_position_counts(tmp_path: 
 
 def test_below_full_depth_a_file_has_only_rows_that_stay(tmp_path: Path) -> None:
     subject = parquet_in_small_files(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     for number in range(9):
-        plain = bundle_at(subject, held, 10)
-        told = ((0, number // 3, held.next + 1),)
-        store.write(replace(plain, epoch=number // 3, logs=(), depends=told))
-        held = after(held, plain)
+        plain = bundle_at(subject, state, 10)
+        depends = ((0, number // 3, state.next + 1),)
+        store.write(replace(plain, epoch=number // 3, logs=(), depends=depends))
+        state = after(state, plain)
         if number in (2, 5):
             store.truncate(number // 3)
     directory = tmp_path / "out"
-    assert held.next == 90 and len(rows_of(directory, uncovered=False)) == 30 and len(plain_rows(directory)) <= 30
-    held = store.last_bundle()
+    assert state.next == 90 and len(rows_of(directory, uncovered=False)) == 30 and len(plain_rows(directory)) <= 30
+    state = store.last_bundle()
     store.truncate(1)
-    assert len(plain_rows(directory)) == len(rows_of(directory, uncovered=False)) == held.marks[0].next == 30
+    assert len(plain_rows(directory)) == len(rows_of(directory, uncovered=False)) == state.marks[0].next == 30
     assert len(rows_of(directory)) == 90
-    store.withdraw(held.marks[1])  # type: ignore[attr-defined]
-    assert len(rows_of(directory)) == held.marks[1].next < 90 and len(plain_rows(directory)) == 30
+    store.withdraw(state.marks[1])  # type: ignore[attr-defined]
+    assert len(rows_of(directory)) == state.marks[1].next < 90 and len(plain_rows(directory)) == 30
     store.close()
     publish(directory)
     assert len(plain_rows(directory)) == 30
     publish(directory, ended=True)
-    assert [row["n"] for row in plain_rows(directory)] == list(range(held.marks[1].next))
-    store, found = subject.opened(2)
+    assert [row["n"] for row in plain_rows(directory)] == list(range(state.marks[1].next))
+    store, reopened = subject.opened(2)
     with pytest.raises(PipelineError, match="published as rows of a job that has ended"):
-        store.withdraw(found.marks[0])  # type: ignore[attr-defined]
+        store.withdraw(reopened.marks[0])  # type: ignore[attr-defined]
     store.close()
 
 
 def test_a_writer_goes_on_beside_somebody_who_publishes(tmp_path: Path) -> None:
     subject = parquet(tmp_path, publish_s=3600)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 20)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 20)
     publish(tmp_path / "out")
     assert len(plain_rows(tmp_path / "out")) == 20
-    fill(subject, store, held, 45)
-    subject.expect_rows(45, "the one who has it open goes on")
+    fill(subject, store, state, 45)
+    subject.expect_rows(45, "the process that has it open continues")
     store.close()
     assert [row["n"] for row in plain_rows(tmp_path / "out")] == list(range(45))
 
@@ -267,8 +269,8 @@ def test_two_tasks_agree_on_one_schema_and_one_manifest(tmp_path: Path) -> None:
         store.write(Bundle(0, 1, sink.encode([{"n": 1.5}]), 1, 0, 1, ()))
     store.close()
     assert read(tmp_path / "out").to_pydict() == {"n": [1, 2]}
-    told = json.loads((tmp_path / "out" / "_causal" / "manifest.json").read_text())
-    assert told["files"] == {"out/0": [[0, 1]], "out/1": [[0, 1]]} and told["columns"] == [["n", "int64"]]
+    manifest = json.loads((tmp_path / "out" / "_causal" / "manifest.json").read_text())
+    assert manifest["files"] == {"out/0": [[0, 1]], "out/1": [[0, 1]]} and manifest["columns"] == [["n", "int64"]]
 
 
 def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
@@ -307,10 +309,10 @@ def test_another_schema_than_that_of_the_files_is_refused(tmp_path: Path) -> Non
 
 def test_a_damaged_journal_manifest_or_file_is_never_used(tmp_path: Path) -> None:
     subject = subject_of(ParquetSink(tmp_path / "out", publish_s=3600, busy_ms=50))
-    store, held = subject.opened()
-    held = fill(subject, store, held, 20)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 20)
     store.publish()  # type: ignore[attr-defined]
-    fill(subject, store, held, 40)
+    fill(subject, store, state, 40)
     ours = tmp_path / "out" / "_causal"
     for path in (ours / "out-0.journal", ours / "manifest.json"):
         whole = path.read_bytes()
@@ -327,17 +329,17 @@ def test_a_damaged_journal_manifest_or_file_is_never_used(tmp_path: Path) -> Non
 
 def test_a_journal_that_is_gone_is_noticed(tmp_path: Path) -> None:
     subject = parquet(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     store.publish()  # type: ignore[attr-defined]
     (tmp_path / "out" / "_causal" / "out-0.journal").unlink()
     with pytest.raises(Fenced):
-        store.write(bundle_at(subject, held, 2))
+        store.write(bundle_at(subject, state, 2))
     store.close()
     with pytest.raises(CorruptData, match=r"out-0\.journal is missing"):
         subject.opened(2)
     with pytest.raises(Unavailable, match="not open"):
-        store.write(bundle_at(subject, held, 2))
+        store.write(bundle_at(subject, state, 2))
 
 
 def test_where_no_sink_wrote_there_is_nothing_to_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A refused row stops the job in one line, or is put aside once, whoever dies or is away in between."""
+"""A refused row stops the job with one line, or becomes a dead letter once, whichever process or store fails."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from causal.errors import InvariantViolation, OperatorFailed, PipelineError, RowRefused, Unavailable
-from causal.ports import Bundle, Held, SinkStore, WithdrawingStore
+from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.conformance import Subject, bundle_at, fill
-from operators.sinks.refusals import RefusedRows, RefusingStore, refusing
-from operators.sinks.sqlite_rows import AT_ONCE
+from operators.sinks.contract.refusals import RefusedRows, RefusingStore, refusing
+from operators.sinks.sqlite.sqlite_rows import AT_ONCE
 from tests.unit.sinks.test_conformance import rows_in_sqlite
 
 TASK, RUN = "out/0", "run-1"
 
 
 class Ruled(SqliteSink):
-    """Refuses every row with an `n` of 3, 13, 23 …; counts what it is given."""
+    """Refuses every row with an `n` of 3, 13, 23 …; counts the rows that it gets."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "out.db", busy_ms=50)
@@ -58,11 +58,11 @@ def numbers(sink: Ruled) -> list[int]:
 def test_a_refused_row_stops_the_job_with_its_place_and_the_stores_words(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
     sink.letters = None
-    store, held = subject.opened()
+    store, state = subject.opened()
     sink.rule()
-    with pytest.raises(OperatorFailed) as told:
-        store.write(bundle_at(subject, held, 7))
-    line = str(told.value)
+    with pytest.raises(OperatorFailed) as caught:
+        store.write(bundle_at(subject, state, 7))
+    line = str(caught.value)
     assert line.startswith("sink 'out', position 3 of out/0: its store refuses the row: no threes; record {")
     assert '"n": 3' in line and line.endswith("or resume with --on-error dead-letter to set such rows aside")
     assert len(line.splitlines()) == 1
@@ -72,9 +72,9 @@ def test_a_refused_row_stops_the_job_with_its_place_and_the_stores_words(tmp_pat
 
 def test_refused_rows_are_put_aside_counted_and_told_in_the_file(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     sink.rule()
-    held = fill(subject, store, held, 30)
+    state = fill(subject, store, state, 30)
     assert numbers(sink) == [n for n in range(30) if n % 10 != 3]
     letters = letters_in(sink)
     assert [letter["position"] for letter in letters] == [3, 13, 23]
@@ -89,8 +89,8 @@ def test_refused_rows_are_put_aside_counted_and_told_in_the_file(tmp_path: Path)
     db.close()
     assert isinstance(store, RefusingStore) and store.refused == 3
     store.close()
-    again, held = subject.opened(2)
-    assert isinstance(again, RefusingStore) and again.refused == held.refused == 3
+    again, state = subject.opened(2)
+    assert isinstance(again, RefusingStore) and again.refused == state.refused == 3
     again.close()
 
 
@@ -107,9 +107,9 @@ def test_refused_rows_among_many_of_one_bundle_are_found(tmp_path: Path) -> None
 
 def test_a_writer_that_died_behind_its_dead_letter_does_not_double_it(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     sink.rule()
-    bundle = bundle_at(subject, held, 5)
+    bundle = bundle_at(subject, state, 5)
     assert sink.letters is not None
     RefusedRows(sink.letters, TASK, RUN).put("out", bundle, {3: ({"task": TASK, "n": 3, "text": "zwölf" * 3}, "x")})
     path = sink.letters / "refused-out-0.jsonl"
@@ -125,8 +125,8 @@ def test_another_row_in_the_place_of_one_that_was_withdrawn_has_a_letter_of_its_
     bundle = Bundle(3, 1, b"", 0, 0, 1, ())
     for value in ("old", "new", "old"):
         rows.put("out", bundle, {3: ({"v": value}, "no")})
-    found = [json.loads(line)["record"]["v"] for line in rows.path.read_text().splitlines()]
-    assert found == ["old", "new"]
+    values = [json.loads(line)["record"]["v"] for line in rows.path.read_text().splitlines()]
+    assert values == ["old", "new"]
 
 
 def test_letters_of_another_run_are_not_added_to(tmp_path: Path) -> None:
@@ -138,15 +138,15 @@ def test_letters_of_another_run_are_not_added_to(tmp_path: Path) -> None:
 
 def test_letters_that_cannot_be_written_hold_the_bundle_back(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     sink.rule()
     assert sink.letters is not None
     sink.letters.write_text("in the way")
     with pytest.raises(Unavailable, match="the dead letter cannot be written"):
-        store.write(bundle_at(subject, held, 5))
+        store.write(bundle_at(subject, state, 5))
     assert numbers(sink) == []
     os.unlink(sink.letters)
-    store.write(bundle_at(subject, held, 5))
+    store.write(bundle_at(subject, state, 5))
     assert numbers(sink) == [0, 1, 2, 4] and len(letters_in(sink)) == 1
     store.close()
 
@@ -173,14 +173,14 @@ def test_a_bundle_comes_again_without_the_same_rows_when_its_acknowledgement_was
     inner = SqliteSink.open_store(sink, TASK, tmp_path)
     store = refusing(Losing(inner), sink, "out", TASK, RefusedRows(tmp_path / "letters", TASK, RUN))
     assert not isinstance(store, WithdrawingStore), "only where what it wraps is one"
-    held = store.open(TASK, RUN, 1)
+    state = store.open(TASK, RUN, 1)
     sink.rule()
     for count in (5, 5):
-        bundle = bundle_at(subject, held, count)
+        bundle = bundle_at(subject, state, count)
         with pytest.raises(Unavailable):
             store.write(bundle)
         store.write(bundle)
-        held = Held(bundle.first + bundle.count, bundle.digest, ())
+        state = StoreState(bundle.first + bundle.count, bundle.digest, ())
     assert numbers(sink) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert store.refused == store.last_bundle().refused == 1
     store.close()
@@ -200,14 +200,14 @@ def test_a_store_that_refuses_what_is_left_out_is_broken(tmp_path: Path) -> None
 
 def test_a_trigger_that_rolls_everything_back_refuses_one_row_at_a_time(tmp_path: Path) -> None:
     sink, subject = ruled(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     db = sqlite3.connect(sink.path)
     db.execute(
         """CREATE TRIGGER rule BEFORE INSERT ON output WHEN json_extract(NEW.record, '$.n') % 10 IN (3, 4)
         BEGIN SELECT RAISE(ROLLBACK, 'gone'); END"""
     )
     db.close()
-    fill(subject, store, held, 10)
+    fill(subject, store, state, 10)
     assert numbers(sink) == [0, 1, 2, 5, 6, 7, 8, 9]
     assert [letter["position"] for letter in letters_in(sink)] == [3, 4]
     store.close()

@@ -9,7 +9,7 @@ import pytest
 
 from causal.rows import Rows
 from operators.sinks import JsonLinesSink, SqliteSink, TallySink
-from operators.sinks.base import Sink
+from operators.sinks.contract.sink import Sink
 
 ROWS = Rows([["a", 'b"', "\ud800"], [1, 2.5, None]])
 
@@ -26,7 +26,7 @@ class Weighing(TallySink):
     """Counts something else than rows."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """How many have a number."""
+        """Returns how many have a number."""
         return bytes([sum(value is not None for _, value in records)])
 
 

@@ -1,4 +1,4 @@
-"""What users of `SqliteSink` see, beyond the promises that every sink makes."""
+"""`SqliteSink` as users see it, beyond the promises that every sink makes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from causal.ports import Bundle
 from causal.values import NotCarried, decode, encode
 from operators.sinks import SqliteSink, TallySink
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill, record_at
-from operators.sinks.sqlite_errors import translated
-from operators.sinks.sqlite_rows import AT_ONCE
+from operators.sinks.sqlite.sqlite_errors import translated
+from operators.sinks.sqlite.sqlite_rows import AT_ONCE
 from tests.unit.sinks.test_conformance import rows_in_sqlite, sqlite, tally
 
 
@@ -31,8 +31,8 @@ def query(path: Path, text: str) -> list[Any]:
 
 def test_the_table_is_the_one_that_was_promised(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 3)
+    store, state = subject.opened()
+    fill(subject, store, state, 3)
     columns = query(tmp_path / "out.db", "SELECT name, type FROM pragma_table_info('output')")
     assert columns == [("task", "TEXT"), ("position", "INTEGER"), ("record", "TEXT")]
     first = query(tmp_path / "out.db", "SELECT * FROM output ORDER BY position LIMIT 1")
@@ -56,9 +56,9 @@ def test_any_record_becomes_one_row_of_valid_json(tmp_path: Path) -> None:
     store.open("out/0", "run-1", 1)
     store.write(Bundle(0, len(records), sink.encode(records), 1, 0, 1, ()))
     store.close()
-    found = rows_in_sqlite(sink.path, "out/0")
-    assert found[:2] == records[:2]
-    assert found[2:] == [[1, "x"], "text", "00ff", "1.10", "2026-01-02T03:04:05+00:00", 1 << 80]
+    stored = rows_in_sqlite(sink.path, "out/0")
+    assert stored[:2] == records[:2]
+    assert stored[2:] == [[1, "x"], "text", "00ff", "1.10", "2026-01-02T03:04:05+00:00", 1 << 80]
 
 
 def test_a_record_that_is_not_json_is_refused_when_it_is_encoded(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_every_row_of_a_bundle_is_at_its_position_however_many_there_are(tmp_pat
     subject = sqlite(tmp_path)
     store, _ = subject.opened()
     store.write(many(subject, count))
-    found = query(tmp_path / "out.db", "SELECT position, record FROM output ORDER BY position")
-    assert [(place, json.loads(text)) for place, text in found] == [
+    rows = query(tmp_path / "out.db", "SELECT position, record FROM output ORDER BY position")
+    assert [(place, json.loads(text)) for place, text in rows] == [
         (place, record_at("out/0", place)) for place in range(count)
     ]
     store.close()
@@ -102,8 +102,8 @@ def test_a_users_trigger_that_passes_over_a_row_passes_over_no_other(tmp_path: P
         BEGIN SELECT RAISE(IGNORE); END""",
     )
     store.write(many(subject, 3 * AT_ONCE))
-    found = query(tmp_path / "out.db", "SELECT position FROM output ORDER BY position")
-    assert [place for (place,) in found] == [place for place in range(3 * AT_ONCE) if place != 40]
+    rows = query(tmp_path / "out.db", "SELECT position FROM output ORDER BY position")
+    assert [place for (place,) in rows] == [place for place in range(3 * AT_ONCE) if place != 40]
     store.close()
 
 
@@ -123,12 +123,12 @@ def test_a_row_that_is_there_already_is_told_and_nothing_of_its_bundle_is_stored
 
 def test_a_reader_with_an_old_view_does_not_stop_the_writer(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     reader = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM output").fetchone() == (5,)
-    fill(subject, store, held, 50)
+    fill(subject, store, state, 50)
     assert reader.execute("SELECT count(*) FROM output").fetchone() == (5,)
     reader.execute("COMMIT")
     assert reader.execute("SELECT count(*) FROM output").fetchone() == (50,)
@@ -138,11 +138,11 @@ def test_a_reader_with_an_old_view_does_not_stop_the_writer(tmp_path: Path) -> N
 
 def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     other = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match="is locked by another process"):
         store.write(bundle)
     with pytest.raises(Unavailable, match="is locked by another process"):
@@ -156,8 +156,8 @@ def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> Non
 
 def test_truncated_determinants_leave_the_file(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 3 * EPOCH_ROWS)
+    store, state = subject.opened()
+    fill(subject, store, state, 3 * EPOCH_ROWS)
     assert query(tmp_path / "out.db", "SELECT epoch, first FROM causal_epoch") == [(0, 0), (1, 40), (2, 80)]
     store.truncate(2)
     assert query(tmp_path / "out.db", "SELECT DISTINCT epoch FROM causal_log") == [(2,)]
@@ -167,15 +167,15 @@ def test_truncated_determinants_leave_the_file(tmp_path: Path) -> None:
 
 def test_determinants_that_an_earlier_version_wrote_as_tuples_are_read_alike(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, EPOCH_ROWS + 5)
+    store, state = subject.opened()
+    fill(subject, store, state, EPOCH_ROWS + 5)
     before = store.last_bundle()
     store.close()
     db = sqlite3.connect(tmp_path / "out.db")
     with db:
         for place, (deltas,) in enumerate(db.execute("SELECT deltas FROM causal_log ORDER BY sequence").fetchall()):
-            told = encode([tuple(delta) for delta in decode(deltas)])
-            db.execute("UPDATE causal_log SET deltas = ? WHERE sequence = ?", (told, place))
+            tuples = encode([tuple(delta) for delta in decode(deltas)])
+            db.execute("UPDATE causal_log SET deltas = ? WHERE sequence = ?", (tuples, place))
     db.close()
     store, again = subject.opened(2)
     assert again == before and len(again.logs) > 2
@@ -187,8 +187,8 @@ def test_determinants_that_an_earlier_version_wrote_as_tuples_are_read_alike(tmp
 def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path, make: Any) -> None:
     subject = make(tmp_path)
     for task in ("out/0", "out/1"):
-        store, held = subject.opened(task=task)
-        fill(subject, store, held, 12, task=task)
+        store, state = subject.opened(task=task)
+        fill(subject, store, state, 12, task=task)
         store.close()
     name = type(subject.sink).__name__
     with pytest.raises(PipelineError, match=rf"holds rows of another run.*--resume.*{name}.*existing=\"replace\""):
@@ -196,13 +196,13 @@ def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path, make: An
     subject.expect_rows(12, "a refused run changes nothing")
     old, old_held = subject.opened()
     subject.sink.existing = "replace"
-    store, held = subject.opened(run="run-2")
-    assert (held.next, held.digest, held.logs) == (0, 0, ())
+    store, state = subject.opened(run="run-2")
+    assert (state.next, state.digest, state.logs) == (0, 0, ())
     assert query(subject.sink.path, "SELECT task, run FROM causal_task") == [("out/0", "run-2")]
     assert query(subject.sink.path, "SELECT count(*) FROM causal_log") == [(0,)]
     with pytest.raises(Fenced):
         old.write(bundle_at(subject, old_held, 1))
-    fill(subject, store, held, 4)
+    fill(subject, store, state, 4)
     subject.expect_rows(4, "a new run begins at 0")
     store.close()
     old.close()
@@ -211,9 +211,9 @@ def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path, make: An
 def test_a_run_that_wrote_nothing_leaves_room_for_the_next(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
     subject.opened()[0].close()
-    store, held = subject.opened(run="run-2")
-    fill(subject, store, held, 2)
-    subject.expect_rows(2, "an empty file belongs to whoever comes")
+    store, state = subject.opened(run="run-2")
+    fill(subject, store, state, 2)
+    subject.expect_rows(2, "an empty file belongs to the next run")
     store.close()
 
 
@@ -235,8 +235,8 @@ def test_other_tables_may_share_the_file(tmp_path: Path) -> None:
     db.commit()
     db.close()
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 2)
+    store, state = subject.opened()
+    fill(subject, store, state, 2)
     subject.expect_rows(2, "a file with other tables is fine")
     store.close()
 
@@ -263,8 +263,8 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
 
 def test_damaged_determinants_are_never_used(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 5)
+    store, state = subject.opened()
+    fill(subject, store, state, 5)
     store.close()
     db = sqlite3.connect(tmp_path / "out.db")
     db.execute("UPDATE causal_log SET deltas = x'c1'")
@@ -276,10 +276,10 @@ def test_damaged_determinants_are_never_used(tmp_path: Path) -> None:
 
 def test_a_file_that_is_moved_away_is_noticed(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     (tmp_path / "out.db").rename(tmp_path / "kept.db")
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match="was moved, replaced or deleted"):
         store.write(bundle)
     (tmp_path / "kept.db").rename(tmp_path / "out.db")
@@ -290,11 +290,11 @@ def test_a_file_that_is_moved_away_is_noticed(tmp_path: Path) -> None:
 
 def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     store.close()
     store.close()
     with pytest.raises(Unavailable, match="not open"):
-        store.write(bundle_at(subject, held, 1))
+        store.write(bundle_at(subject, state, 1))
 
 
 def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
@@ -303,25 +303,25 @@ def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.Error) as caught:
         db.execute("DELETE FROM output")
     db.close()
-    told = translated(caught.value, tmp_path / "out.db")
-    assert type(told) is PipelineError
-    assert "cannot be written" in str(told)
-    assert "write permission" in str(told)
+    error = translated(caught.value, tmp_path / "out.db")
+    assert type(error) is PipelineError
+    assert "cannot be written" in str(error)
+    assert "write permission" in str(error)
 
 
 def test_a_full_file_is_told_as_such(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     store._db.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
     with pytest.raises(Unavailable, match="no space is left; nothing was written"):
         while True:
-            held = fill(subject, store, held, held.next + 7)
+            state = fill(subject, store, state, state.next + 7)
     store._db.execute("PRAGMA max_page_count = 100000")  # type: ignore[attr-defined]
     store.close()
-    store, held = subject.opened()
-    subject.expect_rows(held.next, "rows and position agree after the file was full")
-    expect_held(subject, held, "determinants and position agree after the file was full")
-    fill(subject, store, held, held.next + 7)
+    store, state = subject.opened()
+    subject.expect_rows(state.next, "rows and position agree after the file was full")
+    expect_held(subject, state, "determinants and position agree after the file was full")
+    fill(subject, store, state, state.next + 7)
     store.close()
 
 
@@ -351,21 +351,21 @@ def test_a_tally_counts_without_json(tmp_path: Path) -> None:
     sink = TallySink(tmp_path / "tally.db")
     assert sink.encode([object(), object()]) == sink.encode([1, 2]) != sink.encode([1])
     subject = tally(tmp_path)
-    store, held = subject.opened()
-    fill(subject, store, held, 9)
+    store, state = subject.opened()
+    fill(subject, store, state, 9)
     assert query(tmp_path / "tally.db", "SELECT task, rows, ended FROM tally") == [("out/0", 9, 0)]
     store.close()
 
 
 def test_tables_that_were_changed_are_waited_for_and_columns_of_a_users_own_do_no_harm(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 5)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 5)
     query(tmp_path / "out.db", "ALTER TABLE output ADD COLUMN seen INTEGER DEFAULT 0")
-    held = fill(subject, store, held, 8)
+    state = fill(subject, store, state, 8)
     subject.expect_rows(8, "a column more does no harm")
     query(tmp_path / "out.db", "ALTER TABLE output RENAME TO elsewhere")
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match="no such table: output; its tables have been changed .* put them back"):
         store.write(bundle)
     query(tmp_path / "out.db", "ALTER TABLE elsewhere RENAME TO output")

@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log is copied while bundles are written, begins anew, and leaves neither thread nor file."""
+"""SQLite's write-ahead log is copied while bundles are written, begins again, and leaves neither thread nor file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.sinks import sqlite_log
-from operators.sinks.sqlite_log import LogCopier
+from operators.sinks.sqlite import sqlite_log
+from operators.sinks.sqlite.sqlite_log import LogCopier
 
 WITHIN_S = 60.0
 PAGE_BYTES = 4096

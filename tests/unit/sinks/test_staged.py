@@ -1,6 +1,6 @@
 """Rows that wait for a checkpoint, in front of a real store: crashes anywhere, zombies, torn and damaged files, bounds.
 
-What a user sees is read from the store's own file.  Crashes are forked processes that end without a word at the point
+What a user sees is read from the store's own file.  Crashes are forked processes that end without warning at the point
 in question.
 """
 
@@ -15,24 +15,25 @@ from typing import Any
 import pytest
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
-from causal.ports import Bundle, Held, SinkStore
-from operators.sinks import JsonLinesSink, SqliteSink, staged
-from operators.sinks.staged import StagedStore
+from causal.ports import Bundle, SinkStore, StoreState
+from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sinks.files import staged
+from operators.sinks.files.staged import StagedStore
 
 TASK, RUN, BIG = "out/0", "run-1", 1 << 30
 
 
 class Watched:
-    """A store that does as it is told, and says first what it is asked: `on(call, "before" | "after")`."""
+    """A store that calls `on(call, "before" | "after")` around each of its methods."""
 
     def __init__(self, inner: SinkStore, on: Callable[[str, str], None] = lambda call, when: None) -> None:
         self.inner, self.on = inner, on
         self.bundles: list[Bundle] = []
 
-    def open(self, task: str, run: str, incarnation: int) -> Held:
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
         return self.inner.open(task, run, incarnation)
 
-    def last_bundle(self) -> Held:
+    def last_bundle(self) -> StoreState:
         return self.inner.last_bundle()
 
     def write(self, bundle: Bundle) -> None:
@@ -60,7 +61,7 @@ class Stage:
         self.watched = Watched(self.sink.open_store(TASK, directory))
 
     def store(self, on: Callable[[str, str], None] = lambda call, when: None) -> StagedStore:
-        """As a new process has it."""
+        """Returns the store as a new process has it."""
         self.watched = Watched(self.sink.open_store(TASK, self.directory), on)
         return StagedStore(self.watched, self.directory / "staged" / TASK, self.bytes_max, self.durability)
 
@@ -133,7 +134,7 @@ def test_a_store_tells_how_many_rows_wait_and_what_room_they_take(stage: Stage) 
     store.close()
     store = stage.store()
     store.open(TASK, RUN, 2)
-    assert store.staged() == (12, sizes[1]), "whoever opens it next knows it, too"
+    assert store.staged() == (12, sizes[1]), "the process that opens it next knows it, too"
     store.discard(1)
     assert store.staged() == (0, 0)
 
@@ -152,8 +153,8 @@ def test_who_is_restored_makes_visible_what_is_covered_and_forgets_the_rest(stag
     store = stage.store()
     assert store.open(TASK, RUN, 2).next == 36
     assert commit(store, 2) == 1
-    held = store.discard(2)
-    assert (held.next, held.digest) == (24, 24)
+    state = store.discard(2)
+    assert (state.next, state.digest) == (24, 24)
     stage.expect(24)
     store.write(stage.bundle(24, 5, 2, 2, "other"))
     commit(store, 3)
@@ -284,7 +285,7 @@ def test_a_store_that_is_away_in_a_commit_is_tried_again_with_the_same_bundle(st
     def away(call: str, when: str) -> None:
         if trouble and trouble[0] == (call, when):
             del trouble[0]
-            raise Unavailable("the store is away")
+            raise Unavailable("the store is unavailable")
 
     stage.watched.on = away
     for _ in range(3):
@@ -331,10 +332,10 @@ def test_far_more_rows_than_may_wait_end_the_job_with_what_to_do(
     store = stage.opened(1)
     with pytest.raises(PipelineError, match="out/0.*staged_bytes_max is 400.*emit less"):
         fill(stage, store, 1, range(10))
-    held = store.last_bundle().next
+    rows = store.last_bundle().next
     commit(store, 10)
-    stage.expect(held)
-    store.write(stage.bundle(held, 3, 10, 1))
+    stage.expect(rows)
+    store.write(stage.bundle(rows, 3, 10, 1))
 
 
 @pytest.mark.parametrize("durability", ["process", "os"])

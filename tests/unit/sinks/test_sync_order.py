@@ -1,4 +1,4 @@
-"""With `durability="os"` what is acknowledged is on the disk, and so is all that it depends on."""
+"""All that is acknowledged with `durability="os"` is on the disk, and so is all that it depends on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from operators.sinks import CallbackSink, JsonLinesSink, ParquetSink, Sink, conformance
-from operators.sinks import journal as journals
 from operators.sinks.conformance import Subject, bundle_at, expect_held
-from operators.sinks.staged import StagedStore
+from operators.sinks.files.staged import StagedStore
+from operators.sinks.storage import journal
 
 
 class Disk:
-    """What a loss of power could take away: written bytes and names of files that have not been synced yet."""
+    """Records what a loss of power could take away: written bytes and names of files that are not synced yet."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.unsynced: dict[tuple[int, int], str] = {}
@@ -68,9 +68,9 @@ class Disk:
         self.unsynced.pop(self._file(descriptor), None)
 
     def at_risk(self, spared: Sequence[str] = ()) -> list[str]:
-        """Files whose bytes or names a loss of power could take; not of those with such an ending."""
-        found = [*self.unsynced.values(), *self.unnamed.values()]
-        return [path for path in found if not path.endswith(tuple(spared))]
+        """Returns the files, except those with such an ending, whose bytes or names a loss of power could take."""
+        paths = [*self.unsynced.values(), *self.unnamed.values()]
+        return [path for path in paths if not path.endswith(tuple(spared))]
 
 
 @pytest.fixture
@@ -89,25 +89,25 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], tuple[str, ...]]] = {
 def test_what_is_acknowledged_is_on_the_disk(
     name: str, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("operators.sinks.locked_journal.JOURNAL_BYTES_MAX", 2000)
+    monkeypatch.setattr("operators.sinks.files.locked_journal.JOURNAL_BYTES_MAX", 2000)
     make, spared = SINKS[name]
     subject = Subject(make(tmp_path), read=lambda task: [])
     renewals: list[list[str]] = []
-    plain = journals.replace_file
+    plain = journal.replace_file
 
     def renewed(path: Path, data: bytes, sync: bool, mode: int = 0o600) -> int:
         renewals.append(disk.at_risk((".lock",)))
         return plain(path, data, sync, mode)
 
-    monkeypatch.setattr("operators.sinks.locked_journal.replace_file", renewed)
-    store, held = subject.opened()
+    monkeypatch.setattr("operators.sinks.files.locked_journal.replace_file", renewed)
+    store, state = subject.opened()
     assert disk.at_risk(spared) == [], "a claim is on the disk before the store is used"
     for epoch in range(1, 6):
         for _ in range(6):
-            bundle = bundle_at(subject, held, 7)
+            bundle = bundle_at(subject, state, 7)
             store.write(bundle)
-            held = conformance.after(held, bundle)
-            assert disk.at_risk(spared) == [], f"an acknowledged bundle is on the disk, {held.next} rows"
+            state = conformance.after(state, bundle)
+            assert disk.at_risk(spared) == [], f"an acknowledged bundle is on the disk, {state.next} rows"
         store.truncate(epoch)
         assert disk.at_risk(spared) == [], "what a truncation leaves is on the disk"
     store.close()
@@ -115,8 +115,8 @@ def test_what_is_acknowledged_is_on_the_disk(
     assert len(renewals) > 2
     if name == "lines":
         assert not any(renewals[1:]), "rows are synced before the journal that has them goes"
-    store, found = subject.opened(2)
-    expect_held(subject, found, "all is there", kept_from=None)
+    store, reopened = subject.opened(2)
+    expect_held(subject, reopened, "all is there", kept_from=None)
     store.close()
 
 
@@ -130,11 +130,11 @@ def test_rows_go_out_when_their_promise_is_on_the_disk(tmp_path: Path, disk: Dis
         return bool(delivery.positions[0] % 7)  # notes of earlier batches of the same bundle may be lost
 
     subject = Subject(CallbackSink(take, batch_rows=3, durability="os"), read=lambda task: [], job_directory=tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     for _ in range(5):
-        bundle = bundle_at(subject, held, 7)
+        bundle = bundle_at(subject, state, 7)
         store.write(bundle)
-        held = conformance.after(held, bundle)
+        state = conformance.after(state, bundle)
     store.close()
     assert len(risks) == 15 and not any(risks)
 
@@ -143,13 +143,13 @@ def test_staged_rows_are_on_the_disk_before_the_checkpoint(tmp_path: Path, disk:
     subject = Subject(JsonLinesSink(tmp_path / "out", durability="os"), read=lambda task: [])
     inner = subject.sink.open_store("out/0", tmp_path)
     store = StagedStore(inner, tmp_path / "staged", 1 << 20, "os")
-    held = store.open("out/0", "run-1", 1)
+    state = store.open("out/0", "run-1", 1)
     for epoch in range(4):
         for _ in range(3):
-            rows = subject.sink.encode([{"n": held.next}])
-            bundle = conformance.subject.Bundle(held.next, 1, rows, held.digest + 1, epoch, 1, ())
+            rows = subject.sink.encode([{"n": state.next}])
+            bundle = conformance.subject.Bundle(state.next, 1, rows, state.digest + 1, epoch, 1, ())
             store.write(bundle)
-            held = conformance.after(held, bundle)
+            state = conformance.after(state, bundle)
         store.stage(epoch + 1)
         assert disk.at_risk((".jsonl",)) == []
         while store.commit(epoch + 1):
@@ -159,7 +159,7 @@ def test_staged_rows_are_on_the_disk_before_the_checkpoint(tmp_path: Path, disk:
 
 def test_the_recorder_sees_what_is_not_synced(tmp_path: Path, disk: Disk) -> None:
     subject = Subject(JsonLinesSink(tmp_path / "out", durability="process"), read=lambda task: [])
-    store, held = subject.opened()
-    store.write(bundle_at(subject, held, 7))
+    store, state = subject.opened()
+    store.write(bundle_at(subject, state, 7))
     assert any(path.endswith(".journal") for path in disk.at_risk((".jsonl",))) and disk.replaced_unsynced
     store.close()

@@ -13,9 +13,10 @@ import pytest
 
 from causal.errors import PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle
-from operators.sinks import WebhookSink, conformance, outward, webhook
+from operators.sinks import WebhookSink, conformance
 from operators.sinks.conformance import Subject, bundle_at, fill, record_at
-from operators.sinks.refusals import RefusedRows, refusing
+from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.delivery import outward, webhook
 from tests.unit.sinks.receiver import Receiver
 from tests.unit.sinks.service import serving
 
@@ -52,23 +53,23 @@ def test_webhooks_conform_where_keys_are_honoured(
 
 def test_a_request_says_what_a_service_needs(service: str, tmp_path: Path) -> None:
     receiver, subject = subject_of(f"{service}/rows?for=me", tmp_path, batch_rows=4, headers={"Authorization": "x"})
-    store, held = subject.opened()
-    fill(subject, store, held, 7)
+    store, state = subject.opened()
+    fill(subject, store, state, 7)
     subject.expect_rows(7, "every row is there")
-    told = requests_in(tmp_path)
-    assert [rows for _, _, rows in told] == [4, 3]
-    assert {path for path, _, _ in told} == {f"/{tmp_path.name}/rows?for=me"}
-    assert [headers["Idempotency-Key"] for _, headers, _ in told] == ["run-1/out/0/0-3:4", "run-1/out/0/4-6:3"]
-    assert {headers["Authorization"] for _, headers, _ in told} == {"x"}
+    requests = requests_in(tmp_path)
+    assert [rows for _, _, rows in requests] == [4, 3]
+    assert {path for path, _, _ in requests} == {f"/{tmp_path.name}/rows?for=me"}
+    assert [headers["Idempotency-Key"] for _, headers, _ in requests] == ["run-1/out/0/0-3:4", "run-1/out/0/4-6:3"]
+    assert {headers["Authorization"] for _, headers, _ in requests} == {"x"}
     store.close()
 
 
 @pytest.mark.parametrize("status", sorted(webhook.RETRIED))
 def test_a_status_that_may_pass_is_tried_again_with_the_same_key(service: str, tmp_path: Path, status: int) -> None:
     receiver, subject = subject_of(service, tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     (tmp_path / "script").write_text(json.dumps([[status, {}]]))
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     with pytest.raises(Unavailable, match=f"http://127.0.0.1:[0-9]+/.* answers {status} .*: because of a reason"):
         store.write(bundle)
     store.write(bundle)
@@ -82,11 +83,11 @@ def test_a_service_that_asks_to_be_left_alone_is(service: str, tmp_path: Path, m
     now_s = 1000.0
     monkeypatch.setattr(webhook, "monotonic", lambda: now_s)
     receiver, subject = subject_of(service, tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     (tmp_path / "script").write_text(json.dumps([[429, {"Retry-After": "7"}]]))
-    bundle = bundle_at(subject, held, 3)
-    for told in ("answers 429", "has asked not to be called", "has asked not to be called"):
-        with pytest.raises(Unavailable, match=told):
+    bundle = bundle_at(subject, state, 3)
+    for message in ("answers 429", "has asked not to be called", "has asked not to be called"):
+        with pytest.raises(Unavailable, match=message):
             store.write(bundle)
         now_s += 3
     assert len(requests_in(tmp_path)) == 1
@@ -97,10 +98,10 @@ def test_a_service_that_asks_to_be_left_alone_is(service: str, tmp_path: Path, m
 
 def test_an_answer_that_was_lost_doubles_what_a_service_without_keys_has(service: str, tmp_path: Path) -> None:
     receiver, subject = subject_of(service, tmp_path)
-    store, held = subject.opened()
-    held = fill(subject, store, held, 4)
+    store, state = subject.opened()
+    state = fill(subject, store, state, 4)
     (tmp_path / "deaf").write_text("2")
-    bundle = bundle_at(subject, held, 3)
+    bundle = bundle_at(subject, state, 3)
     for _ in range(2):
         with pytest.raises(Unavailable, match="RemoteDisconnected|ConnectionResetError"):
             store.write(bundle)
@@ -117,16 +118,16 @@ def test_a_row_that_is_refused_is_found_among_those_that_are_not(service: str, t
         rows[bad] = {"n": -bad}
     bundle = Bundle(0, 30, sink.encode(rows), 7, 0, 1, ())
     store, _ = subject.opened()
-    with pytest.raises(RowRefused) as told:
+    with pytest.raises(RowRefused) as caught:
         store.write(bundle)
-    assert told.value.rows == ((5, told.value.rows[0][1]),)
-    assert re.search("answers 422 Unprocessable (Entity|Content): because of a reason", told.value.rows[0][1])
+    assert caught.value.rows == ((5, caught.value.rows[0][1]),)
+    assert re.search("answers 422 Unprocessable (Entity|Content): because of a reason", caught.value.rows[0][1])
     assert [row["n"] for row in receiver.rows()] == [0, 1, 2, 3, 4], "nothing overtakes it"
     store.close()
     letters = RefusedRows(tmp_path / "letters", "out/0", "run-1")
     lenient = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", letters)
-    held = lenient.open("out/0", "run-1", 2)
-    assert (held.next, held.refused) == (30, 3)
+    state = lenient.open("out/0", "run-1", 2)
+    assert (state.next, state.refused) == (30, 3)
     assert [row["n"] for row in receiver.rows()] == [n for n in range(30) if n not in (5, 6, 29)]
     assert receiver.doubled() == 0
     assert [json.loads(line)["position"] for line in letters.path.read_text().splitlines()] == [5, 6, 29]
@@ -136,11 +137,13 @@ def test_a_row_that_is_refused_is_found_among_those_that_are_not(service: str, t
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405, 501])
 def test_a_status_that_somebody_must_see_to_ends_the_job(service: str, tmp_path: Path, status: int) -> None:
     receiver, subject = subject_of(f"{service}/secret?key=hidden", tmp_path)
-    store, held = subject.opened()
+    store, state = subject.opened()
     (tmp_path / "script").write_text(json.dumps([[status, {"Location": "/elsewhere"}]]))
-    with pytest.raises(PipelineError, match=f"/secret answers {status} .*; correct the address or its access") as told:
-        store.write(bundle_at(subject, held, 3))
-    assert "hidden" not in str(told.value)
+    with pytest.raises(
+        PipelineError, match=f"/secret answers {status} .*; correct the address or its access"
+    ) as caught:
+        store.write(bundle_at(subject, state, 3))
+    assert "hidden" not in str(caught.value)
     store.close()
 
 
@@ -150,11 +153,11 @@ def test_a_service_that_is_not_there_or_says_nothing_is_away(tmp_path: Path) -> 
         subject = Subject(
             WebhookSink(f"http://127.0.0.1:{port}", timeout_s=0.1), lambda t: None, job_directory=tmp_path
         )
-        store, held = subject.opened()
+        store, state = subject.opened()
         with pytest.raises(Unavailable, match=f"http://127.0.0.1:{port}: TimeoutError: timed out"):
-            store.write(bundle_at(subject, held, 1))
+            store.write(bundle_at(subject, state, 1))
     with pytest.raises(Unavailable, match="Connection(Refused|Reset)Error"):
-        store.write(bundle_at(subject, held, 1))
+        store.write(bundle_at(subject, state, 1))
     store.close()
 
 

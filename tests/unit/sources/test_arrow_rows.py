@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from causal.errors import PipelineError
 from causal.values import decode, encode
-from operators.sources.arrow_rows import check_carried, rows_of
+from operators.records.arrow_rows import check_carried, rows_of
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def row(kind: pa.DataType, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "expected"),
+    ("kind", "stored", "expected"),
     [
         (pa.int64(), 7, 7),
         (pa.bool_(), True, True),
@@ -45,8 +45,8 @@ def row(kind: pa.DataType, value: Any) -> Any:
     ],
     ids=str,
 )
-def test_a_value_arrives_plain_and_survives_a_snapshot(kind: pa.DataType, given: Any, expected: Any) -> None:
-    value = row(kind, given)
+def test_a_value_arrives_plain_and_survives_a_snapshot(kind: pa.DataType, stored: Any, expected: Any) -> None:
+    value = row(kind, stored)
     assert value == expected and type(value) is type(expected)
     again = decode(encode(value))
     assert again == value and repr(again) == repr(value)

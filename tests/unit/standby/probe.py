@@ -1,4 +1,4 @@
-"""A worker that writes down what it could tell of how it was started, and ends with the status that it is told.
+"""A worker that writes down what it observes of its own start, and ends with the status in its arguments.
 
 python -m tests.unit.standby.probe FILE STATUS
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def facts() -> dict[str, Any]:
-    """All that must be the same, whoever started this process."""
+    """The facts that must be the same however this process was started."""
     descriptors = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -60,11 +60,11 @@ def facts() -> dict[str, Any]:
 
 
 def main() -> int:
-    told = facts()
-    told["varying"] = [random.random(), str(uuid.uuid4()), random.SystemRandom().random()]
+    observed = facts()
+    observed["varying"] = [random.random(), str(uuid.uuid4()), random.SystemRandom().random()]
     place = Path(sys.argv[1])
     fresh = place.with_suffix(".new")
-    fresh.write_text(json.dumps(told))
+    fresh.write_text(json.dumps(observed))
     fresh.replace(place)
     print("said on stdout", flush=True)
     return int(sys.argv[2])

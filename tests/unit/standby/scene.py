@@ -11,10 +11,10 @@ from typing import Any
 from causal.config import JobConfig
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.topology import Channel, Task, Topology
-from standby import effects as fx
-from standby import events
 from standby.blueprint import Blueprint, CompanionCall
-from standby.supervision import Supervision
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.supervision import Supervision
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -58,12 +58,12 @@ class Scene:
 
     def step(self, event: events.Event, after_ms: float = 1) -> list[fx.Effect]:
         self.now += int(after_ms * MS)
-        told = self.supervision.handle(event, self.now)
-        ranks = [{fx.Journal: 0, fx.EndJob: 2}.get(type(effect), 1) for effect in told]
+        effects = self.supervision.handle(event, self.now)
+        ranks = [{fx.Journal: 0, fx.EndJob: 2}.get(type(effect), 1) for effect in effects]
         assert ranks == sorted(ranks), "decisions are journaled before anything acts on them, and the end comes last"
-        self.said = told
-        everything = list(told)
-        for effect in told:
+        self.said = effects
+        everything = list(effects)
+        for effect in effects:
             if isinstance(effect, fx.Journal):
                 self.journal.append(effect.record)
             elif isinstance(effect, fx.StartProcess) and effect.slot.startswith("w"):
@@ -88,7 +88,7 @@ class Scene:
         elif message["kind"] == "checkpoint":
             worker.update(epoch=message["epoch"])
 
-    def beat(self, slot: str, after_ms: float = 1, **told: Any) -> list[fx.Effect]:
+    def beat(self, slot: str, after_ms: float = 1, **changes: Any) -> list[fx.Effect]:
         worker = self.living[slot]
         fields: dict[str, Any] = {
             "pid": int(slot[1:]) + 100,
@@ -99,24 +99,24 @@ class Scene:
             "epoch": worker["epoch"],
             "followed": worker["followed"],
         }
-        return self.step(events.Beat(slot, **{**fields, **told}), after_ms)
+        return self.step(events.Beat(slot, **{**fields, **changes}), after_ms)
 
-    def beats(self, rounds: int = 3, **told: Any) -> list[fx.Effect]:
+    def beats(self, rounds: int = 3, **changes: Any) -> list[fx.Effect]:
         """Let every living worker beat, and time pass, until the supervisor has nothing left to start."""
         heard: list[fx.Effect] = []
         for _ in range(rounds):
             for slot in list(self.living):
-                heard += self.beat(slot, **told)
+                heard += self.beat(slot, **changes)
         return heard
 
     def agent_beat(self) -> list[fx.Effect]:
         slots = {slot: int(slot[1:]) + 100 for slot in self.living}
         return self.step(events.AgentBeat(slots, self.dead))
 
-    def die(self, slot: str, **told: Any) -> list[fx.Effect]:
+    def die(self, slot: str, **changes: Any) -> list[fx.Effect]:
         self.living.pop(slot)
         self.dead[slot] = -9
-        return self.step(events.Exited(slot, int(slot[1:]) + 100, self.now, status=-9, **told))
+        return self.step(events.Exited(slot, int(slot[1:]) + 100, self.now, status=-9, **changes))
 
     def slot_of(self, task: str) -> str:
         return self.supervision.roster.seats[task].slot
@@ -132,9 +132,9 @@ class Scene:
     def phase(self, task: str, phase: str, detail: int | None = None) -> list[fx.Effect]:
         return self.step(events.Phase(self.slot_of(task), task, self.incarnation_of(task), phase, self.now, detail))
 
-    def finish(self, task: str, **told: Any) -> list[fx.Effect]:
+    def finish(self, task: str, **changes: Any) -> list[fx.Effect]:
         """A task has finished: it says so, and then beats with its last figures."""
-        return self.phase(task, "finished") + self.beat(self.slot_of(task), state="finished", **told)
+        return self.phase(task, "finished") + self.beat(self.slot_of(task), state="finished", **changes)
 
     def checkpoint(self) -> list[fx.Effect]:
         """Let the interval pass and every task acknowledge."""

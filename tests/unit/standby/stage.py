@@ -16,11 +16,11 @@ from causal.config import JobConfig
 from deploy.jobdirectory import JobDirectory
 from deploy.local import LocalDeployment
 from standby.blueprint import Blueprint, CompanionCall
-from standby.processes import marked
+from standby.host.processes import marked
 from tests.unit.standby.scene import chain_of
 
 WAIT_S = 120.0
-"""What it bounds is a hang: a busy machine may take long for anything."""
+"""The bound for a hang: a busy machine may take long for anything."""
 
 TASKS = ("read/0", "count/0", "out/0")
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 def wait_for(what: str, look: Callable[[], T | None]) -> T:
-    """What `look` gives, as soon as it gives anything but None or False."""
+    """The first result of `look` other than None or False."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        found = look()
-        if found is not None and found is not False:
-            return found
+        value = look()
+        if value is not None and value is not False:
+            return value
         time.sleep(0.02)
     raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what}")
 
@@ -44,18 +44,18 @@ class Stage:
 
     def __init__(self, job: Path, *, resume: bool = False, companion: str = "", **config: Any) -> None:
         self.job = job.resolve()
-        told = {"resume": resume, "companion": companion, "config": config}
+        options = {"resume": resume, "companion": companion, "config": config}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.standby.stage", str(job), json.dumps(told)],
+            [sys.executable, "-m", "tests.unit.standby.stage", str(job), json.dumps(options)],
             cwd=ROOT, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def view(self) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads((self.job / "status.json").read_text())
+            view: dict[str, Any] = json.loads((self.job / "status.json").read_text())
         except FileNotFoundError:
             return None
-        return found
+        return view
 
     def task(self, name: str) -> dict[str, Any]:
         view = self.view()
@@ -95,8 +95,8 @@ class Stage:
         """Wait until that incarnation runs the task."""
 
         def look() -> dict[str, Any] | None:
-            told = self.task(task) if self.view() is not None else {"incarnation": 0}
-            return told if told["incarnation"] == incarnation and told["state"] == "running" else None
+            entry = self.task(task) if self.view() is not None else {"incarnation": 0}
+            return entry if entry["incarnation"] == incarnation and entry["state"] == "running" else None
 
         return wait_for(f"{task} runs in incarnation {incarnation}", look)
 
@@ -106,8 +106,8 @@ class Stage:
         return self.end()
 
     def end(self) -> tuple[int, str]:
-        _, told = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, told.strip()
+        _, output = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, output.strip()
 
     def nothing_left(self) -> bool:
         return not marked(self.job) and self.agent_pid() is None and self.supervisor_pid() is None
@@ -120,15 +120,15 @@ class Stage:
         wait_for("no process is left", self.nothing_left)
 
 
-def main(job: str, told: dict[str, Any]) -> int:
+def main(job: str, options: dict[str, Any]) -> int:
     directory = JobDirectory(Path(job))
-    companions = (CompanionCall("spark", (sys.executable, "-c", told["companion"])),) if told["companion"] else ()
+    companions = (CompanionCall("spark", (sys.executable, "-c", options["companion"])),) if options["companion"] else ()
     config = JobConfig(
-        **{"run": "r", "name": "job", "pipeline": "/p.py", "checkpoint_interval_s": 0.2, **told["config"]}
+        **{"run": "r", "name": "job", "pipeline": "/p.py", "checkpoint_interval_s": 0.2, **options["config"]}
     )
     blueprint = Blueprint(chain_of(*TASKS), companions, worker="tests.unit.standby.fake_worker")
     try:
-        if told["resume"]:
+        if options["resume"]:
             directory.take_over()
             directory.note_resumption()
         else:

@@ -1,4 +1,4 @@
-"""What the agent makes of many orders at once."""
+"""Tests of the agent with many orders at once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Orders:
         self._socket = socket
 
     def give(self, kind: str, slot: str) -> None:
-        told = {"role": "worker", "argv": SLEEPS, "environment": {}} if kind == "start" else {}
-        self._socket.send_multipart([b"agent", pack(kind, slot=slot, **told)])
+        fields = {"role": "worker", "argv": SLEEPS, "environment": {}} if kind == "start" else {}
+        self._socket.send_multipart([b"agent", pack(kind, slot=slot, **fields)])
 
     def hear(self, *kinds: str) -> dict[str, Any]:
         """The next message of one of these kinds."""
@@ -53,7 +53,7 @@ def orders(tmp_path: Path) -> Iterator[Orders]:
         socket.linger = 0
         socket.router_mandatory = True
         socket.bind(f"ipc://{runtime}/supervisor")
-        JobConfig(run="r", name="job", pipeline="/p.py", check=True).save(tmp_path)  # check: without a fork server
+        JobConfig(run="r", name="job", pipeline="/p.py", verify_replay=True).save(tmp_path)  # without a fork server
         (tmp_path / "runtime").write_text(str(runtime))
         agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
         stack.callback(agent.wait, WAIT_S)

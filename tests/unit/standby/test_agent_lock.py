@@ -12,12 +12,12 @@ from standby import agent
 
 
 def test_a_lock_that_is_let_go_of_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = agent._locked(tmp_path)
+    lock = agent._locked(tmp_path)
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        os.close(held)  # the process that had it has become another program
+        os.close(lock)  # the process that had it has become another program
 
     monkeypatch.setattr("standby.agent.time.sleep", pause)
     os.close(agent._locked(tmp_path))
@@ -25,9 +25,9 @@ def test_a_lock_that_is_let_go_of_is_waited_for(tmp_path: Path, monkeypatch: pyt
 
 
 def test_one_that_is_kept_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = agent._locked(tmp_path)
+    lock = agent._locked(tmp_path)
     monkeypatch.setattr(agent, "LOCK_S", 0.0)
     with pytest.raises(PipelineError, match="another agent serves") as refused:
         agent._locked(tmp_path)
     assert "\n" not in str(refused.value)
-    os.close(held)
+    os.close(lock)

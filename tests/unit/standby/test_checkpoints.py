@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from standby import effects as fx
-from standby import events
+from standby.supervision import effects as fx
+from standby.supervision import events
 from tests.unit.standby.scene import MS, SECOND, of, running, sent, snapshot_files
 
 TASKS = ("read/0", "count/0", "out/0")
@@ -151,7 +151,7 @@ def test_without_a_guarantee_there_are_no_checkpoints() -> None:
 
 @pytest.mark.parametrize("check", [False, True])
 def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_each(check: bool) -> None:
-    scene = running(checkpoint_interval_s=0.04, check=check)
+    scene = running(checkpoint_interval_s=0.04, verify_replay=check)
     slots = scene.supervision.roster.slots.values()
     (standby,) = (slot.name for slot in slots if slot.purpose == "count/0" and not slot.task)
     epochs, since = [0], scene.now

@@ -1,4 +1,4 @@
-"""The supervisor of a `causal run --check`: it waits for every task, and stops at the first difference."""
+"""The supervisor of a `causal run --verify-replay`: it waits for every task, and stops at the first difference."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from standby import effects as fx
 from standby.control import Inbox, pack
-from standby.events import Beat, Tick
+from standby.supervision import effects as fx
+from standby.supervision.events import Beat, Tick
 from tests.unit.standby.scene import Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
 
 
 def checking() -> Scene:
-    scene = Scene(check=True)
+    scene = Scene(verify_replay=True)
     scene.beats(4)
     return scene
 
@@ -44,7 +44,7 @@ def test_the_end_waits_until_every_task_was_performed_again() -> None:
     scene.beat(standby_of(scene, TASKS[2]), checked=(3, ""))
     assert stopped(scene) == (0, "")
     view = scene.supervision.view()
-    assert {told["task"]: told["checked_epochs"] for told in view["tasks"]} == {"read/0": 1, "count/0": 1, "out/0": 3}
+    assert {task["task"]: task["checked_epochs"] for task in view["tasks"]} == {"read/0": 1, "count/0": 1, "out/0": 3}
 
 
 def test_what_was_never_performed_again_fails_the_check_after_a_while() -> None:
@@ -56,8 +56,8 @@ def test_what_was_never_performed_again_fails_the_check_after_a_while() -> None:
         for slot in list(scene.living):
             task = scene.living[slot]["task"]
             scene.beat(slot, after_ms=200, state="finished" if task else "standby")
-    told = stopped(scene)
-    assert told is not None and told[0] == 1 and "count/0" in told[1] and "read/0" not in told[1]
+    end = stopped(scene)
+    assert end is not None and end[0] == 1 and "count/0" in end[1] and "read/0" not in end[1]
 
 
 def test_a_difference_stops_the_job_at_once() -> None:
@@ -85,19 +85,19 @@ def test_epochs_of_a_standby_that_was_promoted_still_count() -> None:
     assert scene.supervision.checks.epochs("count/0") == 3
 
 
-@pytest.mark.parametrize("told", [[1], [1, 2], ["1", ""], "1", {"1": ""}])
-def test_a_malformed_count_is_dropped(told: Any) -> None:
+@pytest.mark.parametrize("checked", [[1], [1, 2], ["1", ""], "1", {"1": ""}])
+def test_a_malformed_count_is_dropped(checked: Any) -> None:
     inbox = Inbox()
     facts = {"pid": 1, "endpoint": "e", "incarnation": 0, "state": "standby", "epoch": 0}
-    assert inbox.receive(b"w1", pack("beat", **facts, checked=told)) is None
+    assert inbox.receive(b"w1", pack("beat", **facts, checked=checked)) is None
     assert inbox.dropped == 1
     event = inbox.receive(b"w1", pack("beat", **facts, checked=[2, "x"]))
     assert isinstance(event, Beat) and event.checked == (2, "x")
 
 
 def test_the_first_epoch_ends_once_every_task_has_a_standby_to_perform_it_again() -> None:
-    """Whoever comes later has missed it; in a job of few records it is the only one with any."""
-    scene = running(check=True)
+    """A later standby would miss it; in a job of few records it is the only epoch with any."""
+    scene = running(verify_replay=True)
     standby = standby_of(scene, "count/0")
     roster = scene.supervision.roster
     scene.die(standby)

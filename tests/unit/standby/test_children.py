@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from standby import children
-from standby.children import Child, Children
+from standby.host import children
+from standby.host.children import Child, Children
 
 
 def test_logs_of_processes_that_ended_are_kept_up_to_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which processes use the processor, seen from outside."""
+"""Tests of how processes that use the processor are found from outside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from standby.computing import Computing
+from standby.host.computing import Computing
 
 WITHIN_S = 60.0
 

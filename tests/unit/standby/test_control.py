@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from causal.activity import Activity
 from causal.values import encode
-from standby import events
 from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
+from standby.supervision import events
 
 BEAT: dict[str, Any] = {
     "slot": "w1",
@@ -52,11 +52,11 @@ def test_the_sender_is_who_the_socket_says_it_is() -> None:
 
 def test_a_pulse_is_of_the_slot_that_its_socket_is_named_after_and_says_nothing_else() -> None:
     inbox, doing = Inbox(), Activity("event", 5, "slow", key="7", at="p.py:3")
-    told = pack("pulse", slot="w1", pid=4, endpoint="ipc:///x", doing=doing.message())
-    assert inbox.receive(b"w1.pulse", told) == events.Pulse("w1", 4, "ipc:///x", doing=doing)
-    assert inbox.receive(b"w1", told) is None and inbox.receive(b"w1.pulse", pack("beat", **BEAT)) is None
+    message = pack("pulse", slot="w1", pid=4, endpoint="ipc:///x", doing=doing.message())
+    assert inbox.receive(b"w1.pulse", message) == events.Pulse("w1", 4, "ipc:///x", doing=doing)
+    assert inbox.receive(b"w1", message) is None and inbox.receive(b"w1.pulse", pack("beat", **BEAT)) is None
     assert inbox.dropped == 0
-    assert inbox.receive(b"w2.pulse", told) is None
+    assert inbox.receive(b"w2.pulse", message) is None
     for wrong in ({"kind": "dance"}, {"since_ns": "1"}, {"key": 7}, {"at": "x" * 1000}, {"colour": "red"}):
         assert inbox.receive(b"w1.pulse", pack("pulse", pid=4, doing={**doing.message(), **wrong})) is None
     assert inbox.dropped == 6
@@ -64,8 +64,8 @@ def test_a_pulse_is_of_the_slot_that_its_socket_is_named_after_and_says_nothing_
 
 def test_an_agent_names_who_computes() -> None:
     inbox = Inbox()
-    told = inbox.receive(b"agent", pack("agent_beat", slots={"w1": 5}, dead={}, computing=["w1"]))
-    assert isinstance(told, events.AgentBeat) and told.computing == ("w1",)
+    event = inbox.receive(b"agent", pack("agent_beat", slots={"w1": 5}, dead={}, computing=["w1"]))
+    assert isinstance(event, events.AgentBeat) and event.computing == ("w1",)
     for wrong in ("w1", [1], {"w1": 1}):
         assert inbox.receive(b"agent", pack("agent_beat", slots={}, dead={}, computing=wrong)) is None
     assert inbox.dropped == 3

@@ -1,4 +1,4 @@
-"""A forked worker cannot tell that it was forked, its agent knows of it what it knows of any, and a server may die."""
+"""A forked worker does not differ from a started one, also for its agent, and a server may die."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from causal.shell.interpreter import module_command
-from standby import forks
-from standby.children import Child, Children, End, environment
-from standby.forks import ForkServer
-from standby.forkserver import SERVER_SLOT, SLOT_BYTES_MAX
-from standby.parentage import adopt_orphans
-from standby.processes import has_ended, kill_marked, marked
+from standby.host import forks
+from standby.host.children import Child, Children, End, environment
+from standby.host.forks import ForkServer
+from standby.host.forkserver import SERVER_SLOT, SLOT_BYTES_MAX
+from standby.host.parentage import adopt_orphans
+from standby.host.processes import has_ended, kill_marked, marked
 from tests.unit.standby.stage import WAIT_S, wait_for
 
 PROBE = "tests.unit.standby.probe"
@@ -65,8 +65,8 @@ def children(job: Path) -> Iterator[Children]:
     table.close()
 
 
-def started(table: Children, slot: str, *told: str, module: str = PROBE) -> Child:
-    child = Child(slot, "worker", tuple(module_command(module, *told)), {})
+def started(table: Children, slot: str, *arguments: str, module: str = PROBE) -> Child:
+    child = Child(slot, "worker", tuple(module_command(module, *arguments)), {})
     table.start(child)
     assert child.pid > 1, "signals to process 0 or 1 would reach others"
     return child
@@ -77,7 +77,7 @@ def ended(table: Children, child: Child) -> End:
 
 
 def test_a_forked_worker_is_like_one_in_an_interpreter_of_its_own(job: Path, children: Children) -> None:
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     for slot, forking in (("w1", False), ("w2", True), ("w3", True)):
         if forking and children.forks is None:
             children.serve_forks(PROBE)
@@ -85,10 +85,10 @@ def test_a_forked_worker_is_like_one_in_an_interpreter_of_its_own(job: Path, chi
         assert (child.process is None) is forking
         assert ended(children, child).status == 7
         text = (job / slot).read_text().replace(f'/{slot}"', '/slot"').replace(f"/{slot}.log", "/slot.log")
-        told.append(json.loads(text.replace(f'"{slot}"', '"slot"').replace(f"{slot}\\u00007", "slot\\u00007")))
+        reports.append(json.loads(text.replace(f'"{slot}"', '"slot"').replace(f"{slot}\\u00007", "slot\\u00007")))
         assert (job / "logs" / f"{slot}.log").read_text() == "said on stdout\n"
-    varying = [one.pop("varying") for one in told]
-    assert told[1] == told[0] and told[2] == told[0]
+    varying = [one.pop("varying") for one in reports]
+    assert reports[1] == reports[0] and reports[2] == reports[0]
     assert len({str(value) for drawn in varying for value in drawn}) == 9, "no two draw the same"
 
 
@@ -153,7 +153,11 @@ def test_a_server_that_does_not_answer_is_killed_with_what_it_began(
 
 @pytest.mark.parametrize(
     ("module", "said"),
-    [("standby.events", "no main()"), ("tests.unit.standby.threaded", "starts threads"), ("no.such", "no.such")],
+    [
+        ("standby.supervision.events", "no main()"),
+        ("tests.unit.standby.threaded", "starts threads"),
+        ("no.such", "no.such"),
+    ],
 )
 def test_a_module_that_cannot_be_shared_is_refused(job: Path, module: str, said: str) -> None:
     server = ForkServer(job, module, environment(job, {}, ""))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from standby import effects as fx
-from standby import events
+from standby.supervision import effects as fx
+from standby.supervision import events
 from tests.unit.standby.scene import Scene, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
 SAVEPOINT = events.Admin("admin-1", "savepoint", {"final": False})
 
 
-def held(scene: Scene, epoch: int) -> tuple[str, dict[str, Any]]:
+def hold_order(scene: Scene, epoch: int) -> tuple[str, dict[str, Any]]:
     """The message that has the source pass a barrier and hold back records."""
     return scene.slot_of("read/0"), {"kind": "checkpoint", "epoch": epoch, "hold": True}
 
@@ -27,22 +27,24 @@ def complete(scene: Scene, epoch: int) -> list[fx.Effect]:
 
 def test_a_checkpoint_begins_at_once_and_sources_hold_until_it_is_complete() -> None:
     scene = running(checkpoint_interval_s=3600.0)
-    assert sent(wants(scene, 1), "checkpoint") == [held(scene, 1)]
+    assert sent(wants(scene, 1), "checkpoint") == [hold_order(scene, 1)]
     assert sent(complete(scene, 1), "completed")
     assert not sent(wants(scene, 1), "checkpoint"), "it had not heard yet that the checkpoint is complete"
     assert not sent(wants(scene, 0), "checkpoint")
-    assert sent(wants(scene, 2), "checkpoint") == [held(scene, 2)]
+    assert sent(wants(scene, 2), "checkpoint") == [hold_order(scene, 2)]
 
 
 def test_a_source_that_has_passed_its_barrier_is_told_as_well() -> None:
-    """The barrier may stand behind a record that takes long: without this sources would go on meanwhile."""
+    """The barrier may be behind a record that takes long: without this sources would read more meanwhile."""
     scene = running(checkpoint_interval_s=3600.0)
     scene.step(SAVEPOINT)
     scene.beats(2)
     assert scene.supervision.coordinator.under_way == 1
-    assert sent(wants(scene, 1), "checkpoint") == [held(scene, 1)]
+    assert sent(wants(scene, 1), "checkpoint") == [hold_order(scene, 1)]
     scene.acknowledge("read/0", 1)
-    assert set(map(str, sent(scene.idle(600), "checkpoint"))) == {str(held(scene, 1))}, "a successor needs it, too"
+    assert set(map(str, sent(scene.idle(600), "checkpoint"))) == {str(hold_order(scene, 1))}, (
+        "a successor needs it, too"
+    )
 
 
 def test_a_checkpoint_by_the_clock_holds_nobody_after_one_that_did() -> None:
@@ -50,8 +52,8 @@ def test_a_checkpoint_by_the_clock_holds_nobody_after_one_that_did() -> None:
     wants(scene, 1)
     complete(scene, 1)
     wants(scene, 0)
-    told = sent(scene.idle(11_000), "checkpoint")
-    assert told and all("hold" not in message for _, message in told)
+    messages = sent(scene.idle(11_000), "checkpoint")
+    assert messages and all("hold" not in message for _, message in messages)
 
 
 def test_a_supervisor_that_has_just_started_learns_it_from_the_beats() -> None:
@@ -59,4 +61,4 @@ def test_a_supervisor_that_has_just_started_learns_it_from_the_beats() -> None:
     wants(scene, 1)
     scene.restart()
     heard = scene.beats(3) + wants(scene, 1)
-    assert held(scene, 1) in sent(heard, "checkpoint")
+    assert hold_order(scene, 1) in sent(heard, "checkpoint")

@@ -1,4 +1,4 @@
-"""Questions about live state: through the supervisor to the task and back, remembered by nobody but the task."""
+"""Questions about live state: through the supervisor to the task and back; only the task stores them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from causal.effects import Inspected
-from causal.events import Inspect
-from operators.membership import (
+from causal.effects import StateReply
+from causal.events import StateQuery
+from operators.runtime.membership import (
     INSPECTED_BYTES_MAX,
     QUESTIONS_MAX,
     Act,
     Feed,
     Membership,
     Reported,
-    Tell,
-    Told,
+    SendReport,
+    SupervisorMessage,
     Vitals,
 )
-from standby import effects as fx
-from standby import events
 from standby.control import Inbox, pack
+from standby.supervision import effects as fx
+from standby.supervision import events
 from tests.unit.standby.scene import Scene, chain_of, of, running, sent
 
 QUESTION = {"task": "count/0", "operator": "count", "key": ("k", 1)}
@@ -66,43 +66,43 @@ def test_what_cannot_be_asked_is_refused_at_once() -> None:
 )
 def test_an_answer_that_nobody_can_have_asked_for_goes_nowhere(slot: str | None, to: str, task: str) -> None:
     scene = running()
-    given = events.Replied(slot or scene.slot_of("count/0"), to, {"task": task})
-    assert not of(scene.step(given), fx.Answer)
+    reply = events.Replied(slot or scene.slot_of("count/0"), to, {"task": task})
+    assert not of(scene.step(reply), fx.Answer)
 
 
 def test_the_answer_of_a_worker_is_an_event() -> None:
-    told = Inbox().receive(b"w1", pack("inspected", slot="w1", to="admin-7", facts={"task": "count/0"}))
-    assert told == events.Replied("w1", "admin-7", {"task": "count/0"})
+    event = Inbox().receive(b"w1", pack("inspected", slot="w1", to="admin-7", facts={"task": "count/0"}))
+    assert event == events.Replied("w1", "admin-7", {"task": "count/0"})
     assert Inbox().receive(b"w1", pack("inspected", to=3, facts={})) is None
 
 
 def serving() -> Membership:
-    found = Membership("w1", 1, "ipc://x", chain_of("read/0", "count/0", "out/0"), 100, Vitals)
+    membership = Membership("w1", 1, "ipc://x", chain_of("read/0", "count/0", "out/0"), 100, Vitals)
     promoted = {"kind": "promote", "task": "count/0", "incarnation": 1, "epoch": 0, "files": [], "peers": {}}
-    found.handle(Told(promoted), 1)
-    return found
+    membership.handle(SupervisorMessage(promoted), 1)
+    return membership
 
 
-def question(found: Membership, to: str = "admin-7") -> list[Act]:
-    return found.handle(Told({"kind": "inspect", "to": to, "operator": "count", "key": "k"}), 2)
+def question(membership: Membership, to: str = "admin-7") -> list[Act]:
+    return membership.handle(SupervisorMessage({"kind": "inspect", "to": to, "operator": "count", "key": "k"}), 2)
 
 
-def answered(found: Membership, effect: Inspected) -> list[Act]:
-    return found.handle(Reported("inspected", {"request": effect.request, "facts": effect.facts}), 3)
+def answered(membership: Membership, effect: StateReply) -> list[Act]:
+    return membership.handle(Reported("inspected", {"request": effect.request, "facts": effect.facts}), 3)
 
 
 def test_a_task_answers_whoever_asked() -> None:
-    found = serving()
-    [first], [second] = question(found, "admin-7"), question(found, "admin-8")
+    membership = serving()
+    [first], [second] = question(membership, "admin-7"), question(membership, "admin-8")
     assert isinstance(first, Feed) and isinstance(second, Feed)
-    assert isinstance(first.event, Inspect) and isinstance(second.event, Inspect)
+    assert isinstance(first.event, StateQuery) and isinstance(second.event, StateQuery)
     facts = {"task": "count/0", "tables": {"count": 3}}
-    assert answered(found, Inspected(second.event.request, facts)) == [
-        Tell("inspected", {"to": "admin-8", "facts": facts})
+    assert answered(membership, StateReply(second.event.request, facts)) == [
+        SendReport("inspected", {"to": "admin-8", "facts": facts})
     ]
-    assert answered(found, Inspected(second.event.request, facts)) == [], "once"
-    assert answered(found, Inspected(first.event.request, facts)) == [
-        Tell("inspected", {"to": "admin-7", "facts": facts})
+    assert answered(membership, StateReply(second.event.request, facts)) == [], "once"
+    assert answered(membership, StateReply(first.event.request, facts)) == [
+        SendReport("inspected", {"to": "admin-7", "facts": facts})
     ]
 
 
@@ -114,20 +114,20 @@ def test_a_standby_answers_nobody() -> None:
     ("value", "line"),
     [
         (b"x" * (INSPECTED_BYTES_MAX + 1), "bytes are too many for an answer; ask without --live"),
-        ({1}, "it cannot be told: a set has no order that survives a restore"),
+        ({1}, "it cannot be sent: a set has no order that survives a restore"),
     ],
 )
-def test_what_no_message_can_hold_is_told_in_one_line(value: Any, line: str) -> None:
-    found = serving()
-    question(found)
-    [told] = answered(found, Inspected(1, {"task": "count/0", "tables": {"count": value}}))
-    assert isinstance(told, Tell) and line in told.facts["facts"]["error"]
-    assert "tables" not in told.facts["facts"]
+def test_what_no_message_can_hold_is_refused_in_one_line(value: Any, line: str) -> None:
+    membership = serving()
+    question(membership)
+    [report] = answered(membership, StateReply(1, {"task": "count/0", "tables": {"count": value}}))
+    assert isinstance(report, SendReport) and line in report.facts["facts"]["error"]
+    assert "tables" not in report.facts["facts"]
 
 
 def test_questions_that_wait_are_bounded() -> None:
-    found = serving()
+    membership = serving()
     for number in range(QUESTIONS_MAX + 1):
-        question(found, f"admin-{number}")
-    assert answered(found, Inspected(1, {})) == []
-    assert answered(found, Inspected(2, {})) == [Tell("inspected", {"to": "admin-1", "facts": {}})]
+        question(membership, f"admin-{number}")
+    assert answered(membership, StateReply(1, {})) == []
+    assert answered(membership, StateReply(2, {})) == [SendReport("inspected", {"to": "admin-1", "facts": {}})]

@@ -10,9 +10,9 @@ import pytest
 
 from causal.errors import CorruptData, InvariantViolation, PipelineError, Unavailable
 from standby import manifests
-from standby.effects import RemoveFiles
 from standby.journal import FILE, Journal
 from standby.manifests import newest_manifest, sweep, write_manifest
+from standby.supervision.effects import RemoveFiles
 
 FILES = {"a/0": (("checkpoints/a/0/e1-i1.snap", 3, "00"),)}
 
@@ -38,8 +38,8 @@ def test_completed_checkpoints_do_not_pile_up(tmp_path: Path) -> None:
     again.append([{"kind": "checkpoint", "epoch": 6}])
     again.close()
     last = Journal(tmp_path)
-    told = [record.get("epoch", record.get("at")) for record in last.records()]
-    assert told == [1, 2, 3, 4, 5, 5, 6], "everything else stays, in its order"
+    numbers = [record.get("epoch", record.get("at")) for record in last.records()]
+    assert numbers == [1, 2, 3, 4, 5, 5, 6], "everything else stays, in its order"
     last.close()
 
 

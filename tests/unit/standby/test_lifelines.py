@@ -1,6 +1,6 @@
-"""A death is told before the kernel has ended the process, an end in good order is not, and nothing waits for ever.
+"""A death is reported before the kernel has ended the process, a normal end is not, and nothing waits for ever.
 
-A main thread that ends while another thread lives on is a process that has died and that no pidfd tells of: what
+A main thread that ends while another thread lives on is a process that has died and that no pidfd reports: what
 a process is whose memory is being freed, for as long as a test likes.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from causal.shell.lifeline import Watch, hold, watch
-from standby.children import Child
-from standby.lifelines import Lifelines
-from standby.processes import has_ended
+from standby.host.children import Child
+from standby.host.lifelines import Lifelines
+from standby.host.processes import has_ended
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 HOLD = """
@@ -61,41 +61,41 @@ def let_end(process: subprocess.Popen[str]) -> None:
 
 
 def watched(process: subprocess.Popen[str]) -> Watch:
-    found = watch(process.pid)
-    assert found is not None
-    return found
+    lifeline = watch(process.pid)
+    assert lifeline is not None
+    return lifeline
 
 
 @pytest.mark.parametrize("end", [HALF_DEAD, "os._exit(0)", "os.abort()"])
 def test_a_death_is_told(begin: Begin, end: str) -> None:
     process = begin(end)
-    found, other = watched(process), watched(process)
+    lifeline, other = watched(process), watched(process)
     let_end(process)
-    assert found.wait()
-    assert other.wait(), "everybody who waits is told"
+    assert lifeline.wait()
+    assert other.wait(), "every waiting thread returns"
 
 
 def test_a_death_is_told_before_the_process_has_ended(begin: Begin) -> None:
     process = begin(HALF_DEAD)
-    pidfd, found = os.pidfd_open(process.pid), watched(process)
+    pidfd, lifeline = os.pidfd_open(process.pid), watched(process)
     let_end(process)
-    assert found.wait() and not has_ended(pidfd)
+    assert lifeline.wait() and not has_ended(pidfd)
     os.close(pidfd)
 
 
 @pytest.mark.parametrize("end", ["line.let_go()", "line.let_go(); os._exit(3)", "line.let_go(); os.abort()"])
 def test_an_end_in_good_order_is_not_told(begin: Begin, end: str) -> None:
     process = begin(end)
-    found = watched(process)
+    lifeline = watched(process)
     let_end(process)
-    assert not found.wait()
+    assert not lifeline.wait()
 
 
 def test_a_fork_lets_go_of_nothing(begin: Begin) -> None:
     process = begin("os.fork() or (line.let_go(), os._exit(0)); os.wait(); os.kill(os.getpid(), 9)")
-    found = watched(process)
+    lifeline = watched(process)
     let_end(process)
-    assert found.wait()
+    assert lifeline.wait()
 
 
 def test_a_process_without_a_lifeline_is_not_watched() -> None:
@@ -123,9 +123,9 @@ def test_the_loop_is_woken_and_told_which_one(begin: Begin) -> None:
 def test_one_that_was_reaped_is_forgotten(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("causal.shell.lifeline._WAIT_S", 0.01)
     process, lines = begin(""), Lifelines()
-    found = watched(process)
-    found.over = True
-    assert not found.wait(), "nobody is interested, so nothing is waited for although the holder lives"
+    lifeline = watched(process)
+    lifeline.over = True
+    assert not lifeline.wait(), "the watch is over, so it returns although the holder lives"
     child = child_of(process)
     lines.watch({"w1": child})
     lines.watch({})

@@ -19,8 +19,8 @@ Start = Callable[..., Stage]
 def start(tmp_path: Path) -> Iterator[Start]:
     stages: list[Stage] = []
 
-    def begin(**told: Any) -> Stage:
-        stages.append(Stage(tmp_path / "job", **told))
+    def begin(**options: Any) -> Stage:
+        stages.append(Stage(tmp_path / "job", **options))
         return stages[-1]
 
     yield begin
@@ -50,8 +50,8 @@ def test_a_killed_worker_is_replaced_by_its_standby(start: Start) -> None:
     before = {t["task"]: t["standbys"] for t in stage.up()["tasks"]}
     old = pids(stage)
     stage.kill(old["count/0"])
-    told = stage.recovered("count/0", 2)
-    assert [told["slot"]] == before["count/0"]
+    recovered = stage.recovered("count/0", 2)
+    assert [recovered["slot"]] == before["count/0"]
     assert {task: pid for task, pid in pids(stage).items() if task != "count/0"} == {
         task: pid for task, pid in old.items() if task != "count/0"
     }
@@ -101,7 +101,7 @@ def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> Non
 
 
 def test_a_stopped_worker_is_suspected_killed_and_replaced(start: Start) -> None:
-    stage = start(suspect_after_ms=4000)
+    stage = start(heartbeat_timeout_ms=4000)
     stage.up()
     stage.kill(pids(stage)["count/0"], signal.SIGSTOP)
     stage.recovered("count/0", 2)
@@ -127,8 +127,8 @@ def test_an_interrupted_job_leaves_nothing_running_and_says_how_to_go_on(start: 
     stage = start()
     stage.up()
     stage.process.send_signal(signal.SIGINT)
-    status, told = stage.end()
-    assert status == 130 and "--resume" in told
+    status, output = stage.end()
+    assert status == 130 and "--resume" in output
     assert stage.nothing_left()
 
 
@@ -136,8 +136,8 @@ def test_a_second_job_on_the_same_directory_is_refused(start: Start) -> None:
     stage = start()
     stage.up()
     second = start()
-    status, told = second.end()
-    assert status == 1 and "a job runs in" in told.splitlines()[-1]
+    status, output = second.end()
+    assert status == 1 and "a job runs in" in output.splitlines()[-1]
     assert stage.finish()[0] == 0
 
 
@@ -151,8 +151,8 @@ def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(s
         "sys.exit(2)\n"
     )
     failing = start(companion=crash_once.format(tmp_path / "tried"))
-    status, told = failing.end()
-    assert status == 1 and told.startswith("spark: the directory /docs does not exist")
+    status, output = failing.end()
+    assert status == 1 and output.startswith("spark: the directory /docs does not exist")
     assert (tmp_path / "tried").exists() and failing.nothing_left()
 
 
@@ -171,7 +171,7 @@ def end_main_thread(stage: Stage, task: str) -> None:
 
 
 def test_a_worker_is_replaced_before_the_kernel_has_ended_it_and_does_not_stay(start: Start) -> None:
-    stage = start(suspect_after_ms=600_000)
+    stage = start(heartbeat_timeout_ms=600_000)
     stage.up()
     for incarnation in (2, 3):
         old = pids(stage)["count/0"]

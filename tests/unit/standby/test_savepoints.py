@@ -1,11 +1,11 @@
-"""Savepoints: the next checkpoint, at once; and the end of the job behind it, whoever dies meanwhile."""
+"""Savepoints: the next checkpoint, at once; and the end of the job after it, whichever process dies meanwhile."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from standby import effects as fx
-from standby import events
+from standby.supervision import effects as fx
+from standby.supervision import events
 from tests.unit.standby.scene import Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
@@ -13,8 +13,8 @@ TASKS = ("read/0", "count/0", "out/0")
 
 def ask(scene: Scene, final: bool = True) -> dict[str, Any]:
     [answer] = of(scene.step(events.Admin("admin-1", "savepoint", {"final": final})), fx.Answer)
-    told: dict[str, Any] = dict(answer.body)
-    return told
+    body: dict[str, Any] = dict(answer.body)
+    return body
 
 
 def complete(scene: Scene, epoch: int) -> list[fx.Effect]:
@@ -24,8 +24,8 @@ def complete(scene: Scene, epoch: int) -> list[fx.Effect]:
 def test_the_job_ends_when_the_final_checkpoint_is_complete() -> None:
     scene = running(checkpoint_interval_s=3600.0)
     assert ask(scene) == {"kind": "answer", "ok": True, "epoch": 1}
-    [(_, told)] = sent(scene.said, "checkpoint")
-    assert told == {"kind": "checkpoint", "epoch": 1, "final": True}
+    [(_, order)] = sent(scene.said, "checkpoint")
+    assert order == {"kind": "checkpoint", "epoch": 1, "final": True}
     heard = complete(scene, 1)
     assert {message["epoch"] for _, message in sent(heard, "completed")} == {1}
     assert {slot for slot, _ in sent(heard, "stop")} == set(scene.living)

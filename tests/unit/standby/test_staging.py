@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from standby import effects as fx
-from standby import events
+from standby.supervision import effects as fx
+from standby.supervision import events
 from tests.unit.standby.scene import Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")

@@ -1,4 +1,4 @@
-"""What the supervisor decides: start, failures of every kind, its own restart, the end."""
+"""Tests of the supervisor's decisions: start, failures of every kind, its own restart, the end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from causal.activity import Activity
 from causal.errors import InvariantViolation
-from standby import effects as fx
-from standby import events
 from standby.blueprint import CompanionCall
-from standby.supervision import STOP_NS_MAX, Supervision
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.supervision import STOP_NS_MAX, Supervision
 from tests.unit.standby.scene import MS, SECOND, Scene, of, running, sent
 
 TASKS = ("read/0", "count/0", "out/0")
@@ -48,11 +48,11 @@ def test_a_failure_promotes_the_standby_of_that_task_and_tells_the_neighbours() 
     assert promote["task"] == "count/0" and promote["incarnation"] == 2 and promote["epoch"] == 1
     assert promote["files"] == [["checkpoints/count/0/e1-i1.snap", 10, "00"]]
     assert set(promote["peers"]) == {"read/0", "out/0"}
-    told = dict(sent(heard, "peer"))
-    assert set(told) == {scene.slot_of("read/0"), scene.slot_of("out/0")}
+    introduced = dict(sent(heard, "peer"))
+    assert set(introduced) == {scene.slot_of("read/0"), scene.slot_of("out/0")}
     assert all(
         m == {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{slot}", "incarnation": 2}
-        for m in told.values()
+        for m in introduced.values()
     )
     assert not sent(heard, "peer_down")
     assert scene.journal[-1] == {
@@ -101,8 +101,8 @@ def test_neighbours_that_fail_together_are_told_of_each_others_new_place() -> No
     heard = scene.die(scene.slot_of("read/0")) + scene.die(scene.slot_of("count/0"))
     [(_, read), (count_slot, count)] = sent(heard, "promote")
     assert count["peers"]["read/0"] == [f"ipc:///x/{scene.slot_of('read/0')}", 2]
-    told = {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{count_slot}", "incarnation": 2}
-    assert (scene.slot_of("read/0"), told) in sent(heard, "peer")
+    message = {"kind": "peer", "task": "count/0", "endpoint": f"ipc:///x/{count_slot}", "incarnation": 2}
+    assert (scene.slot_of("read/0"), message) in sent(heard, "peer")
 
 
 def test_the_same_task_may_fail_again_while_it_recovers() -> None:
@@ -134,7 +134,7 @@ def test_a_standby_that_dies_is_replaced_after_a_pause_and_nothing_else_happens(
 
 
 def test_a_silent_process_is_killed_first_and_promoted_when_its_exit_is_confirmed() -> None:
-    scene = running(suspect_after_ms=500)
+    scene = running(heartbeat_timeout_ms=500)
     hung = scene.slot_of("count/0")
     others = [slot for slot in scene.living if slot != hung]
     heard: list[fx.Effect] = []
@@ -148,12 +148,12 @@ def test_a_silent_process_is_killed_first_and_promoted_when_its_exit_is_confirme
     assert [m["task"] for _, m in sent(heard, "promote")] == ["count/0"]
 
 
-def pulse(scene: Scene, slot: str, after_ms: float, **told: Any) -> list[fx.Effect]:
-    return scene.step(events.Pulse(slot, int(slot[1:]) + 100, **told), after_ms)
+def pulse(scene: Scene, slot: str, after_ms: float, **fields: Any) -> list[fx.Effect]:
+    return scene.step(events.Pulse(slot, int(slot[1:]) + 100, **fields), after_ms)
 
 
 def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
-    scene = running(suspect_after_ms=500)
+    scene = running(heartbeat_timeout_ms=500)
     busy = scene.slot_of("count/0")
     others = [slot for slot in scene.living if slot != busy]
     heard: list[fx.Effect] = []
@@ -164,8 +164,8 @@ def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
             heard += scene.beat(slot, 10)
         heard += pulse(scene, busy, 10, state="running", doing=Activity("event", since_ns, "slow", "5"))
     assert not of(heard, fx.KillProcess)
-    [told] = [task["doing"] for task in scene.supervision.view()["tasks"] if task["task"] == "count/0"]
-    assert told == {"kind": "event", "since_ns": since_ns, "operator": "slow", "key": "5"}
+    [doing] = [task["doing"] for task in scene.supervision.view()["tasks"] if task["task"] == "count/0"]
+    assert doing == {"kind": "event", "since_ns": since_ns, "operator": "slow", "key": "5"}
     assert [task["state"] for task in scene.supervision.view()["tasks"]] == ["running"] * 3
     scene.beat(busy)
     assert not any(task["doing"] for task in scene.supervision.view()["tasks"])
@@ -176,7 +176,7 @@ def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
 
 
 def test_a_process_that_loads_its_pipeline_for_minutes_is_waited_for_as_long_as_it_speaks() -> None:
-    scene = Scene(suspect_after_ms=500)
+    scene = Scene(heartbeat_timeout_ms=500)
     [slow, *others] = list(scene.living)
     heard: list[fx.Effect] = []
     for _ in range(700):
@@ -193,20 +193,20 @@ def test_a_process_that_loads_its_pipeline_for_minutes_is_waited_for_as_long_as_
 
 def test_a_silent_process_that_computes_has_longer_and_not_for_ever() -> None:
     def silent_for_ms(computes_ms: int) -> int:
-        """How long until it is killed, where the agent sees it compute for so long."""
-        scene = running(suspect_after_ms=500, stuck_after_ms=3000)
-        held = scene.slot_of("count/0")
-        others = [slot for slot in scene.living if slot != held]
+        """The time until a process is killed which the agent sees compute for `computes_ms`."""
+        scene = running(heartbeat_timeout_ms=500, stuck_after_ms=3000)
+        stopped = scene.slot_of("count/0")
+        others = [slot for slot in scene.living if slot != stopped]
         began = scene.now
         slots = {slot: int(slot[1:]) + 100 for slot in scene.living}
         for _ in range(1000):
             heard = scene.beat(others[0], 5)
             for slot in others[1:]:
                 heard += scene.beat(slot, 1)
-            computing = (held,) if scene.now - began < computes_ms * MS else ()
+            computing = (stopped,) if scene.now - began < computes_ms * MS else ()
             heard += scene.step(events.AgentBeat(slots, {}, computing=computing))
             if of(heard, fx.KillProcess):
-                assert of(heard, fx.KillProcess) == [fx.KillProcess(held)]
+                assert of(heard, fx.KillProcess) == [fx.KillProcess(stopped)]
                 return (scene.now - began) // MS
         raise AssertionError("it is never killed")
 
@@ -236,8 +236,8 @@ def test_a_new_supervisor_learns_from_a_pulse_where_a_busy_task_is() -> None:
     scene.restart()
     heard = pulse(scene, busy, 10, endpoint="ipc:///x/busy")
     heard += scene.beat(upstream, 10, peers={})
-    told = [message for slot, message in sent(heard, "peer") if slot == upstream and message["task"] == "count/0"]
-    assert told and told[0]["endpoint"] == "ipc:///x/busy"
+    messages = [message for slot, message in sent(heard, "peer") if slot == upstream and message["task"] == "count/0"]
+    assert messages and messages[0]["endpoint"] == "ipc:///x/busy"
 
 
 def test_silence_while_the_supervisor_itself_was_stopped_is_nobodys_fault() -> None:
@@ -284,13 +284,13 @@ def test_a_worker_that_cannot_even_start_ends_the_job() -> None:
 def test_a_definite_failure_ends_the_job_with_its_message_and_an_indefinite_one_is_a_crash() -> None:
     scene = running()
     slot = scene.slot_of("count/0")
-    heard = scene.step(events.Failed(slot, "count/0", 1, "Lost", "gone", definite=False))
+    heard = scene.step(events.Failed(slot, "count/0", 1, "DeterminantsLost", "gone", definite=False))
     assert of(heard, fx.KillProcess) == [fx.KillProcess(slot)] and not of(heard, fx.EndJob)
     scene.die(slot)
     slot = scene.slot_of("count/0")
     heard = scene.step(events.Failed(slot, "count/0", 2, "OperatorFailed", "count: key 3: boom", definite=True))
     assert of(heard, fx.EndJob) == [fx.EndJob(1, "count: key 3: boom")]
-    assert [told["finished"] for _, told in sent(heard, "stop")] == [False] * len(scene.living)
+    assert [message["finished"] for _, message in sent(heard, "stop")] == [False] * len(scene.living)
 
 
 def test_a_failure_told_by_a_process_that_has_been_replaced_is_ignored() -> None:
@@ -307,7 +307,7 @@ def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_it
     assert scene.supervision.stopping is None
     heard = scene.finish("out/0")
     assert len(sent(heard, "stop")) == 6 and not of(heard, fx.EndJob)
-    assert all(told["finished"] for _, told in sent(heard, "stop")), "nobody goes back any more: stores may know"
+    assert all(message["finished"] for _, message in sent(heard, "stop")), "no task goes back any more: stores may know"
     scene.beat(scene.slot_of("out/0"), counters={"records_out": 7})
     for slot in list(scene.living):
         heard = scene.die(slot)
@@ -522,8 +522,8 @@ class TestCompanions:
         scene = self.scene()
         assert not of(scene.step(events.Exited("companion-spark", 9, 1, status=0)), fx.EndJob)
         assert not of(scene.step(events.Exited("companion-spark", 9, 1, status=1, restarting=True)), fx.EndJob)
-        told = events.Exited("companion-spark", 9, 1, status=2, last_line="/docs does not exist")
-        [end] = of(scene.step(told), fx.EndJob)
+        exited = events.Exited("companion-spark", 9, 1, status=2, last_line="/docs does not exist")
+        [end] = of(scene.step(exited), fx.EndJob)
         assert end.status == 1 and "/docs does not exist" in end.reason
 
 

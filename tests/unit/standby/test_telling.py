@@ -1,4 +1,4 @@
-"""The supervisor's log tells failures and recoveries, and does not grow while nothing fails."""
+"""The supervisor's log shows failures and recoveries, and does not grow while nothing fails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from standby import effects, telling
-from standby.telling import line_of
+from standby.supervision import effects, log_lines
+from standby.supervision.log_lines import line_of
 
 GONE = {"kind": "gone", "slot": "w3", "task": "count/0", "incarnation": 1, "recover": True}
 PROMOTED = {"kind": "promoted", "task": "count/0", "slot": "w7", "epoch": 4, "mode": "standby"}
@@ -52,11 +52,11 @@ def test_what_happens_in_a_healthy_job_is_not_told(record: effects.Record) -> No
 
 
 def test_a_rollback_of_very_many_tasks_is_still_one_short_line() -> None:
-    told = line_of({"kind": "rolled_back", "tasks": {f"t/{i:03}": 2 for i in range(500)}, "why": {}})
-    assert told is not None and "and 492 more go back" in told and len(told) < 120
+    line = line_of({"kind": "rolled_back", "tasks": {f"t/{i:03}": 2 for i in range(500)}, "why": {}})
+    assert line is not None and "and 492 more go back" in line and len(line) < 120
 
 
 def test_every_kind_that_is_told_is_one_that_the_supervisor_decides() -> None:
     home = Path(effects.__file__).parent
     decided = set(re.findall(r'decide\(\s*"(\w+)"', "".join(path.read_text() for path in home.glob("*.py"))))
-    assert set(telling._LINES) <= decided
+    assert set(log_lines._LINES) <= decided

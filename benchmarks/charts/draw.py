@@ -1,0 +1,69 @@
+"""Results as PNG files; matplotlib comes with the extra `bench` and is needed for this only.
+
+    python -m benchmarks.charts.draw                       every result below docs/benchmarks beside its file
+    python -m benchmarks.charts.draw FILE.json CHART.png   one
+
+`scale` has two, with names of their own, in the directory of CHART.png.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.charts import style
+from benchmarks.charts.findings import title
+from benchmarks.charts.layouts import LAYOUTS
+from benchmarks.charts.panels import PANELS, kind
+from benchmarks.harness.measured import RESULTS
+from benchmarks.harness.runs import RunFailed
+
+CHARTS = frozenset((*PANELS, *LAYOUTS, "scale")) - {"memory"}
+"""The benchmarks that have a chart."""
+
+
+def draw(result: Mapping[str, Any], path: Path) -> list[Path]:
+    """Write the charts of a result.
+
+    Raises:
+        RunFailed: matplotlib is not installed.
+    """
+    name = kind(result)
+    if name in PANELS:
+        return [style.draw(style.Chart(PANELS[name], result["figures"]), title(result), path)]
+    charts = LAYOUTS[name](result)
+    places = [path] if len(charts) == 1 else [path.with_name(f"{name}-{part}.png") for part in charts]
+    return [
+        style.draw(chart, title(result, 90 if chart.columns == 1 else 70 * chart.columns, part), place)
+        for (part, chart), place in zip(charts.items(), places, strict=True)
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw what is asked for; exit status 2 for bad usage, 1 if it cannot be drawn."""
+    if len(arguments) not in (0, 2):
+        print("charts: give FILE.json CHART.png, or nothing for all of docs/benchmarks", file=sys.stderr)
+        return 2
+    wanted = [(path, path.with_suffix(".png")) for path in sorted(RESULTS.rglob("*.json"))]
+    if arguments:
+        wanted = [(Path(arguments[0]), Path(arguments[1]))]
+    for source, target in wanted:
+        result = json.loads(source.read_text())
+        if result["benchmark"] not in CHARTS:
+            if arguments:
+                print(f"charts: there is no chart for {result['benchmark']}", file=sys.stderr)
+                return 1
+            continue
+        try:
+            print(*draw(result, target), sep="\n")
+        except RunFailed as problem:
+            print(f"charts: {problem}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Runs jobs for the benchmarks, watches their processes, and writes what was measured."""

@@ -1,0 +1,130 @@
+"""Defines how a benchmark is declared: its options, what one measurement does, and how its figures are rounded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import runs
+from benchmarks.harness.measured import figure, result
+
+Report = Callable[[str], None]
+"""Shows a line on standard error as a run ends."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line; its type is that of its default unless `parse` is given."""
+
+    name: str
+    default: Any
+    help: str = ""
+    parse: Callable[[str], Any] | None = None
+    choices: Sequence[str] | None = None
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Add it to a parser."""
+        flag = f"--{self.name.replace('_', '-')}"
+        if self.default is False:
+            parser.add_argument(flag, action="store_true", help=self.help)
+            return
+        text = f"{self.help} (default: %(default)s)" if self.help else "default: %(default)s"
+        kind: Callable[[str], Any] = self.parse or type(self.default)
+        parser.add_argument(flag, type=kind, default=self.default, choices=self.choices, help=text)
+
+
+class Measurement:
+    """The runs of one benchmark so far, by figure.
+
+    Attributes:
+        figures: those that are more than a list of runs.
+        more: what only this benchmark has, beside its figures.
+    """
+
+    def __init__(self, options: argparse.Namespace, report: Report) -> None:
+        self.options = options
+        self.report = report
+        self.figures: dict[str, Any] = {}
+        self.more: dict[str, Any] = {}
+        self._runs: dict[str, list[float]] = {}
+
+    def rounds(self) -> Iterator[int]:
+        """Numbers of the rounds, from 1."""
+        yield from range(1, self.options.rounds + 1)
+
+    def add(self, name: str, value: float) -> None:
+        """Take in one run of a figure."""
+        self._runs.setdefault(name, []).append(value)
+
+    def add_all(self, prefix: str, values: Mapping[str, float]) -> None:
+        """Take in one run of several figures."""
+        for name, value in values.items():
+            self.add(prefix + name, value)
+
+    def last(self, name: str) -> float:
+        """The latest run of a figure."""
+        return self._runs[name][-1]
+
+    def all_runs(self) -> dict[str, list[float]]:
+        """The runs of each figure so far."""
+        return self._runs
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Args:
+        body: runs everything and returns the settings that the result is to have.
+        digits: of figures, but those whose names end as in `digits_of`.
+    """
+
+    name: str
+    options: Sequence[Option]
+    body: Callable[[Measurement], Mapping[str, Any]]
+    digits: int = 3
+    digits_of: Mapping[str, int] = field(default_factory=dict)
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of this benchmark."""
+        for option in self.options:
+            option.add_to(parser)
+
+    def measure(self, options: argparse.Namespace, command: str, report: Report) -> dict[str, Any]:
+        """Run it; returns the object that `--json` writes.
+
+        Raises:
+            RunFailed: a run failed, or its output is wrong.
+        """
+        measurement = Measurement(options, report)
+        settings = self.body(measurement)
+        return result(self.name, command, settings, self.summary(measurement), **measurement.more)
+
+    def summary(self, measurement: Measurement) -> dict[str, Any]:
+        """All figures with median, min and max."""
+        figures = {}
+        for name, values in measurement.all_runs().items():
+            digits = next((count for end, count in self.digits_of.items() if name.endswith(end)), self.digits)
+            figures[name] = figure(values, digits)
+        return figures | measurement.figures
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pipeline under one load."""
+
+    pipeline: Path
+    settings: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    options: Sequence[str] = ()
+
+    def run(self, *switches: str) -> dict[str, Any]:
+        """The report of one run."""
+        return runs.job(self.pipeline, self.settings, (*self.options, *switches), self.config)
+
+    def described(self) -> dict[str, Any]:
+        """Returns what the settings of a result say of it."""
+        return {"pipeline": self.pipeline.name, "settings": self.settings, "options": self.options, **self.config}

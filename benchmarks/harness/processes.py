@@ -1,0 +1,60 @@
+"""The processes of a running job as seen from outside, and signals that reach only those that were meant."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from standby.host.processes import marked, open_process, send_signal, start_time
+
+SUPERVISOR, AGENT = "standby.daemon", "standby.agent"
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Signal a process that was just seen; returns whether there was one that had not ended."""
+    started = start_time(pid)
+    pidfd = open_process(pid, started) if started is not None else None
+    if pidfd is None:
+        return False
+    send_signal(pidfd, number)
+    os.close(pidfd)
+    return True
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process; none when it is gone."""
+    try:
+        return [int(c) for t in Path(f"/proc/{pid}/task").iterdir() for c in (t / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def argv(pid: int) -> list[str]:
+    """Its command line; empty when it is gone or may not be read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def server(root: int, module: str) -> int | None:
+    """The supervisor or the agent that a `causal run` has started."""
+    return next((pid for pid in children(root) if module in argv(pid)), None)
+
+
+def workers(state: Path) -> dict[str, int]:
+    """Slot → process of everything an agent has started for the job and that lives."""
+    pids: dict[str, int] = {}
+    for process in marked(state):
+        pids[process.slot] = min(process.pid, pids.get(process.slot, process.pid))
+    return pids
+
+
+def of_job(state: Path) -> dict[int, str]:
+    """Every living process of the job: by the marks of its environment, or by its command line."""
+    pids = {process.pid for process in marked(state)}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and int(entry) != os.getpid() and str(state) in argv(int(entry)):
+            pids.add(int(entry))
+    return {pid: " ".join(argv(pid)).strip() for pid in sorted(pids) if start_time(pid) is not None}

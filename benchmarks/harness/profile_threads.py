@@ -1,0 +1,122 @@
+"""Shows where a running job's CPU time goes: by process role and thread, from /proc, looked at while it runs.
+
+A thread is counted up to the last look at it, so the sum falls short of the job's whole CPU time by up to one
+interval per process, and by processes that came and went between two looks; `unseen` is that difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.harness.children import descendants
+
+EVERY_S = 0.1
+_STANDBY, _OTHER, _STARTING = "standby", "other", "worker that has no task yet"
+_PROGRAMS = {
+    "standby.daemon": "supervisor",
+    "standby.agent": "agent",
+    "operators.runtime.worker": _STARTING,
+    "deploy": "run",
+}
+_SOCKETS = "ZMQ"
+
+
+class ThreadTimes:
+    """Looks at all processes below this one from `with` to its end.
+
+    Args:
+        job: the job's directory, whose `status.json` says which process is which task.
+    """
+
+    def __init__(self, job: Path) -> None:
+        self._job = job
+        self._roles: dict[int, str] = {}
+        self._cpu_s: dict[tuple[int, int], tuple[str, float]] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look_again, name="profile", daemon=True)
+
+    def __enter__(self) -> ThreadTimes:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look_again(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Note what every thread has used so far."""
+        tasks = self._tasks()
+        for pid in descendants(os.getpid()):
+            role = tasks.get(pid) or self._roles.get(pid) or _program(pid)
+            if role is None:
+                continue
+            if self._roles.get(pid, role) == _STANDBY or pid not in self._roles or pid in tasks:
+                self._roles[pid] = role
+            for path in _listed(Path(f"/proc/{pid}/task")):
+                used = _stat(path)
+                if used is not None:
+                    self._cpu_s[pid, int(path.name)] = used
+
+    def _tasks(self) -> dict[int, str]:
+        """Returns which role a worker plays, as the supervisor reports it."""
+        try:
+            view: Mapping[str, Any] = json.loads((self._job / "status.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        roles = {}
+        for process in view.get("processes", ()):
+            if process.get("task") and process.get("state") == "serving":
+                roles[process["pid"]] = process["task"].rpartition("/")[0]
+            elif process.get("standby_of"):
+                roles[process["pid"]] = _STANDBY
+        return roles
+
+    def seconds(self) -> dict[str, dict[str, float]]:
+        """Role → thread (`python`, `sockets`, or its own name) → CPU seconds."""
+        by_role: dict[str, dict[str, float]] = {}
+        for (pid, _), (name, cpu_s) in self._cpu_s.items():
+            by_thread = by_role.setdefault(self._roles.get(pid, _OTHER), {})
+            by_thread[name] = by_thread.get(name, 0.0) + cpu_s
+        return {role: dict(sorted(threads.items())) for role, threads in sorted(by_role.items())}
+
+
+def _program(pid: int) -> str | None:
+    """The role that a command line names; None for a process that is gone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    return next((role for program, role in _PROGRAMS.items() if program in words), _OTHER)
+
+
+def _listed(place: Path) -> list[Path]:
+    try:
+        return list(place.iterdir())
+    except OSError:
+        return []
+
+
+def _stat(place: Path) -> tuple[str, float] | None:
+    """(sort of thread, CPU seconds); None when it is gone."""
+    try:
+        name = (place / "comm").read_text().strip()
+        used = (place / "schedstat").read_text().split()
+    except OSError:
+        return None
+    if place.name == place.parent.parent.name:
+        name = "python"
+    elif name.startswith(_SOCKETS):
+        name = "sockets"
+    return name, int(used[0]) / 1e9

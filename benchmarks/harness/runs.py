@@ -1,0 +1,147 @@
+"""Runs of a job through the command line, each in a directory of its own that is gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import children
+
+JOBS = Path(__file__).parents[1] / "jobs"
+KEYED_COUNT = JOBS / "keyed_count.py"
+KEYED_LEDGER = JOBS / "keyed_ledger.py"
+KEYED_WINDOWS = JOBS / "keyed_windows.py"
+FRAUD_CHAIN = JOBS.parents[1] / "examples" / "fraud_chain.py"
+GUARANTEES: Mapping[str, Sequence[str]] = {
+    "none": ("--guarantee=none",),
+    "causal_f1": ("--guarantee=causal", "--sharing-depth=1"),
+    "causal_full": ("--guarantee=causal", "--sharing-depth=full"),
+}
+
+Check = Callable[[Path, Mapping[str, Any]], Any]
+
+
+class RunFailed(RuntimeError):
+    """A job or a bare job did not end well; its figures would mean nothing."""
+
+
+def arguments(
+    place: Path, pipeline: Path, settings: Mapping[str, Any], options: Sequence[str], config: Mapping[str, Any] | None
+) -> list[str]:
+    """Arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's settings."""
+    words = ["run", str(pipeline), *(f"--set={key}={value}" for key, value in settings.items())]
+    words.append(f"--set=out={place / 'out.db'}")
+    if config:
+        (place / "job.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        words.append(f"--config={place / 'job.toml'}")
+    return [*words, *options, f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
+
+
+def job(
+    pipeline: Path,
+    settings: Mapping[str, Any],
+    options: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    check: Check | None = None,
+    limit_s: float | None = None,
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
+) -> dict[str, Any]:
+    """Run a pipeline to its end and return its report, with `cpu_s`, the CPU time of all of the job's processes.
+
+    Args:
+        settings: the pipeline's; `out` is added.
+        options: further arguments of `causal run`.
+        config: fields of `JobConfig` that have no option.
+        check: gets the sink's database and the report; what it returns is the report's `checked`.
+        beside: is entered with the job's directory while the job runs.
+
+    Raises:
+        RunFailed: the exit status was not 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="causal-bench-") as name:
+        place = Path(name)
+        words = arguments(place, pipeline, settings, options, config)
+        before_s = _cpu_s()
+        with beside(place / "job") if beside is not None else nullcontext():
+            output_of("deploy", words, limit_s)
+        report: dict[str, Any] = json.loads((place / "report.json").read_text())
+        report["cpu_s"] = _cpu_s() - before_s
+        if check is not None:
+            report["checked"] = check(place / "out.db", report)
+        return report
+
+
+def tallied_job(
+    pipeline: Path,
+    settings: Mapping[str, Any],
+    rows: int,
+    options: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    limit_s: float | None = None,
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
+) -> dict[str, Any]:
+    """Run a pipeline whose sink counts its rows.
+
+    Raises:
+        RunFailed: the exit status was not 0, or the sink has another number of rows than `rows`.
+    """
+    report = job(pipeline, settings, options, config, _tallied, limit_s, beside)
+    if report["checked"] != rows:
+        raise RunFailed(f"the sink holds {report['checked']} rows of {rows}")
+    return report
+
+
+def _tallied(out: Path, report: Mapping[str, Any]) -> int:
+    """Returns how many rows the sink's transactions add up to."""
+    with closing(sqlite3.connect(out)) as database:
+        rows: int = database.execute("SELECT sum(rows) FROM tally").fetchone()[0]
+    return rows
+
+
+def bare(records: int, batch_elements_max: int) -> dict[str, Any]:
+    """Run the bare job in a process of its own; see `benchmarks.jobs.bare`."""
+    return printed_by("benchmarks.jobs.bare", str(records), str(batch_elements_max))
+
+
+def printed_by(module: str, *words: str, limit_s: float | None = None) -> dict[str, Any]:
+    """The JSON object that a module prints, run in a process of its own.
+
+    Raises:
+        RunFailed: it failed, or took longer than `limit_s`.
+    """
+    printed: dict[str, Any] = json.loads(output_of(module, words, limit_s))
+    return printed
+
+
+def output_of(module: str, words: Sequence[str], limit_s: float | None = None) -> str:
+    """Returns what a module writes to standard output, run in a process of its own.
+
+    Raises:
+        RunFailed: it failed, or took longer than `limit_s`.
+    """
+    try:
+        done = children.run([sys.executable, "-m", module, *words], limit_s)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"{module} did not end within {limit_s:g} s") from None
+    if done.returncode:
+        raise RunFailed(f"{module} ended with status {done.returncode}: {last_line(done.stderr)}")
+    return done.stdout
+
+
+def last_line(text: str) -> str:
+    """The last line of what a process wrote, which says why it failed."""
+    return (text.strip().splitlines() or ["it said nothing"])[-1]
+
+
+def _cpu_s() -> float:
+    """CPU seconds of all descendants that have ended: `causal run` leaves none behind that it has not reaped."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,105 @@
+"""A job that is looked at while it runs: its view, and the memory of its processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import children
+from benchmarks.harness.runs import RunFailed, arguments, last_line
+
+POLL_S = 0.05
+
+
+class Watched:
+    """One running `causal run` in a directory of its own.
+
+    Args:
+        place: everything of the job goes in there.
+    """
+
+    def __init__(self, place: Path, run: subprocess.Popen[str]) -> None:
+        self._place = place
+        self._run = run
+        self.out = place / "out.db"
+
+    def view(self) -> dict[str, Any]:
+        """The supervisor's last view; empty before there is one."""
+        try:
+            view: dict[str, Any] = json.loads((self._place / "job" / "status.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return view
+
+    def until(self, what: str, holds: Callable[[Mapping[str, Any]], Any], within_s: float) -> dict[str, Any]:
+        """The first view for which `holds`.
+
+        Raises:
+            RunFailed: the job ended before, or it took too long.
+        """
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s:
+            view = self.view()
+            if view and holds(view):
+                return view
+            if self._run.poll() is not None:
+                raise RunFailed(f"the job ended before {what}")
+            time.sleep(POLL_S)
+        raise RunFailed(f"{within_s:.0f} s passed before {what}")
+
+    def kill(self, task: str) -> None:
+        """SIGKILL, by the job itself: its report then counts from that moment, not from the last sign of life.
+
+        Raises:
+            RunFailed: the job refused.
+        """
+        command = [sys.executable, "-m", "deploy", "kill", "--state-dir", str(self._place / "job"), task]
+        done = children.run(command)
+        if done.returncode:
+            raise RunFailed(f"{task} could not be killed: {last_line(done.stderr)}")
+
+    def report(self, within_s: float) -> dict[str, Any]:
+        """The report, once the job has ended well."""
+        try:
+            _, said = self._run.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            raise RunFailed(f"the job does not end within {within_s:.0f} s") from None
+        if self._run.returncode:
+            raise RunFailed(f"the job ended with status {self._run.returncode}: {last_line(said)}")
+        report: dict[str, Any] = json.loads((self._place / "report.json").read_text())
+        return report
+
+
+@contextmanager
+def watched(
+    pipeline: Path, settings: Mapping[str, Any], options: Sequence[str], config: Mapping[str, Any] | None = None
+) -> Iterator[Watched]:
+    """Run a pipeline and look at it; whatever happens, it has ended afterwards.  `out` is added to its settings."""
+    with tempfile.TemporaryDirectory(prefix="causal-bench-") as name:
+        place = Path(name)
+        command = [sys.executable, "-m", "deploy", *arguments(place, pipeline, settings, options, config)]
+        with children.started(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+            yield Watched(place, run)
+
+
+def pss_mib(pid: int) -> float | None:
+    """Memory of a process, shared pages counted in part; None when it is gone or may not be looked at."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), None)
+
+
+def processes(view: Mapping[str, Any], task: str) -> tuple[int | None, int | None]:
+    """(pid of the task, pid of its standby), as far as there is one."""
+    serving = next((p["pid"] for p in view["processes"] if p["task"] == task and p["state"] == "serving"), None)
+    standby = next((p["pid"] for p in view["processes"] if p["standby_of"] == task and p["state"] == "idle"), None)
+    return serving, standby

@@ -1,0 +1,1 @@
+"""Pipelines that the benchmarks run, and the bare job they are compared with."""

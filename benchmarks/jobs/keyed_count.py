@@ -1,0 +1,92 @@
+"""The pipeline of `throughput` and `determinants`: a keyed running count over (key, value) rows with zipf keys.
+
+The rows are a fixed table read over and over in slices, so that a source costs what a slice costs, and
+every process (and the bare job) sees the same ones.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from operators import Pipeline
+from operators.sinks import TallySink
+from operators.sources import Read, SequenceSource
+from operators.sources.source import PartitionReader
+
+KEYS = 10_000
+TABLE_ROWS = 1 << 18
+Row = tuple[int, int]
+
+
+def table(rows: int = TABLE_ROWS) -> list[Row]:
+    """Keys log-uniform over 1 … 9,999 (zipf-like, s = 1), values 0 … 9, seed 42."""
+    chance = random.Random(42)
+    return [(int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(rows)]
+
+
+def slices(partition: int, start: int, stop: int) -> list[Row]:
+    """Rows `start` to `stop` of a partition: the table from a place of the partition's own, again and again."""
+    prepare()
+    begin = (start + partition * (TABLE_ROWS // 2)) % TABLE_ROWS
+    rows = _table[begin : begin + stop - start]
+    while len(rows) < stop - start:
+        rows += _table[: stop - start - len(rows)]
+    return rows
+
+
+def prepare() -> None:
+    """Make the table now, so that no clock runs while it is made."""
+    if not _table:
+        _table.extend(table())
+
+
+def key_of(row: Row) -> int:
+    """The key of a row."""
+    return row[0]
+
+
+class TableSource(SequenceSource):
+    """The rows of the table; it is made when a partition is opened, before its first record enters.
+
+    Args:
+        unmeasured: so many rows of each partition have no part in the figures of latency: while a job comes up, its
+            first rows wait for the last of its processes.
+    """
+
+    def __init__(self, count: int, partitions: int, rate: float | None = None, unmeasured: int = 0) -> None:
+        super().__init__(slices, count, partitions, rate)
+        self.unmeasured = unmeasured
+
+    def open(self, partition: int, context: Any) -> Any:
+        prepare()
+        return _Reader(super().open(partition, context), self.unmeasured)
+
+
+class _Reader:
+    def __init__(self, reader: PartitionReader, unmeasured: int) -> None:
+        self._reader = reader
+        self._unmeasured = unmeasured
+        self.ready_in_s, self.completed, self.close = reader.ready_in_s, reader.completed, reader.close
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        batch = self._reader.read(position, count_max)
+        if batch is None or position >= self._unmeasured:
+            return batch
+        return Read(batch.records, 0, batch.ended)
+
+
+_table: list[Row] = []
+
+pipeline = Pipeline("keyed-count")
+count = int(pipeline.settings.get("count", "1000000"))
+partitions = int(pipeline.settings.get("partitions", "2"))
+width = int(pipeline.settings.get("parallelism", "2"))
+rate = float(pipeline.settings["rate"]) if pipeline.settings.get("rate") else None
+
+(
+    pipeline.source("rows", TableSource(count // partitions, partitions, rate), partitions)
+    .key_by(key_of)
+    .count("count", parallelism=width)
+    .sink("out", TallySink(pipeline.settings.get("out", "tally.db")))
+)

@@ -1,0 +1,116 @@
+"""The pipeline of `latency`: the inverted index of `examples/inverted_index.py` at a steady rate, without Spark.
+
+Documents are `*.py` files of the Python standard library, whole, in an order of chance that is always the same.
+Document d is due d intervals after the job began, whatever is late; the two partitions take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
+
+from benchmarks.peers.programs import inputs
+from examples.corpus import STANDARD_LIBRARY, postings
+from examples.inverted_index import Index, words
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import SequenceSource
+from operators.sources.source import PartitionReader, SourceContext
+
+PARTITIONS = 2
+CORPUS = Path(STANDARD_LIBRARY)
+EMPTY_MAX = 100
+"""More than there are empty files."""
+
+
+def name_of(number: int) -> str:
+    """Returns what the change records of a document call it."""
+    return f"document-{number}"
+
+
+def texts(count: int) -> list[str]:
+    """The first `count` documents that are not empty.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    whole = [text for text in inputs.documents(CORPUS, count + EMPTY_MAX) if text.strip()][:count]
+    if len(whole) < count:
+        raise ValueError(f"the standard library has {len(whole)} documents; {count} are wanted: give fewer seconds")
+    return whole
+
+
+class Documents(SequenceSource[dict[str, str]]):
+    """Every second document from the partition's own on, read from disk before the first one enters."""
+
+    def __init__(self, count: int, rate: float) -> None:
+        super().__init__(self.texts, count // PARTITIONS, PARTITIONS, rate)
+        self._documents = count
+        self._texts: list[str] = []
+
+    def open(self, partition: int, context: SourceContext) -> PartitionReader:
+        """Partition p begins p intervals later than the first."""
+        if not self._texts:
+            self._texts = texts(self._documents)
+        later_ns = int(partition / (self.rate or 1.0) * 1e9)
+        return super().open(partition, replace(context, began_ns=context.began_ns + later_ns))
+
+    def texts(self, partition: int, start: int, stop: int) -> list[dict[str, str]]:
+        """Documents `start` to `stop` of a partition."""
+        numbers = range(start * PARTITIONS + partition, stop * PARTITIONS, PARTITIONS)
+        return [{"name": name_of(number), "text": self._texts[number]} for number in numbers]
+
+
+def expected(count: int) -> list[dict[str, list[int]]]:
+    """Returns word → positions for each document, computed the plain way."""
+    return [postings(text) for text in texts(count)]
+
+
+def rows_of(database: Path) -> list[dict[str, Any]]:
+    """All rows in the order of their positions (there is one sink task)."""
+    with closing(sqlite3.connect(database)) as connection:
+        records = connection.execute("SELECT record FROM output ORDER BY position").fetchall()
+    return [json.loads(record) for (record,) in records]
+
+
+def wrong(rows: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, int]:
+    """Returns faults of the rows by kind; a row contradicts the one before it of its word, or its document.
+
+    Args:
+        documents: as `expected` gives them.
+    """
+    by_name = {name_of(number): index for number, index in enumerate(documents)}
+    seen: dict[tuple[str, str], int] = {}
+    counts: dict[str, tuple[int, int]] = {}
+    contradicted = 0
+    for row in rows:
+        term, name = row["word"], row["document"]
+        seen[term, name] = seen.get((term, name), 0) + 1
+        before, occurrences = counts.get(term, (0, 0))
+        counts[term] = (row["documents"], row["occurrences"])
+        follows = counts[term] == (before + 1, occurrences + len(row["positions"]))
+        contradicted += not follows or by_name[name].get(term) != row["positions"]
+    due = sum(len(index) for index in documents)
+    return {"lost": due - len(seen), "doubled": len(rows) - len(seen), "contradicted": contradicted}
+
+
+pipeline = Pipeline("latency-index")
+settings = pipeline.settings
+count = int(settings.get("count", "100"))
+rate = float(settings.get("rate", "50"))
+
+(
+    pipeline.source("documents", Documents(count, rate))
+    .flat_map("words", words)
+    .key_by(lambda record: record[0])
+    .process("index", Index(), parallelism=2)
+    .sink("changes", SqliteSink(settings.get("out", "index.db")))
+)

@@ -1,0 +1,185 @@
+"""The pipeline of `matrix`: a keyed count of any width, depth, key count, skew and record size, and its check.
+
+Records are `(key, payload)`; a row of the sink is `(key, n)`, so that every row shows what came before it, and rows
+are packed, so that the sink is no brake on what is measured.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.log import LogDelta
+from causal.ports import Bundle, SinkStore
+from operators import Pipeline
+from operators.records.keys import key_group, task_of_group
+from operators.sinks.delivery.tally import TallySink
+from operators.sinks.sqlite.sqlite_sink import SqliteStore
+from operators.sources import SequenceSource
+
+PARTITIONS = 2
+ROWS_MIN = 1 << 18
+"""Records that are made once and read over and over; at least one for each key."""
+PAYLOADS = 64
+"""Number of different payloads, which come in turn."""
+SKEWS = ("uniform", "zipf", "one")
+HOT_KEY = 1
+"""A key that every skew has, and the one that comes most often if one does."""
+_TABLE = "CREATE TABLE IF NOT EXISTS packed(task TEXT, first INTEGER, rows BLOB, PRIMARY KEY(task, first))"
+
+
+def keys_of(skew: str, keys: int) -> list[int]:
+    """The keys of the records in the order in which they come: 0 … keys - 1 in turn of chance, log-uniform, or one."""
+    chance = random.Random(42)
+    rows = max(ROWS_MIN, keys)
+    if skew == "one":
+        return [HOT_KEY] * rows
+    if skew == "zipf":
+        return [int(keys ** chance.random()) for _ in range(rows)]
+    every = list(range(keys))
+    chance.shuffle(every)
+    return (every * -(-rows // keys))[:rows]
+
+
+def owner(parallelism: int) -> int:
+    """Returns which counting task has the hot key."""
+    groups = JobConfig("matrix", "matrix", "matrix").key_groups
+    return task_of_group(key_group(HOT_KEY, groups), parallelism, groups)
+
+
+def begin_of(partition: int, rows: int) -> int:
+    """Returns where in the table a partition begins."""
+    return partition * (rows // PARTITIONS)
+
+
+class Records:
+    """The elements of all partitions."""
+
+    def __init__(self, skew: str, keys: int, record_bytes: int) -> None:
+        self._keys = keys_of(skew, keys)
+        chance = random.Random(7)
+        payloads = [chance.randbytes(record_bytes) for _ in range(PAYLOADS)]
+        self._payloads = (payloads * -(-len(self._keys) // PAYLOADS))[: len(self._keys)]
+
+    def slices(self, partition: int, start: int, stop: int) -> list[Any]:
+        """Elements `start` to `stop` of a partition."""
+        rows = len(self._keys)
+        place = (begin_of(partition, rows) + start) % rows
+        records: list[Any] = []
+        while len(records) < stop - start:
+            end = min(rows, place + stop - start - len(records))
+            records += zip(self._keys[place:end], self._payloads[place:end], strict=True)
+            place = 0
+        return records
+
+
+class MadeSource(SequenceSource):
+    """The records are made when a partition is opened, before the first one enters."""
+
+    def __init__(self, skew: str, keys: int, record_bytes: int, count: int) -> None:
+        super().__init__(self._slices, count, PARTITIONS)
+        self._shape = (skew, keys, record_bytes)
+        self._records: Records | None = None
+
+    def open(self, partition: int, context: Any) -> Any:
+        self._records = Records(*self._shape)
+        return super().open(partition, context)
+
+    def _slices(self, partition: int, start: int, stop: int) -> list[Any]:
+        if self._records is None:
+            self._records = Records(*self._shape)
+        return self._records.slices(partition, start, stop)
+
+
+class PackedSink(TallySink):
+    """Rows `(key, n)` of a bundle as one blob of 8-byte integers, in the transaction that has the position."""
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """16 bytes a row."""
+        return array("q", chain.from_iterable(records)).tobytes()
+
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        return PackedStore(self, task)
+
+
+class PackedStore(SqliteStore):
+    """One sink task's rows and positions."""
+
+    _bundle: Bundle | None = None
+
+    def write(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        super().write(bundle)
+
+    def _store_deltas(self, db: sqlite3.Connection, fresh: tuple[LogDelta, ...]) -> None:
+        """Called inside the transaction, for a bundle that is not there yet."""
+        super()._store_deltas(db, fresh)
+        if self._bundle is not None and self._bundle.count:
+            db.execute(_TABLE)
+            db.execute("INSERT INTO packed VALUES(?, ?, ?)", (self._task, self._bundle.first, bytes(self._bundle.rows)))
+
+
+def check(path: Path, skew: str, keys: int, records: int) -> dict[str, int]:
+    """Compare the rows in the sink with what the source gave.
+
+    Args:
+        records: how many entered, over all partitions.
+
+    Returns:
+        Counts: rows, lost, doubled, contradicted (a number out of turn); all but the first 0 if exactly once.
+    """
+    highest: dict[int, int] = {}
+    rows = doubled = contradicted = 0
+    database = sqlite3.connect(path)
+    try:
+        for (blob,) in database.execute("SELECT rows FROM packed ORDER BY task, first"):
+            numbers = array("q")
+            numbers.frombytes(blob)
+            rows += len(numbers) // 2
+            for key, n in zip(numbers[::2], numbers[1::2], strict=True):
+                last = highest.get(key, 0)
+                if n != last + 1:
+                    doubled += n <= last
+                    contradicted += n > last
+                highest[key] = max(n, last)
+    finally:
+        database.close()
+    expected = _expected(keys_of(skew, keys), records)
+    lost = sum(max(0, count - highest.get(key, 0)) for key, count in expected.items())
+    contradicted += sum(max(0, n - expected.get(key, 0)) for key, n in highest.items())
+    return {"rows": rows, "lost": lost, "doubled": doubled, "contradicted": contradicted}
+
+
+def _expected(table: Sequence[int], records: int) -> dict[int, int]:
+    """Returns how often each key entered."""
+    rows = len(table)
+    whole, rest = divmod(records // PARTITIONS, rows)
+    counted: Counter[int] = Counter()
+    every: Iterable[tuple[int, int]] = Counter(table).items() if whole else ()
+    for partition in range(PARTITIONS):
+        counted.update({key: count * whole for key, count in every})
+        place = begin_of(partition, rows)
+        counted.update(table[place : place + rest])
+        counted.update(table[: max(0, place + rest - rows)])
+    return counted
+
+
+pipeline = Pipeline("matrix-count")
+settings = pipeline.settings
+count = int(settings.get("count", "100000"))
+parallelism, depth = int(settings.get("parallelism", "2")), int(settings.get("depth", "1"))
+skew, keys = settings.get("skew", "zipf"), int(settings.get("keys", "10000"))
+
+stream = pipeline.source(
+    "rows", MadeSource(skew, keys, int(settings.get("record_bytes", "16")), count // PARTITIONS), PARTITIONS
+)
+for stage in range(depth):
+    stream = stream.key_by(lambda row: row[0]).count(f"count{stage}", parallelism=parallelism)
+stream.sink("out", PackedSink(settings.get("out", "matrix.db")))

@@ -1,0 +1,78 @@
+"""The pipeline of `latency_back`: rows of a keyed running count that say which element they are and who counted it.
+
+A row is (index of the counting task, key, n, partition, i).  Element i of a partition entered at i times the interval
+of the source after the job began, so its latency follows from when its row became visible.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs.stamped_sink import StampedSink
+from operators import Operator, Pipeline
+from operators.sources import GeneratedSource
+
+KEYS = 10_000
+PARTITIONS = 2
+COUNTERS = 2
+
+Row = tuple[int, int, int, int, int]
+
+
+def make(partition: int, i: int) -> tuple[int, int, int]:
+    """Element i of a partition: the keys in turn, scattered."""
+    return (i * 7919 + partition * 4001) % KEYS, partition, i
+
+
+class Count(Operator):
+    """A running count per key."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Row]:
+        """One row per element."""
+        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
+        key, partition, i = record
+        yield int(ctx.task.rpartition("/")[2]), key, n, partition, i
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows in the order of their positions."""
+    database = sqlite3.connect(path)
+    try:
+        return [tuple(json.loads(text)) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
+    finally:
+        database.close()
+
+
+def wrong(rows: list[Row], count: int) -> dict[str, int]:
+    """Returns faults of the rows by kind: elements lost and doubled, numbers out of turn.
+
+    Args:
+        count: elements per partition.
+    """
+    seen = {(partition, i) for _, _, _, partition, i in rows}
+    turns: dict[int, int] = {}
+    contradicted = 0
+    for _, key, n, _, _ in rows:
+        contradicted += n != turns.get(key, 0) + 1
+        turns[key] = n
+    return {
+        "lost": PARTITIONS * count - len(seen),
+        "doubled": len(rows) - len(seen),
+        "contradicted": contradicted,
+    }
+
+
+pipeline = Pipeline("stamped-ledger")
+count = int(pipeline.settings.get("count", "10000"))
+rate = float(pipeline.settings.get("rate", "5000"))
+
+(
+    pipeline.source("numbers", GeneratedSource(make, count, PARTITIONS, rate), parallelism=PARTITIONS)
+    .key_by(lambda row: row[0])
+    .process("count", Count(), parallelism=COUNTERS)
+    .sink("out", StampedSink(pipeline.settings.get("out", "ledger.db")))
+)

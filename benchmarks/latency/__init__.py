@@ -1,0 +1,1 @@
+"""The benchmark of latency, as a reader of the sink sees it."""

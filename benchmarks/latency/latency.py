@@ -1,0 +1,181 @@
+"""The inverted index at 50 documents/s: how long until a reader of the sink has all change records of a document.
+
+The experiment of Figures 9 to 12 of FlameStream, per guarantee and interval between checkpoints.  Latency counts from
+the moment at which a document was due (so waiting because others are late counts) to the one at which a reader of the
+database, a process of its own, finds the last of its rows there.  A round has every guarantee beside every other at
+each interval, in an order that turns; ratios are taken within a round.  The series are runs in which an index task
+gets SIGKILL three times.  Runs whose rows are not there exactly once count for nothing, but for `none` with kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.harness import runs, sink_reader
+from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.measured import figure, percentile
+from benchmarks.harness.sink_reader import Seen
+from benchmarks.harness.watched import watched
+from benchmarks.jobs import latency_index
+
+PIPELINE = Path(latency_index.__file__)
+GUARANTEES = ("none", "causal", "epoch")
+INTERVALS_MS = (50, 500, 1000)
+SHARES = {"p50": 0.50, "p75": 0.75, "p95": 0.95, "p99": 0.99}
+RATE = 50
+WARM_S = 2.0
+"""Documents of the start are not counted: processes of standbys come up beside the job."""
+SERIES_S, KILLS_S, SERIES_INTERVAL_MS = 16.0, (4.0, 8.0, 12.0), 1000
+KILLED = "index/0"
+END_WITHIN_S = 90.0
+
+
+def _guarantees(text: str) -> list[str]:
+    wanted = text.split(",")
+    for name in wanted:
+        if name not in GUARANTEES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(GUARANTEES)}")
+    return wanted
+
+
+OPTIONS = (
+    Option("rounds", 3),
+    Option("seconds", 9.0, "of documents per run"),
+    Option("quick", False, "one short round: whether it works, not what it gives"),
+    Option("guarantee", list(GUARANTEES), f"of {', '.join(GUARANTEES)}", _guarantees),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The outcome of one run."""
+
+    latency_ms: Sequence[float | None]
+    """Latency of each document; None where some of its rows never came."""
+    wrong: Mapping[str, int]
+    began_ns: int
+
+
+def _measure(run: Measurement) -> Mapping[str, Any]:
+    options = run.options
+    if options.quick:
+        options.rounds, options.seconds = 1, WARM_S + 2.0
+    if options.seconds <= WARM_S:
+        raise runs.RunFailed(f"the first {WARM_S:g} s are not counted; give more than that: --seconds {WARM_S * 4:g}")
+    for number in run.rounds():
+        for interval_ms in INTERVALS_MS:
+            shown = []
+            for guarantee in _turned(options.guarantee, number - 1):
+                percentiles = _percentiles(_undisturbed(guarantee, interval_ms, options.seconds))
+                run.add_all(f"{guarantee}.{interval_ms}.", {f"{name}_ms": each for name, each in percentiles.items()})
+                shown.append(f"{guarantee} {percentiles['p50']:.1f} / {percentiles['p99']:.1f}")
+            run.report(f"round {number}, {interval_ms} ms between checkpoints: p50 / p99 ms: {', '.join(shown)}")
+    run.figures |= _ratios(run.all_runs(), options.guarantee)
+    run.more["series"] = {} if options.quick else {each: _series(each, run.report) for each in options.guarantee}
+    return {
+        "documents_per_s": RATE,
+        "seconds": options.seconds,
+        "warm_s": WARM_S,
+        "rounds": options.rounds,
+        "corpus": "*.py of the standard library",
+        "index_tasks": 2,
+        "standbys": "per-task",
+    }
+
+
+def _turned(guarantees: Sequence[str], number: int) -> list[str]:
+    turn = number % len(guarantees)
+    return [*guarantees[turn:], *guarantees[:turn]]
+
+
+def _undisturbed(guarantee: str, interval_ms: int, seconds: float) -> list[float]:
+    """Latencies behind the warm-up, each there."""
+    run = _run(guarantee, interval_ms, seconds, ())
+    if any(run.wrong.values()):
+        raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {dict(run.wrong)} without a failure")
+    return [latency for latency in run.latency_ms[int(WARM_S * RATE) :] if latency is not None]  # all of them
+
+
+def _percentiles(latency_ms: Sequence[float]) -> dict[str, float]:
+    return {name: percentile(latency_ms, share) for name, share in SHARES.items()}
+
+
+def _run(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[float]) -> Run:
+    count = int(seconds * RATE) // latency_index.PARTITIONS * latency_index.PARTITIONS
+    documents = latency_index.expected(count)
+    options = [f"--guarantee={guarantee}", f"--checkpoint-interval={interval_ms / 1000}"]
+    options += [f"--kill={KILLED}@{moment}" for moment in kills_s]
+    with (
+        watched(PIPELINE, {"count": count, "rate": RATE}, options) as job,
+        sink_reader.reading(job.out, job.out.with_name("seen")) as reader,
+    ):
+        job.report(END_WITHIN_S)
+        began_ns = job.view()["first_record_ns"]
+        seen = reader.end()
+        rows = latency_index.rows_of(job.out)
+    words = [len(index) for index in documents]
+    return Run(latencies(rows, seen, words, began_ns), latency_index.wrong(rows, documents), began_ns)
+
+
+def latencies(
+    rows: Sequence[Mapping[str, Any]], seen: Sequence[Seen], words: Sequence[int], began_ns: int
+) -> list[float | None]:
+    """Returns by document the ms from when it was due until the reader had a row for each of its words; None for never.
+
+    Args:
+        rows: of the sink's one task, by position.
+        words: how many different ones each document has.
+    """
+    numbers = {latency_index.name_of(number): number for number in range(len(words))}
+    missing = list(words)
+    had: set[tuple[int, str]] = set()
+    complete: list[float | None] = [None] * len(words)
+    for each in seen:
+        for row in rows[each.first : each.first + each.count]:
+            number = numbers[row["document"]]
+            if (number, row["word"]) in had:
+                continue
+            had.add((number, row["word"]))
+            missing[number] -= 1
+            if not missing[number]:
+                complete[number] = (each.at_ns - began_ns - number / RATE * 1e9) / 1e6
+    return complete
+
+
+def _ratios(runs_of: Mapping[str, Sequence[float]], guarantees: Sequence[str]) -> dict[str, Any]:
+    """Returns ratios of runs of one round and interval, and of the longest and the shortest interval of one round."""
+    ratios: dict[str, Any] = {}
+    for guarantee in guarantees:
+        if guarantee != "none" and "none" in guarantees:
+            for name in SHARES:
+                pairs: list[tuple[float, float]] = []
+                for interval in INTERVALS_MS:
+                    mine, theirs = (runs_of[f"{each}.{interval}.{name}_ms"] for each in (guarantee, "none"))
+                    pairs += zip(mine, theirs, strict=True)
+                ratios[f"{guarantee}_over_none.{name}"] = figure([ours / of_none for ours, of_none in pairs])
+        shortest, longest = (
+            runs_of[f"{guarantee}.{interval}.p50_ms"] for interval in (INTERVALS_MS[0], INTERVALS_MS[-1])
+        )
+        apart = [long / short for short, long in zip(shortest, longest, strict=True)]
+        ratios[f"{guarantee}.p50_{INTERVALS_MS[-1]}_over_{INTERVALS_MS[0]}"] = figure(apart)
+    return ratios
+
+
+def _series(guarantee: str, show: Callable[[str], None]) -> dict[str, Any]:
+    """One run with kills: latency by document, and what the rows have too little, too often, or wrong."""
+    run = _run(guarantee, SERIES_INTERVAL_MS, SERIES_S, KILLS_S)
+    if guarantee != "none" and any(run.wrong.values()):
+        raise runs.RunFailed(f"{guarantee}, killed three times: {dict(run.wrong)}")
+    there = [latency for latency in run.latency_ms if latency is not None]
+    wrong = ", ".join(f"{count:,} {what}" for what, count in run.wrong.items())
+    show(f"{guarantee}, {KILLED} killed three times: median {median(there):.1f} ms, most {max(there):.0f} ms; {wrong}")
+    latency_ms = [None if each is None else round(each, 2) for each in run.latency_ms]
+    return {"kills_s": list(KILLS_S), "latency_ms": latency_ms, "incomplete": latency_ms.count(None), **run.wrong}
+
+
+BENCHMARK = Benchmark("latency", OPTIONS, _measure, digits=2)

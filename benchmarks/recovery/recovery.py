@@ -1,0 +1,75 @@
+"""Measures how long a killed task takes to recover: phases of many recoveries, and whether the rows were exact.
+
+The kills fall at all phases of a checkpoint interval: each comes a little later in it than the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.harness import runs
+from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.measured import PHASES, distribution
+from benchmarks.jobs import keyed_ledger
+
+TASK = "count/0"
+SETTLE_S = 2.0
+OPTIONS = (
+    Option("kills", 30, "in all runs together"),
+    Option("runs", 1, "the kills are spread over them"),
+    Option("rate", 5000, "records per second"),
+    Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval"),
+    Option("checkpoint_interval", 1.0, "seconds"),
+)
+
+
+def _measure(run: Measurement) -> Mapping[str, Any]:
+    options = run.options
+    recoveries: list[Mapping[str, Any]] = []
+    output = {"rows": 0, "lost": 0, "doubled": 0, "contradicted": 0}
+    for number in range(options.runs):
+        kills = options.kills // options.runs + (number < options.kills % options.runs)
+        report = _run(options, kills)
+        recoveries += report["recoveries"]
+        output = {name: output[name] + report["checked"][name] for name in output}
+        run.report(f"run {number + 1}: {kills} kills, {report['checked']['rows']:,} rows")
+    if output["lost"] or output["doubled"] or output["contradicted"]:
+        raise runs.RunFailed(f"the output is not exactly once: {output}")
+    for phase in PHASES:
+        times = [recovery[phase] for recovery in recoveries if recovery[phase] is not None]
+        if len(times) != options.kills:
+            raise runs.RunFailed(f"{len(times)} of {options.kills} recoveries have {phase}")
+        run.figures[phase] = distribution(times)
+    for recovery in recoveries:
+        run.add("replayed_elements", recovery["replayed_elements"])
+    run.more |= {"output": output, "recoveries": recoveries}
+    return {
+        "kills": options.kills,
+        "runs": options.runs,
+        "task": TASK,
+        "records_per_s": options.rate,
+        "every_s": options.every,
+        "keys": keyed_ledger.KEYS,
+        "guarantee": "causal",
+        "sharing_depth": "full",
+        "standbys": "per-task",
+        "checkpoint_interval_s": options.checkpoint_interval,
+        "heartbeat_ms": 100,
+    }
+
+
+def _run(options: argparse.Namespace, kills: int) -> dict[str, Any]:
+    length_s = (kills + 1) * options.every + SETTLE_S
+    records = int(options.rate * length_s) // keyed_ledger.PARTITIONS * keyed_ledger.PARTITIONS
+    moments = [f"--kill={TASK}@{(number + 1) * options.every:.3f}" for number in range(kills)]
+    return runs.job(
+        runs.KEYED_LEDGER,
+        {"count": records, "rate": options.rate},
+        (f"--checkpoint-interval={options.checkpoint_interval}", *moments),
+        check=lambda out, report: keyed_ledger.check(out, records),
+    )
+
+
+BENCHMARK = Benchmark("recovery", OPTIONS, _measure, digits=0)

@@ -1,0 +1,57 @@
+"""Measures how long rows take from the moment their element was due to the commit that made them visible."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.jobs import stamped_ledger
+from benchmarks.jobs.stamped_sink import Stamp
+
+WINDOW_NS, STEP_NS = 100_000_000, 10_000_000
+NEAR = 1.1
+"""Latency is back when the median of a window is at most so many times what it was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Elements of one task by the time they entered."""
+
+    origins_ns: Sequence[int]
+    took_ns: Sequence[int]
+
+    def median_ns(self, start_ns: int, end_ns: int) -> float | None:
+        """The median of what entered from `start_ns` on and before `end_ns`; None for nothing."""
+        first, last = bisect_left(self.origins_ns, start_ns), bisect_left(self.origins_ns, end_ns)
+        return median(self.took_ns[first:last]) if last > first else None
+
+    def back_ms(self, moment_ns: int, before_ns: float, limit_ns: int) -> float | None:
+        """Milliseconds until the end of the first window that is as fast as before; None for none up to the limit."""
+        for start_ns in range(moment_ns, limit_ns - WINDOW_NS, STEP_NS):
+            middle = self.median_ns(start_ns, start_ns + WINDOW_NS)
+            if middle is not None and middle <= NEAR * before_ns:
+                return (start_ns + WINDOW_NS - moment_ns) / 1e6
+        return None
+
+
+def latencies(
+    rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp], task: int, began_ns: int, interval_ns: float
+) -> Latencies:
+    """The latencies of one counting task's rows.
+
+    Args:
+        task: index of the counting task.
+        interval_ns: between two elements of a partition.
+    """
+    seen = [
+        (int(i * interval_ns), stamp.at_ns)
+        for stamp in stamps
+        for counter, _, _, _, i in rows[stamp.first : stamp.first + stamp.count]
+        if counter == task
+    ]
+    # No row is seen before its element is due: on a busy machine the first one entered after its time.
+    began_ns = min((at_ns - offset_ns for offset_ns, at_ns in seen if at_ns - offset_ns < began_ns), default=began_ns)
+    entered = sorted((began_ns + offset_ns, at_ns - began_ns - offset_ns) for offset_ns, at_ns in seen)
+    return Latencies([origin for origin, _ in entered], [took for _, took in entered])

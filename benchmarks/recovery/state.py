@@ -1,0 +1,161 @@
+"""A task with a large keyed state: what a checkpoint writes and how long the task pauses for it, memory, and failover.
+
+Jobs on the same pipeline (`jobs/large_ledger.py`): one per round that is left alone, then one whose counting task
+is killed again and again.  Latencies are those of the steady phase alone: what the sink had counted when all keys were
+in is subtracted; each round has its percentiles.  All times of a failover count from the SIGKILL.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import runs
+from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.measured import PHASES, distribution
+from benchmarks.harness.watched import Watched, processes, pss_mib, watched
+from benchmarks.jobs import large_ledger
+from benchmarks.jobs.gated import shut
+from deploy.report import Buckets, merged_buckets, percentile_ms
+
+TASK = "again/0"
+PIPELINE = Path(large_ledger.__file__)
+FILL_WITHIN_S = 300.0
+END_WITHIN_S = 600.0
+SHARES = {"latency_p50_ms": 0.5, "latency_p99_ms": 0.99, "latency_p9999_ms": 0.9999}
+
+
+OPTIONS = (
+    Option("keys", 1_000_000),
+    Option("rate", 5000, "records per second"),
+    Option("seconds", 20.0, "of an undisturbed run"),
+    Option("rounds", 3, "undisturbed runs"),
+    Option("kills", 8),
+)
+
+
+def _measure(run: Measurement) -> Mapping[str, Any]:
+    options = run.options
+    checkpoints_ms: list[float] = []
+    for number in run.rounds():
+        took_ms, figures = _undisturbed(options)
+        checkpoints_ms += took_ms
+        run.add_all("", figures)
+        shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+        run.report(f"round {number}, undisturbed: {shown}")
+    run.figures["checkpoint_ms"] = distribution(checkpoints_ms)
+    recoveries = _killed(options, run.report)
+    for phase in PHASES:
+        run.figures[phase] = distribution([each[phase] for each in recoveries if each[phase] is not None])
+    for recovery in recoveries:
+        run.add("replayed_elements", recovery["replayed_elements"])
+    run.more["recoveries"] = recoveries
+    return {
+        "keys": options.keys,
+        "changed_keys": options.keys // large_ledger.WARM_SHARE,
+        "records_per_s": options.rate,
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "kills": options.kills,
+        "task": TASK,
+        "guarantee": "causal",
+        "sharing_depth": "full",
+        "standbys": "per-task",
+        "checkpoint_interval_s": 1.0,
+    }
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    return {"keys": options.keys, "rate": options.rate}
+
+
+def _filled(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+    """The view when every key is in the state, a later checkpoint holds it all, and its standby has loaded that."""
+
+    def whole(view: Mapping[str, Any]) -> bool:
+        count = next(task for task in view["tasks"] if task["task"] == TASK)
+        return bool(count["figures"].get("delivered_elements", 0) >= options.keys)
+
+    view = job.until("all keys were in", whole, FILL_WITHIN_S)
+    complete = view["checkpoint"]["complete"]
+    return job.until(
+        "a checkpoint held them all", lambda view: view["checkpoint"]["complete"] >= complete + 3, FILL_WITHIN_S
+    )
+
+
+def _undisturbed(options: argparse.Namespace) -> tuple[list[float], dict[str, float]]:
+    """Returns what checkpoints took in a job that was left alone, in ms, and its figures."""
+    with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
+        before = _filled(job, options)
+        wanted = before["checkpoint"]["complete"] + max(3, int(options.seconds / 2))
+        after = job.until("enough checkpoints", lambda v: v["checkpoint"]["complete"] >= wanted, FILL_WITHIN_S)
+        serving, standby = processes(after, TASK)
+        memory = {"task_mib": serving, "standby_mib": standby}
+        mib = {name: None if pid is None else pss_mib(pid) for name, pid in memory.items()}
+        if None in mib.values():
+            raise runs.RunFailed("a task or its standby was gone when its memory was to be looked at")
+        _ended(job, options)
+    latencies = _difference(before, after)
+    count = after["checkpoint"]["complete"] - before["checkpoint"]["complete"]
+    figures = {"snapshot_bytes_per_checkpoint": _grown(before, after, "snapshot_bytes") / count}
+    for name, share in SHARES.items():
+        took_ms = percentile_ms(latencies, share)
+        if took_ms is None:
+            raise runs.RunFailed("no row became visible in the steady phase; give more --seconds")
+        figures[name] = took_ms
+    figures |= {name: each for name, each in mib.items() if each is not None}
+    return after["checkpoint"]["took_ms"][-count:], figures
+
+
+def _ended(job: Watched, options: argparse.Namespace) -> Mapping[str, Any]:
+    """Let the steady source end: the report, once all rows have been found."""
+    records = shut(large_ledger.gate_of(job.out), job.view(), options.rate)
+    report = job.report(END_WITHIN_S)
+    wrong = large_ledger.check(job.out, options.keys, records)
+    if wrong["lost"] or wrong["doubled"] or wrong["contradicted"]:
+        raise runs.RunFailed(f"the output is not exactly once: {wrong} ({report['records_out']} rows)")
+    return report
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Buckets:
+    """Latencies of what became visible between two views."""
+    early, late = merged_buckets(before["tasks"]), merged_buckets(after["tasks"])
+    return {bound: count - early.get(bound, 0) for bound, count in late.items()}
+
+
+def _grown(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+    def total(view: Mapping[str, Any]) -> float:
+        return float(sum(task["figures"].get(name, 0) for task in view["tasks"]))
+
+    return total(after) - total(before)
+
+
+def _killed(options: argparse.Namespace, report_line: Callable[[str], None]) -> list[Mapping[str, Any]]:
+    with watched(PIPELINE, _settings(options), ("--checkpoint-interval=1",)) as job:
+        view = _filled(job, options)
+        for number in range(options.kills):
+            job.until("more checkpoints", _complete_beyond(view["checkpoint"]["complete"] + 2), FILL_WITHIN_S)
+            job.until("the standby was ready", _ready, FILL_WITHIN_S)
+            job.kill(TASK)
+            view = job.until("it was recovered", _recovered_beyond(number), FILL_WITHIN_S)
+            report_line(f"kill {number + 1}")
+        report = _ended(job, options)
+    recoveries: list[Mapping[str, Any]] = report["recoveries"]
+    return recoveries
+
+
+def _ready(view: Mapping[str, Any]) -> bool:
+    return all(pid is not None for pid in processes(view, TASK))
+
+
+def _complete_beyond(epoch: int) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda view: view["checkpoint"]["complete"] > epoch
+
+
+def _recovered_beyond(count: int) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda view: sum(recovery["live_ms"] is not None for recovery in view["recoveries"]) > count
+
+
+BENCHMARK = Benchmark("state", OPTIONS, _measure, digits=0, digits_of={**dict.fromkeys(SHARES, 3), "_mib": 1})

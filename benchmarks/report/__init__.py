@@ -1,0 +1,1 @@
+"""The goals, and the tables of the pages."""

@@ -1,0 +1,1 @@
+"""Benchmarks of records per second and of what a record costs."""

@@ -1,0 +1,106 @@
+"""All ends of channels of one task, set up where the restored cut says they stood."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from causal.channels.partition import Partition
+from causal.channels.queue import InputQueue
+from causal.channels.receiver import Receiver, Upstream
+from causal.channels.sender import Sender
+from causal.channels.sink_channel import SinkChannel
+from causal.config import JobConfig
+from causal.ids import OUTSIDE, TaskIndex
+from causal.topology import Topology
+
+if TYPE_CHECKING:  # checkpoints know queues
+    from causal.checkpointing import Cut
+
+ORDERED_BYTES_MAX = 256 << 20
+"""Bytes that may wait on one input of an ordered task before its sender has to."""
+
+
+class Channels:
+    """Inputs in the order of `Topology.inputs`, outputs in that of `Topology.outputs`.
+
+    Attributes:
+        partitions: inputs that readers fill; `network`: those from other tasks.
+        downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel, those that carry
+            requests among them.
+        ordered: inputs are delivered by the rule of `causal.picking.ByContent`.
+    """
+
+    def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:
+        self.inputs: list[InputQueue] = []
+        self.partitions: list[Partition] = []
+        self.network: list[Receiver] = []
+        self.ordered = topology.tasks[task].ordered
+        hoard_bytes_max = ORDERED_BYTES_MAX if self.ordered else 0
+        here, keeping = topology.tasks[task].name, config.guarantee != "none"
+        for ordinal, channel in enumerate(topology.inputs(task)):
+            position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
+            if channel.source == OUTSIDE:
+                partition = Partition(channel.id, ordinal, channel.source, position, ended)
+                self.partitions.append(partition)
+                self.inputs.append(partition)
+                continue
+            receiver = Receiver(
+                channel.id, ordinal, channel.source, position, digest, ended, config.channel_window_bytes,
+                hoard_bytes_max, _upstream(topology, channel.source, config.sharing_depth),
+            )  # fmt: skip
+            receiver.verifying = keeping
+            self.network.append(receiver)
+            self.inputs.append(receiver)
+        for each in self.inputs:
+            each.mark, each.idle = cut.marks.get(each.id, (None, False))
+        self.downstream: dict[int, Sender] = {}
+        self.sinks: dict[int, SinkChannel] = {}
+        self.outputs: list[Sender | SinkChannel] = []
+        for channel in topology.outputs(task):
+            position, digest = cut.outputs.get(channel.id, (0, 0))
+            if channel.target == OUTSIDE:
+                staging, requests = config.guarantee == "epoch", channel.carries_requests
+                sink = SinkChannel(channel.id, here, position, digest, cut.epoch, staging, requests)
+                self.sinks[channel.id] = sink
+                self.outputs.append(sink)
+                continue
+            name = f"{here} to {topology.tasks[channel.target].name}"
+            sender = self.downstream[channel.id] = Sender(
+                channel.id, channel.target, name, position, digest, cut.epoch, config.channel_window_bytes, keeping
+            )
+            self.outputs.append(sender)
+
+    @property
+    def committed(self) -> int:
+        """Rows of epochs below it are visible, where they are staged."""
+        return min((sink.committed for sink in self.sinks.values()), default=0)
+
+    def inflight_bytes(self) -> tuple[int, int]:
+        """Returns the bytes of in-flight logs (in memory, on disk)."""
+        memory = disk = 0
+        for sender in self.downstream.values():
+            memory += sender.log.memory_bytes
+            disk += sender.log.disk_bytes
+        return memory, disk
+
+    def counters(self) -> dict[str, Any]:
+        """Returns the figures of all ends together."""
+        memory, disk = self.inflight_bytes()
+        return {
+            "records_in": sum(c.delivered - c.ended for c in self.partitions),
+            "records_out": sum(s.visible for s in self.sinks.values() if not s.requests),
+            "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values() if not s.requests),
+            "bundle_delta_bytes": sum(s.bundle_delta_bytes for s in self.sinks.values()),
+            "inflight_bytes": memory,
+            "inflight_disk_bytes": disk,
+            "sent_bytes": sum(o.sent_bytes for o in self.downstream.values()),
+            "sent_frames": sum(o.sent_frames for o in self.downstream.values()),
+            "received_bytes": sum(c.received_bytes for c in self.network),
+            "delivered_elements": sum(c.delivered for c in self.inputs),
+        }
+
+
+def _upstream(topology: Topology, sender: TaskIndex, depth: int) -> Upstream:
+    """Returns what the graph says about a channel from this sender."""
+    behind = (sender, *topology.ancestors(sender))
+    return Upstream(behind, frozenset(topology.shared_by(sender, depth)), topology.held_by(sender, depth))

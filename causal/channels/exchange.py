@@ -1,0 +1,395 @@
+"""The conversation of a task with its neighbours: looks a frame up, hands it to its end, and sends what is due.
+
+One handshake serves the first connection, a cut network and a promoted standby (D5).  `causal.channels.frames` says
+which frame is legal when, `causal.channels.states` what follows.  A frame that is dropped is counted, reported once
+per sort, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+
+from causal import wire
+from causal.channels.frames import FRAMES, Refusal, Rule
+from causal.channels.receiver import EarlyHello, Receiver
+from causal.channels.sender import CONTRADICTED_NS_MAX, Sender
+from causal.channels.states import SenderState
+from causal.config import JobConfig
+from causal.deltas import pack_deltas, split_deltas, unpack_deltas
+from causal.dissemination import Following, Holdings
+from causal.effects import Effect, ReadSegment, Reply, Send
+from causal.errors import DeterminantsLost, Fenced, PeerViolation, ReplayDivergence
+from causal.ids import TaskIndex
+from causal.inflight import Entry
+from causal.log import LogDelta
+from causal.topology import Topology
+
+CORRUPT_FRAMES_MAX = 5
+"""Frames in a row that do not fit, although each was asked for again: the sender cannot do better."""
+DELTA_BYTES_TARGET = 16 << 20
+"""Determinants beyond it travel ahead, in frames of their own."""
+FAULT_SORTS_MAX = 64
+FAULT_CHARACTERS_MAX = 200
+_OPEN = SenderState.OPEN
+_task_of = itemgetter(0)
+_NOTHING: list[Following] = []
+
+
+class Exchange:
+    """All network channels of one task.
+
+    Args:
+        report: called with one line per *sort* of bad frame; `faults` counts them all.
+    """
+
+    def __init__(
+        self, topology: Topology, task: TaskIndex, incarnation: int, config: JobConfig, holdings: Holdings,
+        inputs: dict[int, Receiver], outputs: dict[int, Sender], report: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.name = topology.tasks[task].name
+        self.incarnation = incarnation
+        self.job = config.fingerprint(topology)
+        self.holdings = holdings
+        self.inputs = inputs
+        self.outputs = outputs
+        self.logging = config.guarantee == "causal"
+        self.adapting = config.guarantee in ("at-least-once", "none")
+        """Ends of a channel may stand at different places after a failure, and meet where they can."""
+        self.collecting = True
+        """This task asks downstream for its determinants, and answers no task upstream."""
+        self.compress: dict[int, bool] = {}
+        self.first_output = False
+        self.faults: Counter[str] = Counter()
+        self._report = report
+
+    @property
+    def delta_bytes(self) -> int:
+        """Bytes of determinants that have been sent."""
+        return sum(sender.delta_bytes for sender in self.outputs.values())
+
+    # -- what the supervisor announces -----------------------------------------------------------------------
+
+    def peer_up(self, task: int, incarnation: int, compress: bool, now_ns: int) -> None:
+        """A neighbour is that incarnation, and can be reached."""
+        self.compress[task] = compress
+        for sender in self.outputs.values():
+            if sender.target == task and incarnation >= sender.peer_incarnation:
+                sender.dial(incarnation, now_ns)
+        self.announce(task, incarnation)
+
+    def peer_down(self, task: int, incarnation: int) -> None:
+        """A neighbour has died."""
+        for sender in self.outputs.values():
+            if sender.target == task and incarnation >= sender.peer_incarnation:
+                sender.lose()
+
+    def announce(self, source: int, incarnation: int) -> None:
+        """A task upstream is that incarnation.
+
+        Only the supervisor raises what is believed here: a frame that did would let any process that can reach the
+        socket fence the real sender.
+        """
+        for receiver in self.inputs.values():
+            if receiver.source == source:
+                receiver.announce(max(receiver.peer_incarnation, incarnation))
+
+    def collected(self) -> list[Effect]:
+        """This task has its determinants: answer the senders that waited for it."""
+        self.collecting = False
+        effects: list[Effect] = []
+        for receiver in self.inputs.values():
+            hello = receiver.collected()
+            if hello is not None:
+                effects += self._answer(receiver, hello)
+        return effects
+
+    def answer_early(self) -> list[Effect]:
+        """Take the HELLOs that came before their incarnations were announced, and have been by now."""
+        effects: list[Effect] = []
+        for receiver in self.inputs.values():
+            early = receiver.take_early()
+            if early is not None:
+                effects += self._greet(receiver, early.link, early.hello)
+        return effects
+
+    # -- frames in -------------------------------------------------------------------------------------------
+
+    def receive(self, link: bytes, parts: list[bytes], replaying: bool, now_ns: int) -> list[Effect]:
+        """Take one frame in.
+
+        Args:
+            replaying: whether outputs may still be regenerated.
+
+        Raises:
+            Fenced, ReplayDivergence, DeterminantsLost: this task cannot continue.
+        """
+        try:
+            header = wire.read_header(parts, self.job)
+            rule = FRAMES[header.kind]
+            if rule.from_upstream is (not link):
+                raise PeerViolation("a frame that came by the wrong way")
+            end = self.inputs.get(header.channel) if rule.from_upstream else self.outputs.get(header.channel)
+            if end is None:
+                raise PeerViolation(rule.misplaced.format(channel=header.channel))
+            if header.incarnation != end.peer_incarnation and rule.of_peer:
+                return self._refuse(rule, end, link, header, parts)
+            if end.state not in rule.legal:
+                raise PeerViolation(rule.illegal)
+            return _HANDLERS[header.kind](self, end, link, header, parts, replaying, now_ns)
+        except PeerViolation as problem:
+            self.fault(str(problem))
+            return []
+
+    def fault(self, what: str) -> None:
+        """Count a dropped frame; report the first of its sort."""
+        sort = "".join(ch for ch in what if not ch.isdigit())[:FAULT_CHARACTERS_MAX]
+        if sort not in self.faults and len(self.faults) >= FAULT_SORTS_MAX:
+            sort = "of other sorts"
+        self.faults[sort] += 1
+        if self.faults[sort] == 1:
+            self._report(f"dropped a frame: {what[:FAULT_CHARACTERS_MAX]}")
+
+    def _refuse(
+        self, rule: Rule, end: Receiver | Sender, link: bytes, header: wire.Header, parts: list[bytes]
+    ) -> list[Effect]:
+        """Do with a frame of another incarnation what its rule says."""
+        refusal = rule.older if header.incarnation < end.peer_incarnation else rule.younger
+        if isinstance(end, Receiver) and refusal is Refusal.KEEP:
+            end.keep_early(EarlyHello(header.incarnation, link, wire.read_hello(parts[1])))
+            return []
+        if refusal is Refusal.FENCE:
+            self.faults["fenced"] += 1
+            return [Reply(link, [self._header(wire.FENCED, end, incarnation=end.peer_incarnation).pack()])]
+        raise PeerViolation(refusal)
+
+    # -- at a receiver -----------------------------------------------------------------------------------------
+
+    def _data(
+        self, receiver: Receiver, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        follows = receiver.follows(header.session, header.sequence)
+        if follows is None:
+            self.faults["repeated"] += 1
+            return []
+        if not follows or header.position > receiver.next:
+            return self._resync(link, receiver, now_ns)
+        receiver.link = link
+        try:
+            self._take(receiver, header, parts)
+        except PeerViolation as problem:
+            receiver.corrupt_frames += 1
+            if receiver.corrupt_frames >= CORRUPT_FRAMES_MAX:
+                raise ReplayDivergence(
+                    f"an operator before {self.name}",
+                    f"channel {receiver.id}, position {receiver.next}: what upstream sends now does not follow from "
+                    f"what it sent before: {problem}",
+                ) from None
+            self.fault(f"{problem}; asked for again")
+            return self._resync(link, receiver, now_ns)
+        receiver.corrupt_frames = 0
+        return []
+
+    def _take(self, receiver: Receiver, header: wire.Header, parts: list[bytes]) -> None:
+        """Take the determinants first: they are stored before an element of the frame can be delivered (D4)."""
+        deltas, depends = receiver.deltas.read(bytes(parts[1]), begins=not header.sequence)
+        payload = wire.unpack_payload(header, parts[2])
+        if not receiver.upstream.shared.issuperset(map(_task_of, deltas)):
+            unshared = sorted(set(map(_task_of, deltas)) - receiver.upstream.shared)
+            raise PeerViolation(f"a delta of task {unshared[0]}, whose log the sender does not share")
+        if not header.sequence:
+            receiver.staged.clear()
+        if not header.count:  # half a determinant must not be held, so what travels ahead waits for the rest
+            receiver.staged += deltas
+            receiver.followed(header.session, header.sequence)
+            return
+        if receiver.staged:
+            deltas = [*receiver.staged, *deltas]
+        holdings = self.holdings
+        following = holdings.following(deltas) if deltas else _NOTHING
+        if following is None:
+            holdings.check(deltas)
+        position = max(header.position, receiver.next)
+        receiver.accept(header, payload)
+        # Bytes of a frame that is refused must not stay: no task would hear of what depends on them (seed 15780).
+        if following is None:
+            holdings.store(deltas)
+        else:
+            holdings.follow(following)
+        receiver.staged.clear()
+        receiver.note_depends(position, depends)
+        receiver.followed(header.session, header.sequence)
+
+    def _resync(self, link: bytes, receiver: Receiver, now_ns: int) -> list[Effect]:
+        """Something is missing before this frame: report where this end stands."""
+        self.faults["gap"] += 1
+        return self._welcome_frames(link, receiver, 0, collecting=False) if receiver.resync_due(now_ns) else []
+
+    def _hello(
+        self, receiver: Receiver, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        return self._greet(receiver, link, wire.read_hello(parts[1]))
+
+    def _greet(self, receiver: Receiver, link: bytes, hello: wire.Hello) -> list[Effect]:
+        answerable = receiver.greet(link, hello)
+        return self._answer(receiver, answerable) if answerable is not None else []
+
+    def _answer(self, receiver: Receiver, hello: wire.Hello) -> list[Effect]:
+        if self.adapting:
+            # Nothing lines up with an earlier incarnation: a new receiver begins where the sender can, an old
+            # one resumes with a new sender behind what it has.
+            if receiver.fresh:
+                receiver.restart(hello.low, hello.low_digest)
+            elif hello.collect:
+                receiver.rebase()
+        return self._welcome_frames(receiver.link or b"", receiver, hello.attempt, hello.collect)
+
+    def _welcome_frames(self, link: bytes, receiver: Receiver, attempt: int, collecting: bool) -> list[Effect]:
+        welcome = receiver.welcome(attempt)
+        ahead: list[list[LogDelta]] = []
+        if self.logging:
+            behind = receiver.upstream.behind
+            welcome.extents = self.holdings.extents_for(behind)
+            if collecting:
+                depends = self.holdings.dependencies() + receiver.queued_depends()
+                welcome.depends = [extent for extent in depends if extent[0] in behind]
+                logs = self.holdings.logs_for(receiver.upstream.held_by_sender, depends)
+                welcome.extents = [(d.task, d.epoch, d.offset + len(d.bytes)) for d in logs]
+                *ahead, welcome.logs = split_deltas(logs, DELTA_BYTES_TARGET)
+        header = self._header(wire.LOGS, receiver)
+        frames = [[header.pack(), pack_deltas(logs, [])] for logs in ahead]
+        header = self._header(wire.WELCOME, receiver)
+        return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
+
+    def credit(self, receiver: Receiver, now_ns: int) -> list[Effect]:
+        """Report upstream how far delivery has come, and what is allowed from there, where that is due."""
+        if receiver.link is None:
+            return []
+        flow = receiver.flow
+        due = flow.grant(now_ns) if receiver.starved else flow.credit(receiver.queued_bytes, now_ns)
+        if not due:
+            return []
+        header = wire.Header(
+            wire.CREDIT,
+            self.job,
+            receiver.id,
+            self.incarnation,
+            count=flow.allowance_bytes,
+            position=receiver.credited,
+        )
+        return [Reply(receiver.link, [header.pack()])]
+
+    # -- at a sender -------------------------------------------------------------------------------------------
+
+    def _fenced(
+        self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        if header.incarnation > self.incarnation:
+            raise Fenced(f"incarnation {header.incarnation} of this task lives, this is {self.incarnation}")
+        raise PeerViolation("fenced by an incarnation that is not younger")
+
+    def _logs(
+        self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        sender.stage(unpack_deltas(bytes(parts[1]))[0])
+        return []
+
+    def _credit(
+        self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        sender.credit(header.position, header.count, now_ns)
+        return self.pump(now_ns)
+
+    def _welcome(
+        self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
+    ) -> list[Effect]:
+        welcome = wire.read_welcome(parts[1])
+        staged = sender.unstage()
+        if self.collecting and self.logging:
+            try:
+                self.holdings.merge([*staged, *welcome.logs], welcome.extents)
+            except PeerViolation as problem:
+                if sender.contradicted(now_ns):
+                    raise DeterminantsLost(
+                        f"{sender.name}: what the peer holds of determinants has not fitted to what others hold for "
+                        f"{CONTRADICTED_NS_MAX / 1e9:g} s ({problem}); start the job without --resume"
+                    ) from None
+                raise
+            self.holdings.depend(welcome.depends)
+        if self.collecting and self.adapting and not sender.welcomed:
+            sender.renumber(welcome.next, welcome.digest)
+        sender.welcome(welcome, replaying, now_ns)
+        return self.pump(now_ns)
+
+    # -- frames out --------------------------------------------------------------------------------------------
+
+    def pump(self, now_ns: int) -> list[Effect]:
+        """Send whatever there is, peer, and credit for; and HELLO where an answer is waited for."""
+        effects: list[Effect] = []
+        for sender in self.outputs.values():
+            entry = sender.next_entry()
+            while entry is not None:
+                if entry.payload is None:
+                    if entry.segment not in sender.loading:
+                        sender.loading.add(entry.segment)
+                        effects.append(ReadSegment(sender.id, entry.segment))
+                    break
+                effects += self._data_frames(sender, entry)
+                sender.sent(entry, now_ns)
+                self.first_output = True
+                entry = sender.next_entry()
+            if now_ns >= sender.hello_at_ns and sender.waiting:
+                effects.append(self._hello_frame(sender, now_ns))
+        return effects
+
+    def _data_frames(self, sender: Sender, entry: Entry) -> list[Effect]:
+        effects: list[Effect] = []
+        deltas = b""
+        if self.logging:
+            lacking, depends = self.holdings.lacking(sender.seen)
+            *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
+            for group in ahead:  # no elements of its own: only what those of the last frame depend on
+                deltas = sender.deltas.pack(group, [])
+                sender.delta_bytes += len(deltas)
+                header = self._data_header(sender, 0, entry.first)
+                effects.append(Send(sender.target, [header.pack(), deltas, b""]))
+                sender.sequence += 1
+            deltas = sender.deltas.pack(rest, depends)
+            sender.delta_bytes += len(deltas)
+        header = self._data_header(sender, entry.count, entry.first)
+        header.digest, header.origin_ns = entry.digest, entry.origin_ns
+        first, payload = wire.pack_payload(header, entry.payload or b"", self.compress.get(sender.target, False))
+        return [*effects, Send(sender.target, [first, deltas, payload])]
+
+    def _data_header(self, sender: Sender, count: int, position: int) -> wire.Header:
+        return wire.Header(
+            wire.DATA, self.job, sender.id, self.incarnation, sender.session, sender.sequence, count, position
+        )
+
+    def _hello_frame(self, sender: Sender, now_ns: int) -> Effect:
+        hello = sender.hello(self.collecting, now_ns)
+        return Send(sender.target, [self._header(wire.HELLO, sender).pack(), hello.pack()])
+
+    def _header(self, kind: int, end: Receiver | Sender, incarnation: int | None = None) -> wire.Header:
+        return wire.Header(kind, self.job, end.id, self.incarnation if incarnation is None else incarnation)
+
+    def next_deadline_ns(self) -> int | None:
+        """Returns when `pump` or `credit` has something to do although nothing arrives."""
+        due = [sender.hello_at_ns for sender in self.outputs.values() if sender.waiting]
+        for receiver in self.inputs.values():
+            if receiver.flow.credit_due_ns:
+                due.append(receiver.flow.credit_due_ns)
+            if receiver.starved and receiver.link is not None:
+                due.append(receiver.flow.grant_due_ns)
+        return min(due, default=None)
+
+
+_HANDLERS: Mapping[int, Callable[..., list[Effect]]] = {
+    wire.DATA: Exchange._data,
+    wire.HELLO: Exchange._hello,
+    wire.WELCOME: Exchange._welcome,
+    wire.CREDIT: Exchange._credit,
+    wire.FENCED: Exchange._fenced,
+    wire.LOGS: Exchange._logs,
+}

@@ -1,0 +1,350 @@
+"""The elements of a receiving end: accepted in order of position, and delivered as the task asks for them.
+
+Every element is accepted once (D2).  Who sends, and which frame is the next one, is the business of the session
+(`causal.channels.receiver`); what may be under way, of flow control.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from causal.batch import (
+    BARRIER,
+    CHUNK_HEAD_BYTES,
+    END,
+    IDLE_NS,
+    LISTED,
+    RECORDS,
+    WATERMARK,
+    Chunk,
+    decode_records,
+    pack_chunks,
+    stamp_of,
+    unpack_chunks,
+)
+from causal.channels.flow import Allowance
+from causal.errors import PeerViolation, invariant
+from causal.rollback import Extent
+from causal.rolling import RollingDigest
+from causal.wire import Header
+
+
+class InputQueue:
+    """One input of a task: chunks in order of position, delivered as the task asks for elements.
+
+    Args:
+        source: the task at its far end.
+        position: of the first element; where it stood at the barrier that was restored.
+    """
+
+    cuts_stand_alone = False
+    """The rest of a chunk that was cut is an event of its own."""
+
+    def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
+        self.id = id
+        self.ordinal = ordinal
+        self.source = source
+        self.ended = ended
+        self.next = position
+        """Position wanted next; everything below has been accepted."""
+        self.delivered = position
+        """Position delivered next; everything below has been through the chain."""
+        self.blocked = False
+        """A barrier has been delivered here and not yet on all other channels."""
+        self.starved = False
+        """A replay waits for elements of one event, which may be more than the sender may have under way."""
+        self.mark: int | None = None
+        """The time of the last watermark that was delivered, of those that say one."""
+        self.idle = False
+        """The sender has said that no task should wait for it, and nothing has been delivered since."""
+        self._queue: deque[Chunk] = deque()
+
+    def accept_chunks(self, first: int, chunks: Sequence[Chunk]) -> None:
+        """Queue chunks that were asked for, from position `first` on."""
+        invariant(first == self.next, "what arrives was asked for", channel=self.id, first=first, next=self.next)
+        self._queue.extend(chunks)
+        self.next += sum(chunk.count for chunk in chunks)
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Elements accepted and not yet delivered."""
+        return self.next - self.delivered
+
+    @property
+    def deliverable(self) -> bool:
+        """Whether there is an element that no barrier holds back."""
+        return bool(self._queue) and not self.blocked
+
+    def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
+        """Returns how many elements a live event should take: whole chunks up to the bounds and a watermark behind
+        them, or one punctuation; 0 if there are none.
+
+        Args:
+            cutting: a chunk that alone is more than `elements_max` is not taken whole.
+        """
+        if not self._queue or self.blocked:
+            return 0
+        head = self._queue[0]
+        if head.kind == LISTED and self.cuts_stand_alone:
+            return min(head.count, elements_max) if cutting else head.count
+        if cutting and head.kind in (RECORDS, LISTED) and head.count > elements_max:
+            return elements_max
+        count = size = 0
+        for chunk in self._queue:
+            if chunk.kind not in (RECORDS, LISTED):
+                return count + 1 if not count or chunk.kind == WATERMARK else count
+            if count and (count + chunk.count > elements_max or size + chunk.size > bytes_max):
+                return count
+            count += chunk.count
+            size += chunk.size
+            if count >= elements_max or size >= bytes_max:
+                return count
+        return count
+
+    @property
+    def head_chunk_count(self) -> int:
+        """The number of elements in the next chunk; 0 if there is none to deliver."""
+        return self._queue[0].count if self._queue and not self.blocked else 0
+
+    @property
+    def head_kind(self) -> int:
+        """The kind of the next chunk, where something is queued."""
+        return self._queue[0].kind
+
+    # -- delivery ------------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> list[Chunk]:
+        """Remove the next `count` elements, which are there.  Where they end inside a chunk, it is cut.
+
+        Raises:
+            PeerViolation: a chunk to be cut cannot be read.
+        """
+        taken: list[Chunk] = []
+        left = count
+        while left:
+            chunk = self._queue.popleft()
+            if chunk.count > left:
+                chunk = self._cut(chunk, left)
+            taken.append(chunk)
+            left -= chunk.count
+        self._note_delivery(taken, count)
+        return taken
+
+    def _cut(self, chunk: Chunk, count: int) -> Chunk:
+        """Returns the first `count` elements of a chunk, and puts the others back as a list."""
+        body = decode_records(chunk.body) if chunk.kind == RECORDS else chunk.body
+        self._queue.appendleft(Chunk(LISTED, chunk.count - count, body[count:], chunk.origin_ns))
+        return Chunk(LISTED, count, body[:count], chunk.origin_ns)
+
+    def _note_delivery(self, taken: Sequence[Chunk], count: int) -> None:
+        self.delivered += count
+        last = taken[-1]
+        if last.kind == END:
+            self.ended = True
+        if taken[0].kind != BARRIER:
+            self.idle = False
+        if last.kind == WATERMARK:
+            stamp_ns = stamp_of(last)
+            self.idle = stamp_ns == IDLE_NS
+            if not self.idle:
+                self.mark = stamp_ns
+
+    def delivered_depends(self) -> list[Extent]:
+        """Returns what has come to count since the last call of what elements depend on (D9)."""
+        return []
+
+    def digest_at_barrier(self, epoch: int) -> int:
+        """Returns the digest behind a barrier that was delivered; asked for once."""
+        return 0
+
+
+class FramedQueue(InputQueue):
+    """An input whose elements come in frames of another task: with a digest, credit, and dependencies.
+
+    Args:
+        digest: where it stood at the barrier that was restored.
+        hoard_bytes_max: up to here, what waits is credited as it comes, not as it is delivered: an ordered task
+            must be able to wait for one input while others fill, or a graph that forks and joins would stand still.
+    """
+
+    cuts_stand_alone = True
+
+    def __init__(
+        self,
+        id: int,
+        ordinal: int,
+        source: int,
+        position: int,
+        digest: int,
+        ended: bool,
+        window_bytes: int,
+        hoard_bytes_max: int = 0,
+    ) -> None:
+        super().__init__(id, ordinal, source, position, ended)
+        self.marking = False
+        """True below full sharing depth: frames can be given back of which nothing has been delivered (D9)."""
+        self.verifying = True
+        """False where senders may resume in the middle of what was never received here (guarantee none)."""
+        self.flow = Allowance(window_bytes, hoard_bytes_max > 0)
+        self.queued_bytes = 0
+        self.received_bytes = 0
+        self._hoard_bytes_max = hoard_bytes_max
+        self._restored = position
+        self._cut_bytes = 0
+        """The bytes on the wire of the chunk of which a part has been delivered, and the rest waits as a list."""
+        self._depends: deque[tuple[int, list[Extent]]] = deque()
+        self._frames: deque[tuple[int, RollingDigest]] = deque()
+        """The position of each frame that waits, and the digest there."""
+        self._digest = RollingDigest(digest)
+        self._digest_at_barrier: dict[int, int] = {}
+
+    @property
+    def digest(self) -> int:
+        """The digest behind the last element that was accepted."""
+        return self._digest.value
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing has been accepted since the restore."""
+        return self.next == self._restored
+
+    @property
+    def credited(self) -> int:
+        """The position up to which the sender need not hold anything back."""
+        return self.next if 0 < self._hoard_bytes_max >= self.queued_bytes else self.delivered
+
+    # -- frames --------------------------------------------------------------------------------------------
+
+    def accept(self, header: Header, payload: bytes | memoryview) -> bool:
+        """Queue what is new in a frame's plain payload; returns false when there is a gap before it.
+
+        Raises:
+            PeerViolation: the frame contradicts itself or what was received before; nothing was taken.
+        """
+        first, following = header.position, header.position + header.count
+        if first > self.next:
+            return False
+        if following <= self.next:
+            return True
+        chunks = unpack_chunks(payload, header.origin_ns)
+        if sum([chunk.count for chunk in chunks]) != header.count:
+            raise PeerViolation(
+                f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states"
+            )
+        if BARRIER in [chunk.kind for chunk in chunks[:-1]]:
+            raise PeerViolation(f"channel {self.id}: a barrier in the middle of a frame")
+        if first < self.next:
+            chunks = self._unseen(chunks, first)
+            payload = pack_chunks(chunks)
+        before = (self.next, self._digest.copy()) if self.marking else None
+        if not self.verifying:
+            self._digest.adopt(header.digest)
+        elif not self._digest.feed_if(payload, header.digest):
+            raise PeerViolation(
+                f"channel {self.id}, position {first}: a frame's digest does not follow from what came before"
+            )
+        size = len(payload)
+        self._queue.extend(chunks)
+        self.next = following
+        self.queued_bytes += size
+        self.received_bytes += size
+        if self._hoard_bytes_max:
+            self.flow.uncredited_bytes += size
+        if before is not None:
+            self._frames.append(before)
+        if chunks[-1].kind == BARRIER:
+            self._digest_at_barrier[stamp_of(chunks[-1])] = self._digest.close()
+        return True
+
+    def _unseen(self, chunks: list[Chunk], position: int) -> list[Chunk]:
+        for place, chunk in enumerate(chunks):
+            if position == self.next:
+                return chunks[place:]
+            position += chunk.count
+        raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
+
+    def restart(self, position: int, digest: int) -> None:
+        """Take up where the sender can begin (guarantees without determinants)."""
+        invariant(self.fresh, "restarted before anything was accepted")
+        self.next = self.delivered = self._restored = position
+        self._digest = RollingDigest(digest)
+
+    def rebase(self) -> None:
+        """A new sender continues from the digest so far, not from the bytes behind it."""
+        self._digest = RollingDigest(self._digest.value)
+
+    def give_back(self) -> None:
+        """Forget the frames of which nothing was delivered: the sender goes back and may not send the same again."""
+        position, digest = self._frames[0] if self._frames else (self.next, self._digest)
+        while self.next > position:
+            chunk = self._queue.pop()
+            self.next -= chunk.count
+            self.queued_bytes -= chunk.size + CHUNK_HEAD_BYTES
+            if chunk.kind == BARRIER:
+                self._digest_at_barrier.pop(stamp_of(chunk), None)
+        invariant(self.next == position, "frames hold whole chunks", channel=self.id, next=self.next, frame=position)
+        self._digest = digest
+        self._frames.clear()
+        self._depends = deque((at, extents) for at, extents in self._depends if at < position)
+
+    # -- delivery ------------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> list[Chunk]:
+        """Remove the next `count` elements, which are there; they are credited, a chunk that is cut with its last part.
+
+        Raises:
+            PeerViolation: a chunk to be cut cannot be read.
+        """
+        head = self._queue[0]
+        if head.count == count and head.kind != LISTED:
+            self._queue.popleft()
+            taken, size = [head], CHUNK_HEAD_BYTES + head.size
+        else:
+            taken, size = self._take_several(count)
+        self.queued_bytes -= size
+        self.flow.uncredited_bytes += size
+        self._note_delivery(taken, count)
+        while self._frames and self._frames[0][0] < self.delivered:
+            self._frames.popleft()
+        return taken
+
+    def _take_several(self, count: int) -> tuple[list[Chunk], int]:
+        """Returns several chunks or a part of one, and the bytes to give credit for."""
+        taken: list[Chunk] = []
+        size, left = 0, count
+        while left:
+            chunk = self._queue.popleft()
+            if chunk.count > left:
+                if chunk.kind == RECORDS:
+                    self._cut_bytes = CHUNK_HEAD_BYTES + chunk.size
+                chunk = self._cut(chunk, left)
+            elif chunk.kind == LISTED:
+                size, self._cut_bytes = size + self._cut_bytes, 0
+            else:
+                size += CHUNK_HEAD_BYTES + chunk.size
+            taken.append(chunk)
+            left -= chunk.count
+        return taken, size
+
+    # -- dependencies --------------------------------------------------------------------------------------
+
+    def note_depends(self, position: int, extents: list[Extent]) -> None:
+        """Elements from `position` on depend on so much of these logs (D9); counts once one of them is delivered."""
+        if extents and position >= self.delivered:
+            self._depends.append((position, extents))
+
+    def delivered_depends(self) -> list[Extent]:
+        due: list[Extent] = []
+        while self._depends and self._depends[0][0] < self.delivered:
+            due += self._depends.popleft()[1]
+        return due
+
+    def queued_depends(self) -> list[Extent]:
+        """Returns what elements depend on that wait in the queue: their sender must regenerate them."""
+        return [extent for _, extents in self._depends for extent in extents]
+
+    def digest_at_barrier(self, epoch: int) -> int:
+        return self._digest_at_barrier.pop(epoch, 0)

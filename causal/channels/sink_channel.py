@@ -1,0 +1,258 @@
+"""The channel to the outside world: rows gather into bundles, which carry the determinants they depend on (D8).
+
+The store is a peer: opening it is the handshake, `StoreState` is its WELCOME.  Positions count rows.  Under the
+guarantee `epoch` bundles are staged, and become visible when the checkpoint that covers them is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from causal.batch import BARRIER, ROWS, Chunk
+from causal.dissemination import Holdings, Seen
+from causal.errors import DeterminantsLost, ReplayDivergence, invariant
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.rollback import Extent, Rollback, beyond, vector_of
+from causal.rolling import RollingDigest
+
+BUNDLE_BYTES_TARGET = 256 << 10
+BUNDLE_EVENTS_MAX = 64
+"""Rows of so many events may wait for one atomic write while more input is waiting."""
+
+
+def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
+    """Returns the marks without those of earlier epochs, but for the last of these: there what follows begins.
+
+    Its rows are covered by the checkpoint and depend on nothing later; what it knew of later epochs, because its
+    writer's neighbours were ahead, counts for the rows behind it, and for the logs that came with it.
+    """
+    earlier = [mark for mark in marks if mark.epoch < epoch]
+    if len(earlier) < 2:
+        return list(marks)
+    depends = vector_of(extent for mark in earlier for extent in mark.depends)
+    kept = tuple((task, e, extent) for (task, e), extent in sorted(depends.items()) if e >= epoch)
+    return [replace(earlier[-1], depends=kept), *marks[len(earlier) :]]
+
+
+def depended(marks: Sequence[WithdrawPoint]) -> dict[tuple[int, int], int]:
+    """All that the rows up to the last mark depend on, of what no complete checkpoint covers."""
+    return vector_of(extent for mark in marks for extent in mark.depends)
+
+
+class SinkChannel:
+    """One output of a task to the outside world.
+
+    Args:
+        staging: rows are staged.
+        requests: its rows are the keys of requests, which leave once their bundle is written.
+    """
+
+    def __init__(
+        self, id: int, name: str, position: int, digest: int, epoch: int, staging: bool = False, requests: bool = False
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.position = position
+        self.epoch = epoch
+        self.opened = False
+        self.staging = staging
+        self.requests = requests
+        self.committed = epoch
+        """Staged rows of epochs below it are visible."""
+        self._staged_bytes: dict[int, int] = {}
+        """Bytes of rows per epoch that are staged and not visible yet."""
+        self._visible = position
+        self._barriers: dict[int, int] = {}
+        """Position at each barrier that no complete checkpoint covers, where rows are staged."""
+        self.withdrawn = 0
+        """Rows that its store has ever taken back."""
+        self.seen = Seen()
+        self.bundle_delta_bytes = 0
+        """Bytes of determinants that went into bundles."""
+        self._digest = RollingDigest(digest)
+        self._held_next = position
+        self._held_digest = digest
+        self._rows: list[bytes] = []
+        self._row_bytes = 0
+        self._first = position
+        self._origins: list[tuple[int, int]] = []
+        self._marks: list[WithdrawPoint] = []
+
+    def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
+        """The place to which visible rows must be taken back, because what is behind it depends on what was lost.
+
+        Raises:
+            DeterminantsLost: rows that a complete checkpoint covers would have to go.
+        """
+        depends: dict[tuple[int, int], int] = {}
+        for place, mark in enumerate(state.marks):
+            depends |= vector_of(mark.depends)
+            if beyond(depends, rollback.lost_since(mark.rollback)) is not None:
+                back = state.marks[max(0, place - 1)]
+                if back.next < self.position:
+                    raise DeterminantsLost(
+                        f"{self.name}: rows from {back.next} on depend on what was lost, under a checkpoint"
+                    )
+                return back
+        return None
+
+    def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
+        """Returns what the visible rows depend on that may stay, if these logs are lost."""
+        stands: dict[tuple[int, int], int] = {}
+        for mark in self._marks:
+            depends = stands | vector_of(mark.depends)
+            if beyond(depends, lost) is not None:
+                break
+            stands = depends
+        return stands
+
+    def untruncated(self, state: StoreState) -> bool:
+        """Whether the store has not heard yet of the checkpoint that this task was restored from."""
+        return sum(mark.epoch < self.epoch for mark in state.marks) > 1
+
+    def open(self, state: StoreState, aligned: bool) -> None:
+        """The store says what it has.
+
+        Args:
+            aligned: false for guarantees without determinants: resume behind what is there.
+        """
+        self.opened = True
+        self.withdrawn = state.withdrawn
+        self._marks = list(state.marks)
+        self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in state.logs)
+        if self.staging and state.next != self.position:
+            raise DeterminantsLost(
+                f"{self.name}: {state.next} rows are visible, the checkpoint was taken at {self.position}; the staged "
+                "rows or the store were changed by another program: restore them, or start the job without --resume"
+            )
+        if not aligned:
+            self.position = self._first = state.next
+            self._digest = RollingDigest(state.digest)
+        if state.next < self.position:
+            raise DeterminantsLost(
+                f"{self.name}: its store holds rows up to {state.next}, the checkpoint was taken at {self.position}; "
+                "the store was emptied or replaced: restore it, or start the job without --resume"
+            )
+        self._held_next, self._held_digest = state.next, state.digest
+        if self.position == state.next:
+            self._compare()
+
+    def put(self, chunk: Chunk) -> None:
+        """Take rows; those the store has already are compared and dropped.
+
+        Raises:
+            ReplayDivergence: the replay regenerated other rows than are visible.
+        """
+        if chunk.kind == BARRIER:
+            self._digest.close()
+            self.epoch += 1
+            if self.staging:
+                self._barriers[self.epoch] = self.position
+            return
+        if chunk.kind != ROWS:
+            return
+        known = self.position < self._held_next
+        self._digest.feed(chunk.body)
+        self.position += chunk.count
+        if known:
+            self._first = self.position
+            if self.position >= self._held_next:
+                self._compare()
+            return
+        self._rows.append(chunk.body)
+        self._row_bytes += len(chunk.body)
+        self._origins.append((chunk.origin_ns, chunk.count))
+
+    def _compare(self) -> None:
+        if self.position != self._held_next or self._digest.value != self._held_digest:
+            raise ReplayDivergence(
+                f"the sink's encoding or an operator before {self.name}",
+                f"replayed rows up to {self.position} are not the rows up to {self._held_next} that its store has",
+            )
+
+    @property
+    def expecting(self) -> bool:
+        """Whether the store has rows that have not been regenerated yet."""
+        return self.position < self._held_next
+
+    def replayed(self) -> None:
+        """The log is at its end.
+
+        Raises:
+            ReplayDivergence: the store has more rows than were regenerated.
+        """
+        if self.position < self._held_next:
+            self._compare()
+
+    def truncate(self, epoch: int) -> None:
+        """Checkpoint `epoch` is complete: rows before it stay, whatever is lost."""
+        self._marks = truncated(self._marks, epoch)
+
+    def commit(self, epoch: int) -> bool:
+        """Checkpoint `epoch` is complete: whether staged rows are to be made visible now."""
+        due = epoch > self.committed
+        invariant(not due or epoch in self._barriers, "a complete checkpoint was passed", sink=self.name, epoch=epoch)
+        return due
+
+    def shown(self, epoch: int) -> None:
+        """Staged rows of epochs below `epoch` are visible."""
+        if epoch > self.committed:
+            self.committed, self._visible = epoch, self._barriers[epoch]
+            self._barriers = {e: at for e, at in self._barriers.items() if e > epoch}
+            self._staged_bytes = {e: size for e, size in self._staged_bytes.items() if e >= epoch}
+
+    @property
+    def visible(self) -> int:
+        """The position up to which rows are visible, but for those that wait for their bundle."""
+        return self._visible if self.staging else self.position
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of rows that wait for a checkpoint; 0 where rows are not staged."""
+        return sum(self._staged_bytes.values())
+
+    @property
+    def digest(self) -> int:
+        """The digest behind the last row."""
+        return self._digest.value
+
+    @property
+    def waiting(self) -> int:
+        """Rows that the store does not have."""
+        return self.position - self._first if self._rows else 0
+
+    @property
+    def full(self) -> bool:
+        return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
+
+    def last(self, partial: bool, incarnation: int, rollback: int) -> Bundle:
+        """Returns a bundle without rows and determinants: nothing is replayed any more."""
+        depends = () if partial else None
+        return Bundle(
+            self.position, 0, b"", self._digest.value, self.epoch, incarnation, (), True, depends, rollback
+        )  # fmt: skip
+
+    def bundle(
+        self, holdings: Holdings | None, incarnation: int, rollback: int
+    ) -> tuple[Bundle, list[tuple[int, int]]]:
+        """Returns what waits, as one bundle, and (origin_ns, rows) of its events for latency figures."""
+        logs, extents = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
+        self.bundle_delta_bytes += sum([len(delta.bytes) for delta in logs])
+        first, count = self._first, self.position - self._first
+        depends = tuple(extents) if holdings is not None and holdings.partial else None
+        bundle = Bundle(
+            first, count, b"".join(self._rows), self._digest.value, self.epoch, incarnation, tuple(logs),
+            depends=depends, rollback=rollback,
+        )  # fmt: skip
+        if depends is not None:
+            if not self._marks:
+                self._marks.append(WithdrawPoint(first, self._held_digest, self.epoch, rollback, ()))
+            self._marks.append(WithdrawPoint(self.position, bundle.digest, self.epoch, rollback, depends))
+        if self.staging:
+            self._staged_bytes[self.epoch] = self._staged_bytes.get(self.epoch, 0) + len(bundle.rows)
+        origins, self._origins = self._origins, []
+        self._rows = []
+        self._row_bytes = 0
+        self._first = self.position
+        return bundle, origins

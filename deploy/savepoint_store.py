@@ -1,0 +1,232 @@
+"""Savepoints that a job keeps: one directory each under `savepoints/`, with everything that is needed to begin there.
+
+A savepoint is kept from the moment at which a job stops at it until `causal savepoint --delete NAME`.  The directory
+has the layout of a copy made with `--to`, so `causal run --from` begins with it as well.  Snapshots are hard links.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from causal.checkpointing import Cut
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from causal.ids import OUTSIDE
+from causal.sealed import seal, unseal
+from causal.shell.files import make_directory, read_parts, sync_directory
+from causal.topology import Topology
+from deploy.jobdirectory import BEGAN, SAVEPOINTS
+from operators.frozen.archive import path_of
+from standby.blueprint import Blueprint
+from standby.journal import Journal
+from standby.manifests import write_manifest
+from standby.supervision.assignments import Assignments
+from standby.supervision.effects import Files
+from standby.supervision.savepoints import stopped_at
+
+FILE = "savepoint.json"
+KEPT_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint of a job.
+
+    Attributes:
+        incarnation: higher than all incarnations when it was made.
+        stores: (rows, digest) of the store of each sink task at the savepoint.
+        made_s: the moment at which it was made, in seconds since 1970.
+    """
+
+    name: str
+    where: Path
+    epoch: int
+    incarnation: int
+    stores: Mapping[str, tuple[int, int]]
+    made_s: float
+
+    def save(self) -> None:
+        """Writes the file, which then survives a loss of power."""
+        content = {
+            "name": self.name,
+            "epoch": self.epoch,
+            "incarnation": self.incarnation,
+            "stores": {task: list(stood) for task, stood in self.stores.items()},
+            "made_s": self.made_s,
+        }
+        with open(self.where / FILE, "w") as file:
+            file.write(seal(content))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(self.where)
+
+    @classmethod
+    def load(cls, where: Path) -> Savepoint:
+        """Reads the file that `save` wrote.
+
+        Raises:
+            CorruptData: it is damaged, or not there.
+        """
+        try:
+            content = unseal((where / FILE).read_text())
+            stores = {str(task): (int(rows), int(digest)) for task, (rows, digest) in content["stores"].items()}
+            epoch, incarnation = int(content["epoch"]), int(content["incarnation"])
+            return cls(str(content["name"]), where, epoch, incarnation, stores, float(content["made_s"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise CorruptData(f"{where / FILE} cannot be read ({problem}); restore it from a copy") from None
+
+    def size(self) -> int:
+        """The size of its files in bytes."""
+        return sum(path.stat().st_size for path in self.where.rglob("*") if path.is_file())
+
+
+def keep(job: Path) -> Savepoint | None:
+    """Keeps the savepoint at which the job stopped, unless it is kept already; None if it did not stop at one.
+
+    The caller makes sure that no process of the job runs.
+
+    Raises:
+        PipelineError: too many are kept.
+    """
+    topology = Blueprint.load(job).topology
+    journal = Journal(job)
+    try:
+        records = journal.records()
+    finally:
+        journal.close()
+    stopped = stopped_at(records)
+    if stopped is None:
+        return None
+    epoch, files = stopped
+    name = f"{epoch}-{JobConfig.load(job).run[-6:]}"
+    where = job / SAVEPOINTS / name
+    if where.is_dir():
+        return Savepoint.load(where)
+    if len(kept(job)) >= KEPT_MAX:
+        raise PipelineError(f"{KEPT_MAX} savepoints are kept in {where.parent}; delete some: causal savepoint --delete")
+    roster = Assignments(topology)
+    for record in records:
+        roster.apply(record)
+    incarnation = 1 + max(seat.incarnation for seat in roster.seats.values())
+    fresh = where.with_name(f"{name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    stores = stood(job, topology, files)
+    copy_state(job, Savepoint(name, fresh, epoch, incarnation, stores, time.time()), files, linked=True)
+    os.replace(fresh, where)
+    sync_directory(where.parent)
+    return Savepoint.load(where)
+
+
+def kept(job: Path) -> list[Savepoint]:
+    """All savepoints that the job keeps, oldest first."""
+    savepoints = [
+        Savepoint.load(path.parent) for path in sorted((job / SAVEPOINTS).glob(f"*/{FILE}")) if path.parent.suffix == ""
+    ]
+    return sorted(savepoints, key=lambda each: (each.made_s, each.epoch))
+
+
+def named(job: Path, name: str) -> Savepoint:
+    """The savepoint of that name.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    savepoints = {each.name: each for each in kept(job)}
+    if name not in savepoints:
+        known = f"there are {', '.join(savepoints)}" if savepoints else "there is none"
+        raise PipelineError(f"the job in {job} keeps no savepoint {name}; {known}")
+    return savepoints[name]
+
+
+def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str, tuple[int, int]]:
+    """(rows, digest) of the store of each sink task at a checkpoint."""
+    places: dict[str, tuple[int, int]] = {}
+    for task in topology.tasks:
+        stores = [channel.id for channel in topology.outputs(task.index) if channel.target == OUTSIDE]
+        if stores:
+            path, _, digest = files[task.name][-1]
+            cut = Cut.unpack(read_parts(job / path, digest)[0])
+            places[task.name] = cut.outputs[stores[0]]
+    return places
+
+
+def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
+    """Makes a directory that a job can begin with, and which survives a loss of power; its manifest is written last.
+
+    Args:
+        linked: snapshots, which never change, may be hard links.
+
+    Raises:
+        FileNotFoundError: the checkpoint has been superseded and its files are removed.
+    """
+    to = savepoint.where
+    for path, _, _ in (file for each in files.values() for file in each):
+        make_directory((to / path).parent, durable=True)
+        (_linked if linked else _copied)(job / path, to / path)
+    code = JobConfig.load(job).code
+    archived = [str(path_of(Path(), code))] if code else []
+    for name in ("job.json", "topology.json", BEGAN, *archived):
+        if (job / name).exists():
+            make_directory((to / name).parent, durable=True)
+            _copied(job / name, to / name)
+    savepoint.save()
+    sync_directory(to.parent)
+    write_manifest(to, savepoint.epoch, files, sync=True)
+
+
+def _linked(source: Path, target: Path) -> None:
+    """Makes a hard link, or a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        _copied(source, target)
+        return
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(target.parent)
+
+
+def _copied(source: Path, target: Path) -> None:
+    shutil.copy(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(target.parent)
+
+
+def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
+    """The list of savepoints as lines for a user.
+
+    Args:
+        needed: name of the savepoint to which the job can still be rolled back.
+    """
+    lines = []
+    for each in savepoints:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.made_s))
+        rows = sum(rows for rows, _ in each.stores.values())
+        back = "; --rollback goes back to it" if each.name == needed else ""
+        lines.append(f"{each.name}  {at}  checkpoint {each.epoch}, {rows:,} rows put out, {each.size():,} bytes{back}")
+    return lines
+
+
+def as_json(savepoints: list[Savepoint], needed: str | None) -> str:
+    """The list of savepoints as JSON."""
+    entries = [
+        {
+            "name": each.name,
+            "directory": str(each.where),
+            "epoch": each.epoch,
+            "made_s": each.made_s,
+            "bytes": each.size(),
+            "rollback": each.name == needed,
+        }
+        for each in savepoints
+    ]
+    return json.dumps(entries, indent=1)

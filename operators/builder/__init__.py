@@ -1,0 +1,1 @@
+"""The operator API: `Pipeline` and its streams, and how a pipeline file is loaded."""

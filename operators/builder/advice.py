@@ -1,0 +1,134 @@
+"""Warnings about pipelines that run, but rarely do what was intended: state that is not kept or not keyed.
+
+Each warning is one line that names the operator, its file and line, what will happen, and the fix.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from operators.graph import Node
+from operators.kinds.windows import window_kinds
+from operators.stage.operator import Operator
+from operators.state.declared import State
+
+FUNCTIONS_MAX = 200
+"""The number of functions of one operator that are inspected."""
+_STATE_NAMES = frozenset(("state", "states", "set_timer"))
+_STANDARD = (sys.stdin, sys.stdout, sys.stderr)
+
+
+def advice(nodes: Sequence[Node]) -> list[str]:
+    """Returns the warnings about these operators, in the order of the pipeline."""
+    return [line for node in nodes for line in (*_undivided(node), *_captured(node))]
+
+
+def _undivided(node: Node) -> Iterator[str]:
+    """Warns about state without a key in several tasks: each task has its own, and records go to any of them."""
+    if node.keyed or node.parallelism == 1:
+        return
+    if node.kind in window_kinds.KINDS:
+        what = "gathers windows"
+    elif node.kind == "process" and _keeps_state(node.subject):
+        what = "keeps state"
+    else:
+        return
+    yield (
+        f"{node.where}: operator {node.name!r} {what} but follows no key_by, so each of its {node.parallelism} tasks "
+        "has its own and sees only a part of the records; put .key_by(fn) before it, or give it parallelism=1"
+    )
+
+
+def _keeps_state(operator: object) -> bool:
+    kind = type(operator)
+    if any(isinstance(value, State) for base in kind.__mro__ for value in vars(base).values()):
+        return True
+    codes = [code for fn in _methods(operator) for code in _codes(fn.__code__)]
+    return any(_STATE_NAMES & set(code.co_names) for code in codes)
+
+
+def _methods(operator: object) -> Iterator[FunctionType]:
+    for base in type(operator).__mro__:
+        if base is Operator or base is object:
+            continue
+        yield from (value for value in vars(base).values() if isinstance(value, FunctionType))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yields the code of a function and of the functions that it defines."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _captured(node: Node) -> Iterator[str]:
+    """Warns about files and iterators that an operator uses, though each process has its own, at its own position."""
+    if node.kind in ("source", "sink"):
+        return
+    seen: set[int] = set()
+    for name, value in _used_by(node):
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if hasattr(value, "fileno") and hasattr(value, "read"):
+            what = f"the open file {getattr(value, 'name', name)!r}"
+            fix = "open it in open(ctx), only to read what does not change, or ask for it with ctx.call(fn)"
+        else:
+            what = f"the {type(value).__name__} {name!r}"
+            fix = "keep the position as state, or use a list"
+        yield (
+            f"{node.where}: operator {node.name!r} uses {what}, whose position is no state: every process has a copy "
+            f"of its own, and a recovery does not set it back; {fix}"
+        )
+
+
+def _used_by(node: Node) -> Iterator[tuple[str, Any]]:
+    """Yields (name, value) of the iterators, files among them, that the functions of the operator can access."""
+    subject = node.subject
+    waiting: list[Any] = [subject, *node.options.values()]
+    waiting += [edge.key_of for edge in node.edges] + [edge.time_of for edge in node.edges]
+    if isinstance(subject, Operator):
+        waiting += _methods(subject)
+        for name, value in vars(subject).items():
+            if _has_position(value):
+                yield name, value
+    seen: dict[int, Any] = {}
+    while waiting and len(seen) < FUNCTIONS_MAX:
+        fn = _function_of(waiting.pop())
+        if fn is None or id(fn) in seen:
+            continue
+        seen[id(fn)] = fn
+        for name, value in _names_of(fn):
+            if _has_position(value):
+                yield name, value
+            elif callable(value):
+                waiting.append(value)
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    if isinstance(value, MethodType):
+        value = value.__func__
+    return value if isinstance(value, FunctionType) else None
+
+
+def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yields what the code of a function can access: its closure, its defaults, and globals of its module."""
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it is assigned later
+            continue
+    yield from (("a default", value) for value in (fn.__defaults__ or ()))
+    for code in _codes(fn.__code__):
+        yield from ((name, fn.__globals__[name]) for name in code.co_names if name in fn.__globals__)
+
+
+def _has_position(value: Any) -> bool:
+    """Returns whether a value is an iterator, such as an open file, other than the standard streams."""
+    kind = type(value)
+    moves: Callable[..., Any] | None = getattr(kind, "__next__", None)
+    return moves is not None and not any(value is each for each in _STANDARD)

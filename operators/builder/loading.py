@@ -1,0 +1,160 @@
+"""Runs a pipeline file; every mistake in it is a `PipelineError` of one line.
+
+Every process of a job loads the code itself: functions never travel.  `causal run` loads the files and archives what it
+has read (`freeze`); every other process of that run loads the archive (`load_of_job`) and never a file (D12).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from operators.builder.pipeline import SETTINGS, Pipeline, Stream
+from operators.builder.pipeline_settings import Settings
+from operators.frozen.archive import Archive, Module
+from operators.frozen.importing import OURS, ArchiveFinder, LiveFinder, giving_way, install, of_user, show_lines
+from operators.frozen.reach import archive_of
+from operators.tracebacks import location
+
+MODULE = "causal_pipeline"
+"""The name of the file's module in `sys.modules`; not `__main__`, so a guarded main part does not run."""
+
+
+def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
+    """The pipeline that the file at `path` defines as `pipeline`, checked.
+
+    Modules beside the file can be imported, also by imports that happen later.
+
+    Args:
+        settings: seen by the file as `pipeline.settings`.
+
+    Raises:
+        PipelineError: the file is missing, cannot run, or defines no pipeline that can.
+    """
+    main = _read(path)
+    root = Path(main.path).parent
+    install(LiveFinder(root, recording=False))
+    return _run(main, settings, giving_way(root, None, lasting=False))
+
+
+def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:
+    """Load as `load`, and archive all code that was loaded, or that an import statement in it names.
+
+    What runs and what is archived are the same bytes: each file is read once.
+
+    Raises:
+        PipelineError: as `load`; or there is too much to archive.
+    """
+    main = _read(path)
+    finder = LiveFinder(Path(main.path).parent, recording=True)
+    install(finder)
+    pipeline = _run(main, settings, giving_way(finder.root, None, lasting=False))
+    return pipeline, archive_of(main, finder)
+
+
+def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: bool = False) -> Pipeline:
+    """The pipeline of an archive: no file of the user's is read.
+
+    Args:
+        lasting: this process does nothing but to run it.
+
+    Raises:
+        PipelineError: as `load`.
+    """
+    install(ArchiveFinder(archive))
+    show_lines(archive.pipeline)
+    return _run(archive.pipeline, settings, giving_way(archive.root, archive, lasting=lasting))
+
+
+def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
+    """The pipeline of the job in `directory`, as the run has it: what every process of a job loads.
+
+    Args:
+        lasting: this process does nothing but to run it.
+
+    Raises:
+        PipelineError: as `load`.
+        CorruptData: the archive is damaged or missing.
+    """
+    if not config.code:  # a job that no `causal run` began: its starter answers for the file
+        return load(config.pipeline, config.settings)
+    return load_archived(Archive.load(directory, config.code), config.settings, lasting=lasting)
+
+
+def _read(path: str | Path) -> Module:
+    file = Path(path).absolute()
+    try:
+        return Module("", str(file), False, file.read_bytes())
+    except FileNotFoundError:
+        raise PipelineError(f"{path}: there is no such file; give the path of a file that defines `pipeline`") from None
+    except OSError as problem:
+        raise PipelineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager[None]) -> Pipeline:
+    file = Path(main.path)
+    module = ModuleType(MODULE)
+    module.__file__ = str(file)
+    sys.modules[MODULE] = module
+    token = SETTINGS.set(Settings(settings))
+    try:
+        with room:
+            exec(compile(main.source, str(file), "exec", dont_inherit=True), module.__dict__)
+    except PipelineError:
+        raise
+    except (SyntaxError, ValueError) as problem:
+        raise PipelineError(_syntax(file, problem)) from problem
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        raise PipelineError(_raised(file, problem)) from problem
+    finally:
+        SETTINGS.reset(token)
+    return _pipeline_of(module, file)
+
+
+def _pipeline_of(module: ModuleType, file: Path) -> Pipeline:
+    pipeline = getattr(module, "pipeline", None)
+    if isinstance(pipeline, Stream):
+        raise PipelineError(f"{file}: `pipeline` is a stream without a sink; end it with .sink(name, sink)")
+    if pipeline is None:
+        others = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
+        remedy = f"rename {others[0]!r} to `pipeline`" if others else 'write pipeline = Pipeline("name")'
+        raise PipelineError(f"{file}: defines no `pipeline`; {remedy}")
+    if not isinstance(pipeline, Pipeline):
+        raise PipelineError(f"{file}: `pipeline` is of type {type(pipeline).__name__}; it must be a Pipeline")
+    pipeline.check()
+    return pipeline
+
+
+def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
+    if isinstance(problem, SyntaxError) and problem.filename == str(file):
+        return f"{file}:{problem.lineno or 1}: {type(problem).__name__}: {problem.msg}"
+    return _raised(file, problem)
+
+
+def _raised(file: Path, problem: BaseException) -> str:
+    """The file:line of the innermost frame that is the user's, and the exception."""
+    where = location(problem).rpartition(" in ")[0] or str(file)
+    said = " ".join(f"{type(problem).__name__}: {problem}".split()) + _namesake(file, problem)
+    return f"{where}: {said}"
+
+
+def _namesake(file: Path, problem: BaseException) -> str:
+    """The remedy where a file beside the pipeline has the name of a module that is used in its place."""
+    named = problem.name if isinstance(problem, ImportError) else None
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
+        named = problem.obj.__name__
+    if not named:
+        return ""
+    top = named.partition(".")[0]
+    beside = next((p for p in (file.parent / f"{top}.py", file.parent / top / "__init__.py") if p.exists()), None)
+    if of_user(top) or beside is None:
+        return ""
+    whose = "causal-streams" if top in OURS else "Python's standard library"
+    return f"; {beside.relative_to(file.parent)} has the name of a module of {whose}, which is used: rename it"

@@ -1,0 +1,43 @@
+"""The values of `--set` as a pipeline file reads them, and the names that it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+
+
+class Settings(Mapping[str, str]):
+    """A read-only mapping name -> text that remembers every name that was asked for, whether it is there or not."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self._asked: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self._asked[name] = None
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            self._asked[name] = None
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        self._asked.update(dict.fromkeys(self._values))
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def unread(self, name: str) -> str:
+        """The reason why a value given for `name` is a mistake: nothing has asked for it; "" where something has."""
+        if name in self._asked:
+            return ""
+        close = get_close_matches(name, self._asked, n=1)
+        if close:
+            return f"the pipeline reads no setting {name!r} while it is built; did you mean {close[0]!r}?"
+        read = ", ".join(sorted(self._asked)) or "none"
+        return f"the pipeline reads no setting {name!r} while it is built; it reads {read}"

@@ -1,0 +1,270 @@
+"""Joins of streams, joins with tables, and streams of rules that all tasks receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
+from operators.builder.streams.table import Table
+from operators.graph import LEFT, RIGHT, Edge
+from operators.kinds.joins.sides import HOW, pair
+from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.records.seconds import ns_of_seconds, seconds_of
+from operators.stage.event_times import ns_of
+from operators.stage.operator import Operator
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Stream
+
+_FARTHEST_S = 1e9
+
+
+class Joining(StreamBase[T]):
+    """The methods `join`, `window_join`, `join_table` and `broadcast`."""
+
+    def join(
+        self,
+        name: str,
+        other: Stream[U],
+        within: tuple[float, float] | None = None,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Joins pairs of this stream (left) and another (right) with equal keys that are near in event time.
+
+        Each pair is emitted once, when the later of its records is delivered.  Late records go to `.side("late")`.
+
+        Args:
+            within: (before_s, after_s): the time of the right record is from `before_s` to `after_s` seconds after that
+                of the left one; (-5, 60): from 5 s before it to 60 s after it.
+            how: "left": a left record without partner gives `fn(left, None)` once the watermark says that none will
+                arrive; "right" and "outer" likewise; "inner": it gives nothing.
+            fn: `fn(left, right)` returns a record, and must not change either; without it `(left, right)`, whose event
+                time is the later of the two.
+        """
+        where = graph.caller()
+        what = f"join {name!r}"
+        edges = self._sides(where, what, other)
+        if within is None:
+            raise PipelineError(
+                f"{where}: {what} needs within=(before_s, after_s): without it records would be kept for ever; "
+                "for a table use join_table"
+            )
+        within_ns = _within(where, what, within)
+        times = (_one_time(edges, LEFT), _one_time(edges, RIGHT))
+        return self._joined(
+            where,
+            name,
+            "join",
+            fn,
+            parallelism,
+            edges,
+            how,
+            within_ns=within_ns,
+            time_of=None if fn else _later(*times),
+        )
+
+    def window_join(
+        self,
+        name: str,
+        other: Stream[U],
+        assigner: Tumbling | Sliding,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Joins pairs of this stream (left) and another (right) with equal keys in one window of event time.
+
+        They are emitted when the watermark reaches the end of the window.  Records whose windows have all ended go to
+        `.side("late")`.
+
+        Args:
+            how: "left": records of a window without any right one give `fn(left, None)`; "right" and "outer" likewise.
+            fn: as in `join`.
+        """
+        where = graph.caller()
+        what = f"window_join {name!r}"
+        if not isinstance(assigner, (Tumbling, Sliding)):
+            raise PipelineError(f"{where}: {what} is given {kind_of(assigner)}; give Tumbling(size_s) or Sliding")
+        if assigner.clock != "event":
+            raise PipelineError(f"{where}: {what} counts event time; its windows use the wall clock")
+        edges = self._sides(where, what, other)
+        time_of = None if fn else _later(_one_time(edges, LEFT), _one_time(edges, RIGHT))
+        return self._joined(where, name, "window_join", fn, parallelism, edges, how, assigner=assigner, time_of=time_of)
+
+    def join_table(
+        self,
+        name: str,
+        table: Table[Any, Any],
+        fn: Callable[[Any, Any], Any] | None = None,
+        how: str = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[Any]:
+        """Joins each record with the row that the table has for its key when the record is delivered.
+
+        With `as_of` it is the row that was valid at the event time of the record: that of the latest record of the
+        table's stream which is not later.  Late records go to `.side("late")` then; a late row is valid from the
+        watermark on.
+
+        Args:
+            fn: `fn(record, row)` returns a record, and must not change either; without it `(record, row)`, with the
+                event time of the record.
+            how: "inner": a record without a row gives nothing; "left": it gives `fn(record, None)`.
+            wait: hold each record until the inputs of the table have ended.  Where the event times of records and of
+                rows are known, and both have watermarks, the same as `as_of`.
+            as_of: join by event time; the table is `stream.key_by(fn).table(name)`, perhaps followed by `filter` and
+                `map_values`, and both streams have watermarks.
+        """
+        where = graph.caller()
+        what = f"join_table {name!r}"
+        if not isinstance(table, Table):
+            raise PipelineError(
+                f"{where}: {what} is given {kind_of(table)}; give a table: stream.key_by(fn).table(name)"
+            )
+        if table.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {what} is given a table of another pipeline")
+        if how not in ("inner", "left"):
+            raise PipelineError(f"{where}: {what} has how {how!r}; give 'inner' or 'left'")
+        for option, value in (("wait", wait), ("as_of", as_of)):
+            if type(value) is not bool:
+                raise PipelineError(f"{where}: {what} has {option} {value!r}; give True or False")
+        left = [replace(edge, side=LEFT) for edge in self._use()]
+        time_of = None if fn else _first(_one_time(left, LEFT))
+        versions = table.versions(RIGHT) if wait or as_of else None
+        if as_of and versions is None:
+            raise PipelineError(
+                f"{where}: {what} joins as of the time of each record, but when the rows of table {table.name!r} "
+                "became valid is not known; give stream.key_by(fn).table(name), with .filter or .map_values behind it"
+            )
+        timed = versions is not None and all(map(_dated, (left, versions.edges)))
+        if versions is None or not (as_of or timed):
+            edges, options = left + table.by_key(RIGHT), dict[str, Any](as_of=False)
+        else:
+            edges, options = left + versions.edges, dict[str, Any](as_of=True, derivations=versions.taken())
+        return self._joined(
+            where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of, **options
+        )
+
+    def broadcast(
+        self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """Runs an operator with state, as `process`; each of its tasks receives all records of `rules`.
+
+        Args:
+            operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
+                `process_broadcast(record, ctx)` changes.
+            wait: hold all records until the rules, which must be bounded then, have ended.
+        """
+        where = graph.caller()
+        what = f"broadcast {name!r}"
+        if not isinstance(rules, StreamBase) or rules.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: the rules of {what} are {kind_of(rules)}; give a stream of this pipeline")
+        if not hasattr(operator, "process_broadcast") or isinstance(operator, type):
+            raise PipelineError(
+                f"{where}: {what} is given {kind_of(operator)}; give an instance of a BroadcastOperator"
+            )
+        if type(wait) is not bool:
+            raise PipelineError(f"{where}: {what} has wait {wait!r}; give True or False")
+        left, right = self._use(), rules._use()
+        if any(edge.key_of is not None for edge in right):
+            raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
+        # An operator reads all its inputs by key or none; which task has a rule's key does not matter.
+        of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
+        edges = [replace(edge, side=LEFT) for edge in left]
+        edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in left)
+        return self.pipeline._add(where, name, "broadcast", operator, parallelism, edges, wait=wait)
+
+    def _sides(self, where: str, what: str, other: object) -> list[Edge]:
+        """Returns the edges of both sides, each marked with its side."""
+        if not isinstance(other, StreamBase):
+            raise PipelineError(f"{where}: {what} is given {kind_of(other)}; give a stream, or use join_table")
+        if other.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {what} is given a stream of another pipeline")
+        left = [replace(edge, side=LEFT) for edge in self._use()]
+        right = [replace(edge, side=RIGHT) for edge in other._use()]
+        keyed = [all(edge.key_of is not None for edge in edges) for edges in (left, right)]
+        if not all(keyed):
+            names = [
+                f"its {side} side is {'' if by else 'not '}keyed" for side, by in zip(HOW[1:], keyed, strict=False)
+            ]
+            raise PipelineError(f"{where}: {what}: {', '.join(names)}; put .key_by(fn) before both")
+        return left + right
+
+    def _joined(
+        self,
+        where: str,
+        name: str,
+        kind: str,
+        fn: Callable[[Any, Any], Any] | None,
+        parallelism: int | None,
+        edges: list[Edge],
+        how: str,
+        **options: Any,
+    ) -> Stream[Any]:
+        """Returns the output of an operator that reads two sides."""
+        if fn is not None:
+            self._callable(where, f"{kind} {name!r}", fn)
+        if how not in HOW:
+            raise PipelineError(f"{where}: {kind} {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in edges)
+        return self.pipeline._add(where, name, kind, fn or pair, parallelism, edges, how=how, **options)
+
+
+def _within(where: str, what: str, within: object) -> tuple[int, int]:
+    """Returns the interval in ns, to the microsecond."""
+    bounds = within if isinstance(within, (tuple, list)) else ()
+    if len(bounds) != 2 or not all(_is_seconds(bound) for bound in bounds):
+        raise PipelineError(f"{where}: {what} has within {within!r}; give (before_s, after_s) in seconds")
+    if bounds[0] > bounds[1]:
+        raise PipelineError(
+            f"{where}: {what}: within {tuple(bounds)!r} holds nothing; give (before_s, after_s), before ≤ after"
+        )
+    return ns_of_seconds(bounds[0]), ns_of_seconds(bounds[1])
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -_FARTHEST_S <= value <= _FARTHEST_S
+
+
+def _dated(edges: list[Edge]) -> bool:
+    """Returns whether all these edges have one function of event time, and watermarks."""
+    time_of = edges[0].time_of
+    return time_of is not None and all(edge.time_of is time_of and graph.watermarked(edge.source) for edge in edges)
+
+
+def _one_time(edges: list[Edge], side: int) -> Callable[[Any], Any] | None:
+    functions = [edge.time_of for edge in edges if edge.side == side]
+    return functions[0] if all(time_of is functions[0] for time_of in functions) else None
+
+
+def _later(
+    left: Callable[[Any], Any] | None, right: Callable[[Any], Any] | None
+) -> Callable[[tuple[Any, Any]], float] | None:
+    """Returns the function of the event time of pairs: the later of the two, in seconds."""
+    if left is None or right is None:
+        return None
+
+    def later(joined: tuple[Any, Any]) -> float:
+        sides = zip((left, right), joined, strict=True)
+        return seconds_of(max(ns_of(time_of(record)) for time_of, record in sides if record is not None))
+
+    return later
+
+
+def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
+    """Returns the function of the event time of pairs that have the time of their first item."""
+    return None if time_of is None else lambda joined: time_of(joined[0])
+
+
+def _no_key(rule: Any) -> None:
+    """Returns None, the key of all rules."""

@@ -1,0 +1,83 @@
+"""Operators without state: `map`, `filter`, `flat_map`, conversions of vectors, `union` and `sink`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from causal.vectors import require_arrow
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
+from operators.sinks.contract.sink import Sink
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Pipeline, Stream
+
+
+class PerRecord(StreamBase[T]):
+    """The methods `map`, `filter`, `flat_map`, `map_batches`, `to_rows`, `to_vectors`, `union` and `sink`."""
+
+    def map(self, name: str, fn: Callable[[T], U]) -> Stream[U]:
+        """Replaces each record by `fn(record)`."""
+        return self._apply("map", name, fn)
+
+    def filter(self, name: str, fn: Callable[[T], Any]) -> Stream[T]:
+        """Keeps only records for which `fn(record)` is true."""
+        return self._apply("filter", name, fn)
+
+    def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
+        """Replaces each record by those of the iterable `fn(record)`; None is none."""
+        return self._apply("flat_map", name, fn)
+
+    def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
+        """Replaces each batch of vectors by `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
+
+        How many rows a batch has varies between runs (never between a run and its replay).
+        """
+        return self._apply("map_batches", name, fn)
+
+    def to_rows(self, name: str) -> Stream[Any]:
+        """Converts vectors to rows, a dict per row."""
+        return self._node(graph.caller(), name, "to_rows", None, None)
+
+    def to_vectors(self, name: str, schema: Any) -> Stream[Any]:
+        """Converts rows, dicts with these columns or tuples of their values, to vectors.
+
+        Args:
+            schema: `{"key": "int64", "text": "string", …}` in order, or a `pyarrow.Schema`.
+        """
+        where = graph.caller()
+        require_arrow(f"{where}: to_vectors {name!r}")
+        from operators.kinds.vectors.vector_stages import schema_of
+
+        try:
+            arrow_schema = schema_of(schema)
+        except (TypeError, ValueError) as problem:
+            raise PipelineError(f"{where}: schema of to_vectors {name!r}: {problem}") from None
+        return self._node(where, name, "to_vectors", arrow_schema, None)
+
+    def union(self, *streams: Stream[T]) -> Stream[T]:
+        """Merges this stream and others, in the order of arrival."""
+        where = graph.caller()
+        edges = list(self._use())
+        for stream in streams:
+            if not isinstance(stream, StreamBase):
+                raise PipelineError(f"{where}: union is given {kind_of(stream)}; give streams")
+            if stream.pipeline is not self.pipeline:
+                raise PipelineError(f"{where}: union is given a stream of another pipeline")
+            edges += stream._use()
+        return self._stream(edges, where, "union")
+
+    def sink(self, name: str, sink: Sink, parallelism: int = 1) -> Pipeline:
+        """Writes the records of this stream to a sink."""
+        where = graph.caller()
+        if not isinstance(sink, Sink):
+            raise PipelineError(f"{where}: sink {name!r} is given {kind_of(sink)}; give a Sink, e.g. SqliteSink(path)")
+        self._node(where, name, "sink", sink, parallelism)
+        return self.pipeline
+
+    def _apply(self, kind: str, name: str, fn: Callable[..., Any]) -> Stream[Any]:
+        where = graph.caller()
+        self._callable(where, f"{kind} {name!r}", fn)
+        return self._node(where, name, kind, fn, None)

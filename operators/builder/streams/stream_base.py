@@ -1,0 +1,87 @@
+"""The base of the methods of a stream: its edges, its pipeline, and checks of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from causal.errors import PipelineError
+from operators.graph import ARRIVAL, ORDERED, Edge
+from operators.records.seconds import ns_of_seconds
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Pipeline, Stream
+
+T = TypeVar("T")
+"""Type of the records."""
+K = TypeVar("K")
+"""Type of the keys."""
+U = TypeVar("U")
+"""Type of the records that an operator emits."""
+
+
+class StreamBase(Generic[T]):
+    """Records that flow from one or more operators; may be used more than once."""
+
+    def __init__(self, pipeline: Pipeline, edges: list[Edge], where: str = "", made_by: str = "") -> None:
+        self.pipeline = pipeline
+        self.where = where
+        self.made_by = made_by
+        self._edges = edges
+        if made_by:
+            pipeline._loose.append(self)
+
+    def _stream(self, edges: list[Edge], where: str, made_by: str) -> Stream[T]:
+        """Returns a stream that is not an operator but a property of its edges; something must read it."""
+        return type(self)(self.pipeline, edges, where, made_by)  # type: ignore[return-value]
+
+    def _node(
+        self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any
+    ) -> Stream[Any]:
+        """Returns the output of a new operator that reads this stream; `parallelism` None: that of its inputs."""
+        edges = self._use()
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in edges)
+        return self.pipeline._add(where, name, kind, subject, parallelism, edges, **options)
+
+    def _use(self) -> list[Edge]:
+        """Returns the edges of this stream, and notes that it is read."""
+        if self in self.pipeline._loose:
+            self.pipeline._loose.remove(self)
+        return list(self._edges)
+
+    @property
+    def _vectors(self) -> bool:
+        return self._edges[0].source.vectors
+
+    def _callable(self, where: str, what: str, fn: object) -> None:
+        if not callable(fn):
+            raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
+
+    def _seconds(self, where: str, what: str, value: object, least: float) -> int:
+        """Converts `value` from seconds to ns.
+
+        Args:
+            what: for example "window 'w' has size_s".
+        """
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
+            raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
+        return ns_of_seconds(value)
+
+    def _delivery(
+        self, where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)
+    ) -> dict[str, str]:
+        """Returns the option of an operator with another order than that of arrival; none for `ARRIVAL`.
+
+        Args:
+            what: for example "process 'p'".
+        """
+        if delivery not in known:
+            choices = " or ".join(f'"{each}"' for each in known)
+            raise PipelineError(f"{where}: {what} has delivery {delivery!r}; give {choices}")
+        return {} if delivery == ARRIVAL else {"delivery": delivery}
+
+
+def kind_of(value: object) -> str:
+    """Describes an argument, for an error."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

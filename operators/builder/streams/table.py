@@ -1,0 +1,232 @@
+"""`Table`: rows by key, whose changes are a stream of revisions (key, old, new)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import kind_of
+from operators.graph import LEFT, RIGHT, Edge, Node
+from operators.kinds.joins.sides import HOW, pair
+from operators.kinds.tables.revisions import KEY_OF, end_of_window, kept
+from operators.kinds.windows.aggregates import Aggregate
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Pipeline, Stream
+
+K = TypeVar("K")
+"""Type of the keys."""
+V = TypeVar("V")
+"""Type of the values; None is no row."""
+W = TypeVar("W")
+
+
+class Table(Generic[K, V]):
+    """Rows by key that records change; may be used more than once.
+
+    The result of functions of `(key, value)` must depend on these alone: an old value is derived again when it is
+    retracted.
+
+    Attributes:
+        windowed: whether its keys are (key, start, end) of windows.
+    """
+
+    def __init__(self, stream: Stream[Any], windowed: bool = False) -> None:
+        self._stream = stream
+        self.windowed = windowed
+        for edge in stream._edges:
+            edge.source.table = True
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of the table."""
+        return self._stream.pipeline
+
+    @property
+    def _name(self) -> str:
+        return self._stream._edges[0].source.name
+
+    def filter(self, name: str, fn: Callable[[K, V], Any]) -> Table[K, V]:
+        """Keeps only rows for which `fn(key, value)` is true."""
+        return self._derived(graph.caller(), name, "table_filter", "filter", fn)
+
+    def map_values(self, name: str, fn: Callable[[K, V], W]) -> Table[K, W]:
+        """Replaces each value by `fn(key, value)`; None is no row."""
+        return self._derived(graph.caller(), name, "map_values", "map_values", fn)
+
+    def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
+        """Groups rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
+        where = graph.caller()
+        self._stream._callable(where, f"group_by {name!r}", fn)
+        return Grouped(self._stream._node(where, name, "group_by", fn, None))
+
+    def join(
+        self,
+        name: str,
+        other: Table[K, W],
+        fn: Callable[[Any, Any], Any] | None = None,
+        how: str = "inner",
+        parallelism: int | None = None,
+    ) -> Table[K, Any]:
+        """Joins two tables: the value of a key of both is `fn(left, right)`; a missing side is None.
+
+        Args:
+            how: "left", "right", "outer": also for keys that only that side, or either, has.
+            fn: returns the value; without it `(left, right)`.
+        """
+        where = graph.caller()
+        if not isinstance(other, Table):
+            raise PipelineError(f"{where}: join {name!r} of a table is given {kind_of(other)}; give a table")
+        if other.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: join {name!r} is given a table of another pipeline")
+        if how not in HOW:
+            raise PipelineError(f"{where}: join {name!r} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
+        if fn is not None:
+            self._stream._callable(where, f"join {name!r}", fn)
+        edges = [*self.by_key(LEFT), *other.by_key(RIGHT)]
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in edges)
+        windowed = self.windowed and other.windowed
+        joined = self._stream.pipeline._add(
+            where, name, "table_join", fn or pair, parallelism, edges, how=how,
+            time_of=end_of_window if windowed else None,
+        )  # fmt: skip
+        return Table(joined, windowed)
+
+    def suppress(
+        self,
+        name: str,
+        until: str | None = None,
+        after_s: float | None = None,
+        keys_max: int | None = None,
+        parallelism: int | None = None,
+    ) -> Table[K, V]:
+        """Merges the revisions of a key into one, from the first old value to the last new one.
+
+        Args:
+            until: "closed": sent when the window of the key is closed, so that it is final: the watermark that the
+                windowed table passes on, which is less its grace, has passed its end.
+            after_s: instead: sent when event time has advanced by so much since the key was first held.
+            keys_max: with more keys than this, those that are due first are sent at once.
+        """
+        where = graph.caller()
+        what = f"suppress {name!r}"
+        if (until is None) == (after_s is None):
+            raise PipelineError(f'{where}: {what} needs until="closed" or after_s=, one of them')
+        if until is not None and until != "closed":
+            raise PipelineError(f'{where}: {what} has until {until!r}; give until="closed", or after_s=')
+        if until is not None and not self.windowed:
+            raise PipelineError(
+                f"{where}: {what} waits for windows to close, but {self._name!r} has none; give after_s="
+            )
+        if keys_max is not None and (type(keys_max) is not int or keys_max < 1):
+            raise PipelineError(f"{where}: {what} has keys_max {keys_max!r}; give a whole number from 1")
+        after_ns = None if after_s is None else self._stream._seconds(where, f"{what} has after_s", after_s, 0.000001)
+        stream = self._stream._stream(self.by_key(LEFT), where, "suppress")
+        options = {"after_ns": after_ns, "keys_max": keys_max, "windowed": self.windowed}
+        return Table(stream._node(where, name, "suppress", None, parallelism, **options), self.windowed)
+
+    def revisions(self, name: str) -> Stream[tuple[K, V | None, V | None]]:
+        """Returns the revisions `(key, old, new)` as a stream; None is no row."""
+        return self._stream._node(graph.caller(), name, "revisions", None, None)
+
+    def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
+        """Returns `fn(key, value)`, or `(key, value)`, of each new value as a stream; None where a row was deleted."""
+        where = graph.caller()
+        if fn is not None:
+            self._stream._callable(where, f"to_stream {name!r}", fn)
+        return self._stream._node(where, name, "to_stream", fn or pair, None)
+
+    def side(self, tag: str) -> Stream[Any]:
+        """Returns the side output of the operator of the table: "late" of a windowed table."""
+        return self._stream.side(tag)
+
+    def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
+        """Refuses a sink: it takes records, not revisions.
+
+        Raises:
+            PipelineError: always; the message says the fix.
+        """
+        raise PipelineError(
+            f"{graph.caller()}: sink {name!r} reads table {self._name!r}; put .revisions(name) or .to_stream(name, fn) "
+            "before it"
+        )
+
+    def _derived(self, where: str, name: str, kind: str, method: str, fn: Callable[..., Any]) -> Table[Any, Any]:
+        self._stream._callable(where, f"{method} {name!r}", fn)
+        return Table(self._stream._node(where, name, kind, fn, None), self.windowed)
+
+    @property
+    def name(self) -> str:
+        """The name of the operator of the table."""
+        return self._name
+
+    def versions(self, side: int) -> Versions | None:
+        """Returns its rows as records of its stream; None where a row depends on several records."""
+        node = self._stream._edges[0].source
+        chain: list[Node] = []
+        while node.kind in ("table_filter", "map_values"):
+            chain.append(node)
+            node = node.edges[0].source
+        if node.kind != "table":
+            return None
+        return Versions([replace(edge, side=side) for edge in node.edges], [*chain, node])
+
+    def by_key(self, side: int) -> list[Edge]:
+        """Returns edges that route its revisions to the task that owns the key, for an operator that reads it."""
+        return [replace(edge, key_of=KEY_OF, side=side) for edge in self._stream._use()]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The rows of a table as the records of a keyed stream and the operators of the table.
+
+    Attributes:
+        nodes: from the last `filter` or `map_values` to the `table` itself.
+    """
+
+    edges: list[Edge]
+    nodes: list[Node]
+
+    def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
+        """Notes that the records are read instead of the table; returns (name, derivation of a row), in order."""
+        for node in self.nodes:
+            node.options["versions_read"] = True
+        return [
+            (node.name, kept(node.subject) if node.kind == "table_filter" else node.subject)
+            for node in reversed(self.nodes[:-1])
+        ]
+
+
+class Grouped(Generic[K, V]):
+    """Rows of a table under other keys; `.aggregate` returns a table of them."""
+
+    def __init__(self, stream: Stream[Any]) -> None:
+        self._stream = stream
+
+    def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
+        """Aggregates each group to a row: new values are added, old ones subtracted; an empty group has no row."""
+        where = graph.caller()
+        retracting = checked(where, f"aggregate {name!r}", aggregate).retracting()
+        if retracting.subtract is None:
+            raise PipelineError(
+                f"{where}: aggregate {name!r} reads a table, so it must retract; give Aggregate(…, subtract=fn)"
+            )
+        edges = [replace(edge, key_of=KEY_OF) for edge in self._stream._use()]
+        stream = self._stream._stream(edges, where, "group_by")
+        return Table(stream._node(where, name, "aggregate", retracting, parallelism))
+
+
+def checked(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
+    """Returns `aggregate`.
+
+    Raises:
+        PipelineError: it is not an aggregate.
+    """
+    if not isinstance(aggregate, Aggregate):
+        fix = "give Count(), Sum(of) or another Aggregate"
+        raise PipelineError(f"{where}: {what} is given {kind_of(aggregate)}; {fix}")
+    return aggregate

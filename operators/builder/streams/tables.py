@@ -1,0 +1,59 @@
+"""Tables from streams: the latest record of each key, or the aggregate of its records, in total or per window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, kind_of
+from operators.builder.streams.table import Table, checked
+from operators.kinds.tables.revisions import end_of_window
+from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import Sliding, Tumbling
+
+
+class Tables(StreamBase[T]):
+    """The methods `table`, `aggregate_table` and `window_table`, all after key_by."""
+
+    def table(self, name: str, parallelism: int | None = None) -> Table[Any, T]:
+        """Returns the table of the latest record of each key; a record None deletes its row."""
+        return Table(self._node(graph.caller(), name, "table", None, parallelism))
+
+    def aggregate_table(
+        self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None
+    ) -> Table[Any, Any]:
+        """Returns the table of the aggregate of all records of each key so far."""
+        where = graph.caller()
+        known = checked(where, f"aggregate_table {name!r}", aggregate)
+        return Table(self._node(where, name, "aggregate_table", known, parallelism))
+
+    def window_table(
+        self,
+        name: str,
+        assigner: Tumbling | Sliding,
+        aggregate: Aggregate[T, Any],
+        grace_s: float = 0.0,
+        parallelism: int | None = None,
+    ) -> Table[Any, Any]:
+        """Returns the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
+
+        Each record that changes a row causes a revision at once.  Watermarks are not needed, only a time.
+
+        Args:
+            grace_s: how far behind stream time a record of a window that has ended may be; one further behind is
+                counted and goes to `.side("late")`.  Stream time is the watermark, or without watermarks the largest
+                time of the records of the task so far.
+        """
+        where = graph.caller()
+        what = f"window_table {name!r}"
+        if not isinstance(assigner, (Tumbling, Sliding)):
+            raise PipelineError(f"{where}: {what} is given {kind_of(assigner)}; give Tumbling(size_s) or Sliding")
+        if assigner.clock != "event":
+            raise PipelineError(f"{where}: {what} counts event time, its windows use the wall clock; use window")
+        known = checked(where, what, aggregate)
+        grace_ns = self._seconds(where, f"{what} has grace_s", grace_s, 0)
+        output = self._node(
+            where, name, "window_table", known, parallelism, time_of=end_of_window, assigner=assigner, grace_ns=grace_ns
+        )
+        return Table(output, windowed=True)

@@ -1,0 +1,70 @@
+"""Event time of records, watermarks, and side outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, kind_of
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Stream
+    from operators.kinds.eventtime.generators import WatermarkGenerator
+
+
+class Timing(StreamBase[T]):
+    """The methods `watermarks`, `timed` and `side`."""
+
+    def watermarks(
+        self,
+        name: str,
+        time: Callable[[T], Any],
+        out_of_order_s: float = 0.0,
+        idle_after_s: float | None = None,
+        generator: Callable[[], WatermarkGenerator] | None = None,
+    ) -> Stream[T]:
+        """Defines the event time of these records, and generates watermarks.
+
+        The watermark of an input is its largest time so far less `out_of_order_s`; that of the stream is the least over
+        the inputs.  A watermark m says that no record with a time below m will arrive.
+
+        Args:
+            time: `time(record)` returns seconds since 1970 (int, float) or a datetime (naive: UTC).
+            out_of_order_s: how far behind the largest time a record may be without being late.
+            idle_after_s: an input without records for so long (at most twice as long) is not waited for.
+            generator: returns a generator per input channel, instead of `out_of_order_s`.
+        """
+        where = graph.caller()
+        what = f"watermarks {name!r}"
+        self._callable(where, f"time of {what}", time)
+        bound_ns = self._seconds(where, f"{what} has out_of_order_s", out_of_order_s, 0)
+        idle_ns = None
+        if idle_after_s is not None:
+            idle_ns = self._seconds(where, f"{what} has idle_after_s", idle_after_s, 0.001)
+        if generator is not None:
+            self._callable(where, f"generator of {what}", generator)
+            if not hasattr(generator, "on_batch") and isinstance(generator, type):
+                raise PipelineError(
+                    f"{where}: generator of {what} is {kind_of(generator)}; give a subclass of WatermarkGenerator"
+                )
+            if bound_ns:
+                raise PipelineError(f"{where}: {what} has out_of_order_s and a generator; give one of them")
+        options = {"bound_ns": bound_ns, "idle_ns": idle_ns, "generator": generator}
+        return self._node(where, name, "watermarks", time, None, time_of=time, **options)
+
+    def timed(self, time: Callable[[T], Any]) -> Stream[T]:
+        """Defines the event time of these records; the watermarks of the stream stay."""
+        where = graph.caller()
+        self._callable(where, "timed", time)
+        return self._stream([replace(edge, time_of=time) for edge in self._use()], where, "timed")
+
+    def side(self, tag: str) -> Stream[Any]:
+        """Returns a side output of the operator: "late" of windows and joins, any tag of `ctx.aside(tag, record)`.
+
+        The main output of the operator can be read as well; `pipeline.stream(name)` returns it again.
+        """
+        where = graph.caller()
+        return self.pipeline._aside(where, self._use(), tag)

@@ -1,0 +1,110 @@
+"""`window`: results of finite parts of a stream, by time or by number of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, kind_of
+from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import Assigned, CountWindow, Global, Session, Sliding, Tumbling, clock_of
+from operators.kinds.windows.triggers import Trigger
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Stream
+
+_KINDS = {Tumbling: "tumbling", Sliding: "sliding", Session: "session", CountWindow: "count", Global: "global"}
+
+
+def end_of(result: Any) -> Any:
+    """Returns the event time of `(key, value, start, end)`: a microsecond before the end of the window."""
+    return result[3] - 1e-6
+
+
+class Windowing(StreamBase[T]):
+    """The method `window`."""
+
+    def window(
+        self,
+        name: str,
+        assigner: Assigned | float,
+        contents: Aggregate[T, Any] | Callable[..., Any],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[Any]:
+        """Emits the result of each window, per key after key_by, otherwise per task.
+
+        An aggregate emits `(key, value, start, end)`, a function of `(key, records, window)` returns records.
+        `start` and `end` are seconds, the end is not part of the window; of count and global windows they are numbers
+        of records of the key.
+
+        Args:
+            assigner: Tumbling, Sliding, Session, CountWindow or Global; or a number of seconds: tumbling windows of
+                wall-clock time.  On vectors such a number only; `contents(batch, window)` returns a batch, once for
+                all keys of a task.
+            trigger: when a window is emitted beside its end; Tumbling and Sliding in event time, and Global.
+            lateness_s: how long after its end a window is kept; a record that arrives meanwhile causes it to be emitted
+                again, a later one goes to `.side("late")`.
+            delivery: as for `process`.
+        """
+        where = graph.caller()
+        assigned = self._assigner(where, name, assigner)
+        if isinstance(contents, type) and issubclass(contents, Aggregate):
+            raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
+        if not isinstance(contents, Aggregate):
+            self._callable(where, f"window {name!r}", contents)
+        if self._vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
+            raise PipelineError(
+                f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
+                "put .to_rows(name) before it for any other"
+            )
+        if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
+            raise PipelineError(
+                f"{where}: session window {name!r} aggregates without merge; give Aggregate(..., merge=fn)"
+            )
+        _check_trigger(where, name, assigned, trigger)
+        lateness_ns = self._seconds(where, f"window {name!r} has lateness_s", lateness_s, 0)
+        by_time = isinstance(assigned, (Tumbling, Sliding, Session))
+        if lateness_ns and not by_time:
+            raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} has no lateness; leave it out")
+        clock = "" if isinstance(assigned, (CountWindow, Global)) else assigned.clock
+        if lateness_ns and clock == "processing":
+            raise PipelineError(f"{where}: lateness_s counts event time, window {name!r} uses the wall clock")
+        time_of = end_of if clock == "event" and isinstance(contents, Aggregate) else None
+        options: dict[str, Any] = {"assigner": assigned, "lateness_ns": lateness_ns, "trigger": trigger}
+        options |= self._delivery(where, f"window {name!r}", delivery)
+        return self._node(where, name, "window", contents, parallelism, time_of=time_of, **options)
+
+    def _assigner(self, where: str, name: str, argument: object) -> Assigned:
+        if isinstance(argument, (Tumbling, Sliding, Session, CountWindow, Global)):
+            return argument
+        if isinstance(argument, (int, float)):
+            self._seconds(where, f"window {name!r} has size_s", argument, 0.001)
+            return Tumbling(argument, clock="processing")
+        raise PipelineError(
+            f"{where}: window {name!r} is given {kind_of(argument)}; give Tumbling(size_s), Sliding(size_s, every_s), "
+            "Session(gap_s), CountWindow(n) or Global()"
+        )
+
+
+def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -> None:
+    if trigger is None:
+        return
+    if not isinstance(trigger, Trigger):
+        raise PipelineError(
+            f"{where}: trigger of window {name!r} is {kind_of(trigger)}; give every(n), every_s(seconds), "
+            "after_each(), at_end() or an instance of a subclass of Trigger"
+        )
+    clock_of(where, f"trigger of window {name!r}", trigger.clock)
+    if not isinstance(assigned, (Tumbling, Sliding, Global)):
+        raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
+    if assigned.clock == "processing":
+        raise PipelineError(
+            f"{where}: window {name!r} uses the wall clock and takes no trigger; use Global() with "
+            'every_s(seconds, clock="processing")'
+        )

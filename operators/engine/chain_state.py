@@ -1,0 +1,88 @@
+"""Snapshots of a chain: those of its stages, and its turns, watermarks, counts and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.stage.branch import Branch, Numbers
+from operators.stage.routing import TurnRoute
+from operators.stage.watermark_merge import Merge
+from operators.state.keyed_tables import FragmentJob
+from operators.state.snapshot_parts import ChainSnapshot, read_part
+
+
+class ChainState:
+    """Takes and restores the snapshots of one chain."""
+
+    def __init__(self, branches: Sequence[Branch], merge: Merge, inputs: int, numbers: Numbers) -> None:
+        self._branches = branches
+        self._stages = [branch.stage for branch in branches]
+        self._turns = [route for branch in branches for route in branch.routes if isinstance(route, TurnRoute)]
+        self._merge = merge
+        self._inputs = inputs
+        self._numbers = numbers
+
+    def snapshot(self, full: bool) -> ChainSnapshot:
+        """Freezes the state now."""
+        stages: dict[str, Any] = {}
+        jobs: list[FragmentJob] = []
+        for stage in self._stages:
+            stages[stage.name], frozen = stage.freeze(full)
+            jobs += frozen
+        header = {
+            "stages": {name: stage_header for name, stage_header in stages.items() if stage_header},
+            "kinds": {stage.name: stage.kind for stage in self._stages if stages[stage.name] or stage.tables()},
+            "numbers": self._numbers.next,
+            "turns": [route.turn for route in self._turns],
+            "merge": self._merge.header(),
+            "marks": [[branch.received, branch.passed] for branch in self._branches],
+            "counts": {stage.name: dict(stage.counts) for stage in self._stages if stage.counts},
+        }
+        return ChainSnapshot(full, header, jobs)
+
+    def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
+        """Loads the parts of one snapshot, one fragment per item of the iterator.
+
+        Raises:
+            PipelineError: the snapshot is of another pipeline.
+        """
+        loaders = {name: load for stage in self._stages for name, load in stage.loaders().items()}
+        for part in parts:
+            header, tables = read_part(part)
+            if header is not None:
+                self._restore_header(header)
+            for name, fragments in tables.items():
+                if name not in loaders:
+                    known = ", ".join(loaders) or "none"
+                    raise PipelineError(
+                        f"the checkpoint holds state {name!r}, which this pipeline has not (it has {known}); "
+                        "resume with the pipeline that wrote it, or begin a new job"
+                    )
+                for fragment in fragments:
+                    loaders[name](fragment)
+                    yield
+        for stage in self._stages:
+            stage.restored()
+
+    def _restore_header(self, header: dict[str, Any]) -> None:
+        turns, marks = header["turns"], header["marks"]
+        inputs = len(header["merge"]["marks"])
+        if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), self._inputs):
+            raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
+        for stage in self._stages:
+            was = header["kinds"].get(stage.name, stage.kind)
+            if was != stage.kind:
+                raise PipelineError(
+                    f"operator {stage.name!r} was a {was!r} when the checkpoint was taken and is a {stage.kind!r} now; "
+                    "its state means something else: give it a name of its own"
+                )
+            stage.load_header(header["stages"].get(stage.name, {}), header["full"])
+            stage.counts = dict(header["counts"].get(stage.name, {}))
+        for route, turn in zip(self._turns, turns, strict=True):
+            route.turn = turn
+        for branch, (received, passed) in zip(self._branches, marks, strict=True):
+            branch.received, branch.passed = received, passed
+        self._numbers.next = header["numbers"]
+        self._merge.load(header["merge"])

@@ -1,0 +1,65 @@
+"""Fuses operators into chains: everything between two shuffles, as trees of operators.
+
+An operator begins a new chain where records must be redistributed: it reads by key, from several streams, at another
+parallelism, or its kind requires it: a sink keeps a store of its own (D8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from operators.graph import Node, ordered
+from operators.kinds.registry import KINDS
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Operators that run in the same tasks.
+
+    Attributes:
+        nodes: the root first, then the others in topological order.
+        first: index of the group's first task in the topology; set when tasks are numbered.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    first: int = 0
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def name(self) -> str:
+        """The name of its tasks: that of the last operator."""
+        return self.nodes[-1].name
+
+    @property
+    def parallelism(self) -> int:
+        return self.root.parallelism
+
+
+def fuse(nodes: Sequence[Node]) -> list[Group]:
+    """Returns the groups, each after all that it reads from.
+
+    Raises:
+        PipelineError: the operators form a cycle.
+    """
+    groups: list[Group] = []
+    group_of: dict[int, Group] = {}
+    for node in ordered(nodes):
+        group = None if _begins(node) else group_of[node.edges[0].source.ordinal]
+        if group is None:
+            group = Group()
+            groups.append(group)
+        group.nodes.append(node)
+        group_of[node.ordinal] = group
+    return groups
+
+
+def _begins(node: Node) -> bool:
+    """Returns whether a node is the first of its tasks."""
+    if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery"):
+        return True
+    edge = node.edges[0]
+    return edge.key_of is not None or edge.broadcast or edge.source.parallelism != node.parallelism

@@ -1,0 +1,356 @@
+"""Lays a pipeline out as tasks: the topology that the core runs, and the chains, readers and stores of its ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError, Unavailable, invariant
+from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.ports import Chain, SinkStore, WithdrawingStore
+from causal.topology import REQUESTS, Channel, Task, Topology
+from operators.builder.pipeline import Pipeline
+from operators.engine.chain import FusedChain
+from operators.engine.fusion import Group, fuse
+from operators.engine.requests import DIRECTORY as REQUESTED
+from operators.engine.requests import RequestStore
+from operators.engine.sink_chain import SinkChain
+from operators.engine.tree import Tree
+from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers
+from operators.records.item_keys import item_of
+from operators.sinks.contract.refusals import RefusedRows, refusing
+from operators.sinks.contract.sink import Sink, check_writable
+from operators.sinks.files.staged import DIRECTORY as STAGED
+from operators.sinks.files.staged import StagedStore
+from operators.sources.source import Companion, PartitionReader, SourceContext
+from operators.stage.branch import Input
+from operators.stage.failures import Failures
+from operators.stage.routing import BroadcastRoute, DirectRoute, KeyedRoute, Route, StraightRoute, TurnRoute
+
+CHANNELS_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The channels of one edge of the graph: the tail of `source` sends to the root of `target`."""
+
+    edge: Edge
+    source: Group
+    target: Group
+    channels: tuple[Channel, ...]
+
+
+class Plan:
+    """A pipeline laid out as tasks and channels.
+
+    Attributes:
+        topology: what the core runs.
+        sources: names of the sources, in the order of the pipeline.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
+        self.name = pipeline.name
+        self._givers = givers(pipeline.nodes)
+        self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
+        self._config = config
+        self._groups = groups
+        for sink in [group.root.subject for group in groups if group.root.kind == "sink"]:
+            sink.durability = sink.durability or config.durability
+        tasks: list[Task] = []
+        self._group_of: list[Group] = []
+        for group in groups:
+            group.first = len(tasks)
+            names = tuple(node.name for node in group.nodes)
+            for index in range(group.parallelism):
+                ordered = group.root.options.get("delivery") == ORDERED
+                tasks.append(Task(TaskIndex(len(tasks)), TaskName(f"{group.name}/{index}"), names, ordered))
+                self._group_of.append(group)
+        self._letter_task: TaskIndex | None = None
+        if config.on_error == "dead-letter":
+            self._letter_task = TaskIndex(len(tasks))
+            tasks.append(Task(self._letter_task, TaskName(f"{DEAD_LETTERS}/0"), (DEAD_LETTERS,)))
+        self._channels: list[Channel] = []
+        self._links: list[Link] = []
+        self._letters: dict[int, Channel] = {}
+        self._requests: dict[int, Channel] = {}
+        self._connect()
+        if len(self._channels) > CHANNELS_MAX:
+            raise PipelineError(
+                f"the pipeline needs {len(self._channels)} channels, {CHANNELS_MAX} are possible; lower parallelisms"
+            )
+        self.topology = Topology(tuple(tasks), tuple(self._channels))
+        self._ordinals = [
+            {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
+        ]
+
+    # Channels: partitions first, then edges, then stores, then requests; dead letters last, so that a job which begins
+    # to write them when it is resumed keeps the numbers of all its channels.
+
+    def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
+        channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
+        self._channels.append(channel)
+        return channel
+
+    def _connect(self) -> None:
+        for group in self._groups:
+            if group.root.kind == "source":
+                for partition in range(group.root.subject.partitions):
+                    self._channel(OUTSIDE, group.first + partition % group.parallelism, partition)
+        home = {node.ordinal: group for group in self._groups for node in group.nodes}
+        for group in self._groups:
+            for edge in group.root.edges:
+                self._link(edge, home[edge.source.ordinal], group)
+        for group in self._groups:
+            if group.root.kind == "sink":
+                for index in range(group.parallelism):
+                    self._channel(group.first + index, OUTSIDE)
+        if self._config.guarantee == "causal":
+            for task, group in enumerate(self._group_of):
+                if any(node.kind == "call" for node in group.nodes):
+                    self._requests[task] = self._channel(task, OUTSIDE, REQUESTS)
+        self._channels_before_letters = len(self._channels)
+        if self._letter_task is not None:
+            for task, group in enumerate(self._group_of):
+                if group.root.kind != "sink":
+                    self._letters[task] = self._channel(task, self._letter_task)
+            self._channel(self._letter_task, OUTSIDE)
+
+    def _link(self, edge: Edge, source: Group, target: Group) -> None:
+        senders, readers = source.parallelism, target.parallelism
+        if edge.key_of is not None and readers > self._config.key_groups:
+            raise PipelineError(
+                f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but there are only "
+                f"{self._config.key_groups} key groups; lower it, or raise key_groups"
+            )
+        one_each = edge.key_of is None and not edge.broadcast and readers <= senders
+        channels = [
+            self._channel(source.first + sender, target.first + reader)
+            for sender in range(senders)
+            for reader in ([sender % readers] if one_each else range(readers))
+        ]
+        self._links.append(Link(edge, source, target, tuple(channels)))
+
+    @property
+    def letter_task(self) -> Task | None:
+        """The task of the dead letters; None where failing records stop the job."""
+        return None if self._letter_task is None else self.topology.tasks[self._letter_task]
+
+    @property
+    def topology_without_letters(self) -> Topology:
+        """The topology that the plan has where failing records stop the job: the beginning of `topology`."""
+        tasks = self.topology.tasks[: self._letter_task]
+        return Topology(tasks, self.topology.channels[: self._channels_before_letters])
+
+    # What the core plugs in.
+
+    def chain(self, task: int) -> Chain:
+        """A fresh chain of the task, in its first state; user code is not called yet."""
+        inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
+        if task == self._letter_task:
+            return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0)
+        group = self._group_of[task]
+        if group.root.kind == "sink":
+            return SinkChain(group.root.name, group.root.subject, inputs, 0)
+        letters = self._letters.get(task)
+        limit = self._config.record_bytes_max
+        failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers)
+        tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
+        ordinals = self._ordinals[task]
+        for link in self._links:
+            if link.source is group:
+                branch = tree.reader(link.edge)
+                branch.stage.traced = True
+                branch.routes.append(self._route(link, task))
+                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
+        to_letters = None if letters is None else ordinals[letters.id]
+        requests = self._requests.get(task)
+        asked = None if requests is None else ordinals[requests.id]
+        return FusedChain(
+            tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked
+        )  # fmt: skip
+
+    def nodes(self, task: int) -> tuple[Node, ...]:
+        """The operators that the task performs; none for that of the dead letters."""
+        return () if task == self._letter_task else tuple(self._group_of[task].nodes)
+
+    def _tags(self, node: Node) -> frozenset[str]:
+        """The side outputs of an operator that are read."""
+        edges = [edge for group in self._groups for reader in group.nodes for edge in reader.edges]
+        return frozenset(edge.tag for edge in edges if edge.source is node and edge.tag)
+
+    def _route(self, link: Link, task: int) -> Route:
+        ordinals = [self._ordinals[task][channel.id] for channel in link.channels if channel.source == task]
+        target = link.target.root.name
+        if link.edge.broadcast:
+            return BroadcastRoute(target, ordinals)
+        if link.edge.source.vectors:
+            from operators.kinds.vectors import vector_routing
+
+            if isinstance(link.edge.key_of, ByColumn):
+                column, wanted = link.edge.key_of.column, link.target.root.columns_wanted
+                return vector_routing.VectorKeyedRoute(target, ordinals, column, self._config.key_groups, wanted)
+            if len(ordinals) == 1:
+                return vector_routing.VectorDirectRoute(target, ordinals[0])
+            return vector_routing.VectorTurnRoute(target, ordinals)
+        if link.edge.key_of is not None:
+            kind = StraightRoute if len(ordinals) == 1 else KeyedRoute
+            return kind(target, ordinals, link.edge.key_of, self._config.key_groups)
+        return DirectRoute(target, ordinals[0]) if len(ordinals) == 1 else TurnRoute(target, ordinals)
+
+    def _input(self, channel: Channel) -> Input:
+        if channel.source == OUTSIDE:
+            return Input(self._label(channel))
+        label = f"the channel from {self.topology.tasks[channel.source].name}"
+        for link in self._links:
+            if channel in link.channels:
+                edge = link.edge
+                return Input(label, edge.key_of, edge.side, edge.time_of, item_of(edge.key_of))
+        return Input(label)
+
+    def _label(self, channel: Channel) -> str:
+        return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
+
+    def keyed(self, operator: str) -> bool:
+        """Whether the operator of that name keeps its state by the key of its records."""
+        return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
+
+    def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
+        """A reader of the partition that `channel` (from OUTSIDE) stands for.
+
+        Args:
+            began_ns: `time.monotonic_ns()` at which the job began to read.
+        """
+        invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
+        node = self._group_of[channel.target].root
+        context = SourceContext(node.name, job_directory, began_ns, self._config.guarantee != "none")
+        reader: PartitionReader = node.subject.open(channel.partition, context)
+        return reader
+
+    def store(self, channel: Channel, job_directory: Path) -> SinkStore:
+        """The store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
+        invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
+        task = self.topology.tasks[channel.source].name
+        if channel.carries_requests:
+            return RequestStore(task, job_directory / REQUESTED, self._config.durability == "os")
+        if channel.source == self._letter_task:
+            store = self._letter_sink(job_directory).open_store(task, job_directory)
+        else:
+            node, letters = self._group_of[channel.source].root, None
+            if self._letter_task is not None:
+                directory = self._letter_directory(job_directory)
+                letters = RefusedRows(directory, task, self._config.run, not self._config.dead_letters)
+            store = refusing(node.subject.open_store(task, job_directory), node.subject, node.name, task, letters)
+        if self._config.guarantee != "epoch":
+            return store
+        return StagedStore(store, job_directory / STAGED / task, self._config.staged_bytes_max, self._config.durability)
+
+    def _letter_sink(self, job_directory: Path | None) -> Sink:
+        from operators.sinks.files.jsonlines import JsonLinesSink
+
+        sink = JsonLinesSink(self._letter_directory(job_directory), durability=self._config.durability)
+        sink.private = not self._config.dead_letters
+        return sink
+
+    def _letter_directory(self, job_directory: Path | None) -> Path:
+        path = self._config.dead_letters
+        return Path(path) if path else (job_directory or Path()) / DEAD_LETTERS
+
+    def check(self, job_directory: Path) -> None:
+        """Ask sources and sinks for what can be known to be wrong before the job starts; once per job.
+
+        Raises:
+            PipelineError: the first thing that is.
+        """
+        for group in self._groups:
+            if group.root.kind in ("source", "sink"):
+                group.root.subject.check()
+        if self._config.state_directory:
+            check_writable(Path(self._config.state_directory), "setting state_directory")
+        if self._letter_task is not None:
+            try:
+                self._letter_sink(job_directory).check()
+            except PipelineError as problem:
+                raise PipelineError(f"setting dead_letters: {problem}") from None
+
+    def check_stores(self, job_directory: Path, run: str) -> None:
+        """Let each store refuse rows of an earlier run, before the state of that run is discarded.
+
+        A store that has none is claimed for `run`; no row is changed.
+
+        Raises:
+            PipelineError: there are such rows.
+            Unavailable: a store is unavailable, so its rows are not known.
+        """
+        for channel in self.topology.channels:
+            if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
+                continue
+            sink: Sink = self._group_of[channel.source].root.subject
+            if sink.existing != "refuse":
+                continue
+            task = self.topology.tasks[channel.source].name
+            store = sink.open_store(task, job_directory)
+            try:
+                store.open(task, run, 0)
+            finally:
+                store.close()
+
+    def newest_run(self) -> str | None:
+        """The newest run that any of the sinks knows; a store that is unavailable now is not asked again."""
+        newest: set[str] = set()
+        for group in self._groups:
+            if group.root.kind == "sink":
+                with suppress(Unavailable):  # its own `open` decides, when it is back
+                    newest.add(group.root.subject.newest_run() or "")
+        return max(newest, default="") or None
+
+    def without_withdrawal(self, job_directory: Path) -> list[str]:
+        """The sinks that cannot take rows back, where more failures than the sharing depth covers may need it (D9)."""
+        if self._config.guarantee != "causal" or self._config.sharing_depth >= self.topology.depth:
+            return []
+        names: dict[str, None] = {}
+        for group in self._groups:
+            if group.root.kind == "sink":
+                task = self.topology.tasks[group.first].name
+                if not isinstance(group.root.subject.open_store(task, job_directory), WithdrawingStore):
+                    names[group.root.name] = None
+        return list(names)
+
+    def companions(self, job_directory: Path) -> list[Companion]:
+        """The processes that the sources need beside the job."""
+        return [
+            companion
+            for group in self._groups
+            if group.root.kind == "source"
+            for companion in group.root.subject.companions(group.root.name, job_directory)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """The plan as `causal plan --json` prints it."""
+        return {"pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]}
+
+    def _described(self, task: Task) -> dict[str, Any]:
+        inputs = [
+            f"{self._group_of[task.index].root.name}[{channel.partition}]"
+            if channel.source == OUTSIDE
+            else self.topology.tasks[channel.source].name
+            for channel in self.topology.inputs(task.index)
+        ]
+        outputs = [
+            "outside" if channel.target == OUTSIDE else self.topology.tasks[channel.target].name
+            for channel in self.topology.outputs(task.index)
+            if not channel.carries_requests
+        ]
+        return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+
+
+def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
+    """The tasks of a pipeline under a configuration; the same in every process of a job.
+
+    Raises:
+        PipelineError: the pipeline cannot run.
+    """
+    pipeline.check()
+    return Plan(pipeline, config, fuse(pipeline.nodes))

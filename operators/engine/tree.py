@@ -1,0 +1,91 @@
+"""The stages of one task, put together as a tree of branches: operators, what holds them in order, side outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from causal.config import JobConfig
+from causal.errors import invariant
+from operators.capture.active import Active
+from operators.engine.fusion import Group
+from operators.graph import ORDERED, Edge, Node
+from operators.kinds.ordering.hold import LATE, HoldStage
+from operators.kinds.registry import KINDS
+from operators.stage.arrival import Arrival
+from operators.stage.branch import Branch, Input, Numbers, SideStage
+from operators.stage.failures import Failures
+from operators.stage.scope import Scope
+
+
+class Tree:
+    """The tree of stages that a chain is made of.
+
+    Attributes:
+        root: what is given the records that arrive.
+        numbers, arrival, active: what all stages share.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        inputs: Sequence[Input],
+        task: str,
+        config: JobConfig,
+        failures: Failures,
+        tags_of: Callable[[Node], frozenset[str]],
+    ) -> None:
+        """
+        Args:
+            tags_of: side outputs of an operator that are read.
+        """
+        self.numbers, self.arrival, self.active = Numbers(), Arrival(), Active(task, config.run)
+        self._inputs = inputs
+        self._task = task
+        self._config = config
+        self._failures = failures
+        self._branches: dict[int, Branch] = {}
+        self._holds: dict[int, Branch] = {}
+        self._ordinal = 0
+        for node in group.nodes:
+            self._add(node, tags_of(node), first=node is group.root)
+        self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]
+
+    def reader(self, edge: Edge) -> Branch:
+        """The branch that the reader of an edge is attached to: that of its source, or of a side output."""
+        branch = self._branches[edge.source.ordinal]
+        if not edge.tag:
+            return branch
+        if edge.tag == LATE:
+            branch = self._holds.get(edge.source.ordinal, branch)
+        side = branch.side(edge.tag)
+        if side is None:
+            side = Branch(SideStage(f"{edge.source.name}.{edge.tag}", self._next_ordinal(), self._failures))
+            branch.sides.append((edge.tag, side))
+        return side
+
+    def _add(self, node: Node, tags: frozenset[str], first: bool) -> None:
+        parent = None if first else self.reader(node.edges[0])
+        if node.options.get("delivery") == ORDERED:
+            invariant(first, "what is delivered in order begins a task", operator=node.name)
+            parent = self._holds[node.ordinal] = Branch(self._hold(node, LATE in tags))
+            tags = tags.difference([LATE])
+        scope = Scope(
+            self._next_ordinal(), self._failures, self._task, self.numbers, self._config, self.arrival, self.active,
+            len(self._inputs), tags, tuple(each.time_of for each in self._inputs),
+        )  # fmt: skip
+        branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, scope))
+        branch.stage.kind = node.kind
+        if parent is not None:
+            parent.children.append(branch)
+            branch.stage.parent, parent.stage.traced = parent.stage, True
+
+    def _hold(self, node: Node, aside: bool) -> HoldStage:
+        times = [each.time_of for each in self._inputs if each.time_of is not None]
+        invariant(len(times) == len(self._inputs), "ordered records have event time", operator=node.name)
+        sides = [each.side for each in self._inputs]
+        ordinal, groups = self._next_ordinal(), self._config.key_groups
+        return HoldStage(node.name, ordinal, self._failures, times, sides, node.keyed, groups, self.arrival, aside)
+
+    def _next_ordinal(self) -> int:
+        self._ordinal += 1
+        return self._ordinal - 1

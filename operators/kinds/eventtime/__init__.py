@@ -1,0 +1,1 @@
+"""Event time: watermarks of each input, what generates them, and idle inputs."""

@@ -1,0 +1,232 @@
+"""`watermarks(name, time, …)` generates watermarks from the times of the records that pass.
+
+The watermark of an input channel is the largest time so far less a bound, or what a generator returns; the least over
+the inputs is passed on.  One mark per batch is enough, unless a record is late by the marks that were due inside the
+batch: before such a record the batch is cut, so that which records are late does not depend on the batches.
+
+An input is idle when nothing arrived on it from one firing of the stage's timer to the next: that is processing time,
+so the firing is logged, and no clock is read per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import Any
+
+from causal.errors import CausalError, OperatorFailed, PipelineError
+from causal.values import NotCarried, encode
+from operators.kinds.eventtime.generators import WatermarkGenerator
+from operators.stage.arrival import Arrival
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures, shown
+from operators.stage.stages import Due, Stage, without
+from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
+from operators.state.keyed_tables import FragmentJob
+
+_IDLENESS = 2
+"""Second item of a `Due`: after timers and windows of the same time."""
+
+Piece = tuple[Any, int | None]
+
+
+class WatermarkStage(Stage):
+    """Passes every record on, with watermarks between them."""
+
+    makes_marks = True
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        time_of: Callable[[Any], Any],
+        bound_ns: int,
+        idle_ns: int | None,
+        generator: Callable[[], WatermarkGenerator] | None,
+        inputs: int,
+        arrival: Arrival,
+    ) -> None:
+        """
+        Args:
+            bound_ns: how far below the largest time a record may be.
+            idle_ns: an input without records for so long, and up to twice as long, is not waited for.
+            inputs: how many input channels the task has.
+        """
+        super().__init__(name, ordinal, failures)
+        self._time_of = time_of
+        self._bound_ns = bound_ns
+        self._idle_ns = idle_ns
+        self._generators = [generator() for _ in range(inputs)] if generator else []
+        for instance in self._generators:
+            if not isinstance(instance, WatermarkGenerator):
+                raise PipelineError(
+                    f"generator of watermarks {name!r} made {instance!r:.60}; give a WatermarkGenerator"
+                )
+        self._inputs = inputs
+        self._arrival = arrival
+        self._merge = Merge(inputs)
+        self._largest: list[int | None] = [None] * inputs
+        self._came = [True] * inputs
+        self._idle = [False] * inputs
+        self._next_ns = 0
+        """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
+        self._ready: list[Piece] = []
+        self._lost: list[int] = []
+        self._offset = 0
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        input = self._arrival.input
+        self._came[input], self._idle[input] = True, False
+        self._merge.active(input)
+        times, self._lost = times_of(
+            self._time_of, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        if self._lost:
+            records = without(records, self._lost)
+        if times:
+            self._ready += self._generated(input, records, times) if self._generators else self._cut(records, times)
+        return []
+
+    def _cut(self, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
+        """Cuts the batch into pieces: a mark comes before each record that it makes late."""
+        input, bound_ns, pieces, begun = self._arrival.input, self._bound_ns, list[Piece](), 0
+        known = self._largest[input]
+        before = list(accumulate(times, max, initial=times[0] if known is None else known))
+        self._largest[input] = before[-1]
+        if min(map(sub, times, before)) < -bound_ns:
+            for index, time_ns in enumerate(times):
+                if time_ns < before[index] - bound_ns:
+                    merged = self._merge.update(input, before[index] - bound_ns)
+                    if merged is not None:
+                        pieces.append((records[begun:index], merged))
+                        begun = index
+        pieces.append((records[begun:] if begun else records, self._merge.update(input, before[-1] - bound_ns)))
+        return pieces
+
+    def _generated(self, input: int, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
+        try:
+            mark = self._generators[input].on_batch(times)
+            if mark is not None and (isinstance(mark, bool) or not isinstance(mark, int) or abs(mark) >= END_NS):
+                raise TypeError(f"on_batch gave {mark!r}; give ns since 1970 (an int), or None")
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+        if mark is None:
+            return [(records, None)]
+        known = self._merge.marks[input]
+        self.count("watermark_fell", known is not None and mark < known)
+        return [(records, self._merge.update(input, mark))]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields the pieces in order; while one is processed, `source_of` refers to it."""
+        ready, self._ready, self._offset = self._ready, [], 0
+        for records, mark in ready:
+            yield records, mark
+            self._offset += len(records)
+
+    def source_of(self, index: int) -> int:
+        index += self._offset
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+    # Watermarks from upstream, and the end.
+
+    def passes(self, mark_ns: int) -> int | None:
+        return END_NS if mark_ns == END_NS else None
+
+    def ended(self, input: int) -> None:
+        merged = self._merge.ended(input)
+        if merged is not None and merged != END_NS:
+            self._ready.append(([], merged))
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        if mark_ns == END_NS:
+            furthest = self._merge.furthest()
+            if furthest is not None:
+                self._ready.append(([], furthest))
+        return []
+
+    # Idleness.
+
+    def next_ns(self) -> int | None:
+        return None if self._idle_ns is None else self._next_ns
+
+    def due(self, due_ns: int) -> list[Due]:
+        if self._idle_ns is None or self._next_ns > due_ns:
+            return []
+        return [(self._next_ns, _IDLENESS, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        reading_ns = entries[-1][3]
+        if self._next_ns:
+            for input, came in enumerate(self._came):
+                if not came and not self._idle[input]:
+                    self._idle[input] = True
+                    merged = self._merge.update(input, IDLE_NS)
+                    if merged is not None and merged != END_NS:
+                        self._ready.append(([], merged))
+        self._came = [False] * self._inputs
+        self._next_ns = reading_ns + (self._idle_ns or 0)
+        return []
+
+    # Snapshots.
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header = {
+            "largest": list(self._largest),
+            "merge": self._merge.header(),
+            "came": list(self._came),
+            "idle": list(self._idle),
+            "next_ns": self._next_ns,
+            "generators": [self._carried(generator.state) for generator in self._generators],
+        }
+        return header, []
+
+    def _carried(self, state: dict[str, Any]) -> dict[str, Any]:
+        try:
+            encode(state)
+        except NotCarried as problem:
+            raise OperatorFailed(
+                f"watermarks {self.name!r}: the state of its generator cannot be checkpointed: {problem}"
+            ) from problem
+        return state
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        self._largest, self._came, self._idle = list(header["largest"]), list(header["came"]), list(header["idle"])
+        self._merge.load(header["merge"])
+        self._next_ns = header["next_ns"]
+        if len(header["generators"]) != len(self._generators):
+            raise PipelineError(
+                f"watermarks {self.name!r} had {'a' if header['generators'] else 'no'} generator of its own when the "
+                "checkpoint was written; resume with the pipeline that wrote it"
+            )
+        for generator, state in zip(self._generators, header["generators"], strict=True):
+            generator.state = state
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Starts each input at the least time of all, because partitions move between tasks."""
+        states = [state for header in headers for state in header["generators"]]
+        if any(state != states[0] for state in states):
+            raise PipelineError(
+                f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others; its "
+                "parallelism cannot change"
+            )
+        fresh, _ = self.freeze(True)
+        largest = [time_ns for header in headers for time_ns in header["largest"]]
+        known = None if None in largest else min(largest, default=None)
+        merge = Merge(self._inputs)
+        if known is not None:
+            for input in range(self._inputs):
+                merge.update(input, known - self._bound_ns)
+        return {
+            **fresh,
+            "largest": [known] * self._inputs,
+            "merge": merge.header(),
+            "generators": states[:1] * len(self._generators),
+        }

@@ -1,0 +1,195 @@
+"""`join(name, other, within=(before_s, after_s))`: pairs of two streams that are near one another in event time.
+
+Every pair of records that are not late is emitted exactly once, when the later of the two is delivered.  A record is
+dropped when the watermark says that no partner can arrive; only then a record without a partner is emitted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import invariant
+from operators.graph import LEFT, RIGHT
+from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left, keeps_right
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.slots import Slots
+
+_STEP_NS = 1000
+"""Times are whole microseconds."""
+
+
+class Buffer:
+    """The records of one side that may still find partners, by (key, (time, number)): [record, matched].
+
+    Attributes:
+        keeps: whether a record without a partner gives a result.
+        low_ns, high_ns: a partner's time less the record's is between these, both included.
+        hold_ns: how far below the watermark the time of such a result may be.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        operator: str,
+        key_groups: int,
+        time_of: Callable[[Any], Any],
+        low_ns: int,
+        high_ns: int,
+        keeps: bool,
+    ) -> None:
+        self.time_of = time_of
+        self.low_ns = low_ns
+        self.high_ns = high_ns
+        self.keeps = keeps
+        self.hold_ns = max(high_ns, 0) if keeps else 0
+        self.slots = Slots(table, operator, key_groups, lambda slot: self.due_ns(slot[0]), by_key=True)
+
+    def due_ns(self, time_ns: int) -> int:
+        """Returns the watermark at which no partner of a record of that time can arrive."""
+        return min(time_ns + self.high_ns + _STEP_NS, END_NS)
+
+    def between(self, key: Any, first_ns: int, last_ns: int) -> Sequence[Any]:
+        """Returns the slots of a key with times from `first_ns` to `last_ns`, ascending."""
+        slots = self.slots.of(key)
+        if not slots:
+            return ()
+        return slots[bisect_left(slots, (first_ns,)) : bisect_left(slots, (last_ns + 1,))]
+
+    def add(self, values: dict[Any, list[Any]]) -> None:
+        """Adds records."""
+        self.slots.touch(values.keys())
+        self.slots.values.update(values)
+        self.slots.added(values)
+
+    def match(self, pair: Any, value: list[Any]) -> None:
+        """Marks a record as one that has a partner."""
+        if self.keeps and not value[1]:
+            self.slots.touch((pair,))
+            value[1] = True
+
+
+class IntervalJoinStage(Stage):
+    """One task of an interval join."""
+
+    sides = True
+    traces = False
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        fn: Pair,
+        how: str,
+        within_ns: tuple[int, int],
+        times: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        key_groups: int,
+        numbers: Callable[[], int],
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        Args:
+            within_ns: least and greatest time of a right record less that of its left one.
+            times: return the event time of left and right records.
+            numbers: returns numbers that distinguish records of one key and time, in order of arrival.
+            tags: side outputs that are read.
+        """
+        super().__init__(name, ordinal, failures)
+        before_ns, after_ns = within_ns
+        self._buffers = (
+            Buffer(f"{name}:left", name, key_groups, times[LEFT], before_ns, after_ns, keeps_left(how)),
+            Buffer(f"{name}:right", name, key_groups, times[RIGHT], -after_ns, -before_ns, keeps_right(how)),
+        )
+        self._pairing = Pairing(name, failures, fn)
+        self._numbers = numbers
+        self._tags = tags
+        self._mark_ns: int | None = None
+        self._kinds = KeyKinds()
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
+        mine, others = self._buffers[side], self._buffers[1 - side]
+        times, lost = times_of(
+            mine.time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+        )
+        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        mark_ns = self._mark_ns
+        kept, out = dict[Any, list[Any]](), list[Any]()
+        for index, time_ns in zip(places, times, strict=True):
+            key, record = keys[index], records[index]
+            if mark_ns is not None and time_ns < mark_ns:
+                self._late(record)
+                continue
+            partners = others.between(key, time_ns + mine.low_ns, time_ns + mine.high_ns)
+            for slot in partners:
+                pair = (key, slot)
+                value = others.slots.values[pair]
+                others.match(pair, value)
+                self._give(out, side, key, record, value[0], index)
+            if mark_ns is None or mine.due_ns(time_ns) > mark_ns:
+                kept[key, (time_ns, self._numbers())] = [record, bool(partners)]
+            elif mine.keeps and not partners:
+                self._give(out, side, key, record, None, index)
+        if kept:
+            mine.add(kept)
+        return out
+
+    def _give(self, out: list[Any], side: int, key: Any, record: Any, partner: Any, index: int | None) -> None:
+        if side == LEFT:
+            self._pairing.add(out, key, record, partner, index)
+        else:
+            self._pairing.add(out, key, partner, record, index)
+
+    def _late(self, record: Any) -> None:
+        self.count("late", 1)
+        if "late" in self._tags:
+            self.aside.setdefault("late", []).append(record)
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        self._mark_ns = mark_ns
+        out: list[Any] = []
+        for side, buffer in enumerate(self._buffers):
+            due = buffer.slots.due(mark_ns)
+            if buffer.keeps:
+                for pair in due:
+                    record, matched = buffer.slots.values[pair]
+                    if not matched:
+                        self._give(out, side, pair[0], record, None, None)
+            buffer.slots.drop(due)
+        return out
+
+    def passes(self, mark_ns: int) -> int:
+        """Holds the watermark back: a result of a record without a partner is as old as the record."""
+        if mark_ns in (END_NS, IDLE_NS):
+            return mark_ns
+        return mark_ns - max(buffer.hold_ns for buffer in self._buffers)
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [buffer.slots.table for buffer in self._buffers]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header.get("mark")
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        kinds = [header["kinds"] for header in headers if "kinds" in header]
+        bare = [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
+        merged = super().merge_headers(bare)
+        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged

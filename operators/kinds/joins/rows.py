@@ -1,0 +1,143 @@
+"""`join_table`: each record of a stream with the row that a table has for its key when the record is delivered.
+
+With `wait` a record is held until the row cannot change any more: the inputs of the table have ended, or event time has
+passed the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import invariant
+from operators.graph import RIGHT
+from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left
+from operators.kinds.joins.waiting import Waiting
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.stage.watermark_merge import END_NS
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+
+
+class RowJoinStage(Stage):
+    """One task of a join of a stream (left) with a table (right), whose rows are in `<name>:rows`."""
+
+    sides = True
+    traces = False
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        fn: Pair,
+        how: str,
+        time_of: Callable[[Any], Any] | None,
+        waiting: Waiting | None,
+        key_groups: int,
+    ) -> None:
+        """
+        Args:
+            time_of: returns the event time of a record of the stream; None where it is not known.
+            waiting: holds records back; None without `wait`.
+        """
+        super().__init__(name, ordinal, failures)
+        self.makes_marks = waiting is not None
+        self._waiting = waiting
+        self._time_of = time_of
+        self._alone = keeps_left(how)
+        self._pairing = Pairing(name, failures, fn)
+        self._rows = KeyedTable(f"{name}:rows", name, key_groups, {}, drop_empty=False)
+        self._ready: list[tuple[Any, int | None]] = []
+        self._kinds = KeyKinds()
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
+        if side == RIGHT:
+            self._revise(records, keys)
+            return []
+        if self._waiting is None:
+            return self._joined(keys, records, range(len(records)))
+        self._ready.append((self._unless_waiting(self._waiting, records, keys), None))
+        return []
+
+    def _revise(self, revisions: Sequence[Any], keys: Sequence[Any]) -> None:
+        self._rows.touch(keys)
+        rows = self._rows.values
+        for key, _, new in revisions:
+            if new is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = new
+
+    def _joined(self, keys: Sequence[Any], records: Sequence[Any], places: Sequence[int] | None) -> list[Any]:
+        """Returns each record with its row; `places` are those of the records in the event, None where they waited."""
+        rows, alone, pairing, out = self._rows.values, self._alone, self._pairing, list[Any]()
+        for at, (key, record) in enumerate(zip(keys, records, strict=True)):
+            row = rows.get(key)
+            if row is not None or alone:
+                pairing.add(out, key, record, row, None if places is None else places[at])
+        return out
+
+    def _unless_waiting(self, waiting: Waiting, records: list[Any], keys: list[Any]) -> list[Any]:
+        """Holds the records that must wait, and returns the others, joined."""
+        times: Sequence[int] = [END_NS] * len(records)
+        places: Sequence[int] = range(len(records))
+        if self._time_of is not None:
+            times, lost = times_of(
+                self._time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+            )
+            places = without(places, lost) if lost else places
+        now: list[int] = []
+        for place, time_ns in zip(places, times, strict=True):
+            if waiting.waits(time_ns):
+                waiting.add(keys[place], time_ns, records[place])
+            else:
+                now.append(place)
+        self.count("held_back", len(places) - len(now))
+        return self._joined([keys[place] for place in now], [records[place] for place in now], now)
+
+    # Event time, with `wait`.
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def ended(self, input: int) -> None:
+        if self._waiting is not None:
+            keys, records = self._waiting.ended(input)
+            self._ready.append((self._joined(keys, records, None), None))
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        if self._waiting is not None:
+            keys, records = self._waiting.passed(mark_ns)
+            self._ready.append((self._joined(keys, records, None), None))
+        return []
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._rows] if self._waiting is None else [self._rows, self._waiting.slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["kinds"] = self._kinds.header()
+        if self._waiting is not None:
+            header["waiting"] = self._waiting.header()
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
+        if self._waiting is not None and "waiting" in header:
+            self._waiting.load(header["waiting"])
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        waiting = [header["waiting"] for header in headers if "waiting" in header]
+        kinds = [header["kinds"] for header in headers if "kinds" in header]
+        merged: dict[str, Any] = {"waiting": Waiting.merged(waiting)} if waiting else {}
+        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged

@@ -1,0 +1,114 @@
+"""The two inputs of a join: which sides must be present, and the function of the user that makes a record of a pair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.graph import LEFT, RIGHT, Node
+from operators.records.ownership import copy_containers
+from operators.stage.failures import Failures
+
+HOW = ("inner", "left", "right", "outer")
+
+Pair = Callable[[Any, Any], Any]
+"""(left, right) -> record; None on the side that is missing."""
+
+
+def keeps_left(how: str) -> bool:
+    """Returns whether a left record without a partner gives a result."""
+    return how in ("left", "outer")
+
+
+def keeps_right(how: str) -> bool:
+    """Returns whether a right record without a partner gives a result."""
+    return how in ("right", "outer")
+
+
+def pair(left: Any, right: Any) -> tuple[Any, Any]:
+    """The result of a join without a function."""
+    return left, right
+
+
+def time_of_side(node: Node, side: int) -> Callable[[Any], Any] | None:
+    """Returns the function of the event time of one side; None where its inputs have none or different ones."""
+    functions = [edge.time_of for edge in node.edges if edge.side == side]
+    return functions[0] if functions and all(time_of is functions[0] for time_of in functions) else None
+
+
+def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
+    """Returns the ordinals of the input channels of one side.
+
+    Args:
+        task: for example "named/1".
+        inputs: how many input channels the task has.
+    """
+    index = int(task.rpartition("/")[2])
+    ordinals: list[int] = []
+    place = 0
+    for edge in node.edges:
+        senders = edge.source.parallelism
+        if edge.key_of is None and not edge.broadcast and node.parallelism <= senders:
+            senders = len(range(index, senders, node.parallelism))
+        if edge.side == side:
+            ordinals += range(place, place + senders)
+        place += senders
+    invariant(place == inputs, "every input of a join is of one side", operator=node.name, sides=place, inputs=inputs)
+    return ordinals
+
+
+class KeyKinds:
+    """The kinds of the keys of each side, to count keys that never match, such as 1 and "1".
+
+    State: the kinds seen so far, in snapshots by `header` and `load`.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[dict[str, None], dict[str, None]] = ({}, {})
+
+    def unlike(self, side: int, keys: Sequence[Any]) -> int:
+        """Counts the keys of a kind that the other side has never had, if it has had keys."""
+        counts = Counter(map(type, keys))
+        kinds = {kind: "number" if issubclass(kind, _NUMBERS) else kind.__name__ for kind in counts}
+        self._seen[side].update(dict.fromkeys(kinds.values()))
+        others = self._seen[1 - side]
+        return sum(count for kind, count in counts.items() if kinds[kind] not in others) if others else 0
+
+    def header(self) -> list[list[str]]:
+        return [list(kinds) for kinds in self._seen]
+
+    def load(self, header: Sequence[Sequence[str]]) -> None:
+        self._seen = dict.fromkeys(header[LEFT]), dict.fromkeys(header[RIGHT])
+
+    @staticmethod
+    def merged(headers: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
+        """Merges the headers of several tasks."""
+        return [list(dict.fromkeys(kind for header in headers for kind in header[side])) for side in (LEFT, RIGHT)]
+
+
+_NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
+
+
+class Pairing:
+    """Calls the user's function; its result shares nothing with the state."""
+
+    def __init__(self, operator: str, failures: Failures, fn: Pair) -> None:
+        self._operator = operator
+        self._failures = failures
+        self._fn = fn
+
+    def add(self, out: list[Any], key: Any, left: Any, right: Any, index: int | None = None) -> None:
+        """Appends the record of a pair to `out`, or writes a dead letter.
+
+        Args:
+            index: index in the event of the record that completes the pair; None when a watermark does.
+        """
+        try:
+            out.append(copy_containers(self._fn(left, right)))
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._failures.failed(self._operator, key, index, {"left": left, "right": right}, problem)

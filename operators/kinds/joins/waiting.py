@@ -1,0 +1,82 @@
+"""Holds records for the other side of their operator: until it has ended, or event time has passed them.
+
+Waiting records are state, by (key, (time, number)); records without a time wait for the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from operators.stage.watermark_merge import END_NS
+from operators.state.slots import Slots
+
+_STEP_NS = 1000
+
+
+class Waiting:
+    """The waiting records of one task, and whether records have to wait at all.
+
+    Attributes:
+        slots: the waiting records.
+        over: whether the other side has ended, so that no record waits any more.
+    """
+
+    def __init__(self, table: str, operator: str, key_groups: int, awaited: Sequence[int], numbers: Callable[[], int]):
+        """
+        Args:
+            awaited: input channels of the other side.
+            numbers: returns numbers that distinguish records of one key and time, in order of arrival.
+        """
+        self.slots = Slots(table, operator, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
+        self.over = False
+        self.mark_ns: int | None = None
+        self._inputs = list(awaited)
+        self._awaited = list(awaited)
+        self._numbers = numbers
+
+    def waits(self, time_ns: int) -> bool:
+        """Returns whether a record of that time, END_NS without one, has to wait."""
+        return not self.over and (self.mark_ns is None or min(time_ns + _STEP_NS, END_NS) > self.mark_ns)
+
+    def add(self, key: Any, time_ns: int, record: Any) -> None:
+        """Adds a waiting record."""
+        pair = (key, (time_ns, self._numbers()))
+        self.slots.touch((pair,))
+        self.slots.values[pair] = record
+        self.slots.added((pair,))
+
+    def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
+        """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
+        self.mark_ns = mark_ns
+        return self._taken(mark_ns)
+
+    def ended(self, input: int) -> tuple[list[Any], list[Any]]:
+        """Notes the end of an input; returns (keys, records) that it releases."""
+        self._awaited = [awaited for awaited in self._awaited if awaited != input]
+        if self._awaited or self.over:
+            return [], []
+        self.over = True
+        return self._taken(END_NS)
+
+    def _taken(self, until_ns: int) -> tuple[list[Any], list[Any]]:
+        due = self.slots.due(until_ns)
+        records = [self.slots.values[pair] for pair in due]
+        self.slots.drop(due)
+        return [pair[0] for pair in due], records
+
+    def header(self) -> dict[str, Any]:
+        """Returns the state except the waiting records, for a snapshot."""
+        return {"over": self.over, "awaited": list(self._awaited), "mark": self.mark_ns}
+
+    def load(self, header: dict[str, Any]) -> None:
+        """Restores what `header` returned."""
+        self.over, self.mark_ns = header["over"], header["mark"]
+        self._awaited = [input for input in self._inputs if header["awaited"] is None or input in header["awaited"]]
+
+    @staticmethod
+    def merged(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merges the headers of several tasks: the least mark, and the inputs to wait for are reset."""
+        marks = [header["mark"] for header in headers]
+        mark = None if None in marks else min(marks, default=None)
+        return {"over": all(header["over"] for header in headers), "awaited": None, "mark": mark}

@@ -1,0 +1,155 @@
+"""`delivery="ordered"` in a chain: records are held until the watermark has passed them, then released in order.
+
+The order is total: event time, then input channel, then position there.  A record below the watermark of its own
+channel is late, whatever the other channels did; after idleness a record below the released ones is late, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any
+
+from operators.stage.arrival import Arrival
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.slots import Slots
+
+LATE = "late"
+HOLD = "hold"
+Slot = tuple[int, int, int]
+"""(event time in ns, input channel, position there)"""
+_RENUMBERED = 1 << 48
+
+
+class HoldStage(Stage):
+    """Precedes the ordered operator `operator` in the same task; its name is `<operator>.hold`.
+
+    Attributes:
+        keys: keys of the records that were released last, where the operator works by key.
+        side: the input of the operator that they came from.
+    """
+
+    makes_marks = True
+    traces = False
+
+    def __init__(
+        self,
+        operator: str,
+        ordinal: int,
+        failures: Failures,
+        times_of_inputs: Sequence[Callable[[Any], Any]],
+        sides: Sequence[int],
+        keyed: bool,
+        key_groups: int,
+        arrival: Arrival,
+        aside: bool,
+    ) -> None:
+        """
+        Args:
+            times_of_inputs: per input channel, the function that returns the event time of its records.
+            sides: per input channel, which input of the operator it is.
+            keyed: whether the operator works by key: a record is then held in the key's group.
+            aside: whether the side output of late records is read.
+        """
+        super().__init__(f"{operator}.{HOLD}", ordinal, failures)
+        self.told_as = operator
+        self._times_of = times_of_inputs
+        self._differ = len(set(times_of_inputs)) > 1
+        self._sides = sides
+        self._keyed = keyed
+        self._arrival = arrival
+        self._aside = aside
+        self._slots = Slots(f"{operator}:held", operator, key_groups, due_ns)
+        self._released_ns: int | None = None
+        self._ready: list[tuple[int, int, list[Any], list[Any] | None]] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        arrival = self._arrival
+        times, lost = times_of(
+            self._times_of[arrival.input],
+            records,
+            lambda index, problem: self.failed(index, records[index], problem),
+        )
+        if lost:
+            records, keys = without(records, lost), None if keys is None else without(keys, lost)
+        places: Sequence[int] = range(arrival.first, arrival.first + len(records) + len(lost))
+        places = without(places, lost) if lost else places
+        late = self._late(times)
+        if late:
+            self.count(LATE, len(late))
+            if self._aside:
+                self.aside.setdefault(LATE, []).extend([records[index] for index in late])
+            records, times, places = without(records, late), without(times, late), without(places, late)
+            keys = None if keys is None else without(keys, late)
+        self._hold(records, keys, list(zip(times, repeat(arrival.input), places)))
+        return []
+
+    def _late(self, times: Sequence[int]) -> list[int]:
+        """Returns the indices of the times below the channel's watermark, or below the released records."""
+        marks = [mark_ns for mark_ns in (self._arrival.mark_ns, self._released_ns) if mark_ns is not None]
+        if not marks or not times or min(times) >= max(marks):
+            return []
+        floor = max(marks)
+        return [index for index, time_ns in enumerate(times) if time_ns < floor]
+
+    def _hold(self, records: Sequence[Any], keys: Sequence[Any] | None, slots: Sequence[Slot]) -> None:
+        pairs = list(zip(repeat(None) if keys is None else keys, slots))
+        waiting, side = self._slots, self._sides[self._arrival.input]
+        if not waiting.values.keys().isdisjoint(pairs):
+            pairs = [(key, unused(waiting.values, key, slot)) for key, slot in pairs]
+        waiting.touch(pairs)
+        waiting.values.update(zip(pairs, map(list, zip(repeat(side), records))))
+        waiting.added(pairs)
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """Makes all older records ready, in order."""
+        self._released_ns = mark_ns
+        pairs = self._slots.due(mark_ns)
+        pairs.sort(key=itemgetter(1))
+        values = self._slots.values
+        released = [(*values[pair], pair[0]) for pair in pairs]
+        self._slots.drop(pairs)
+        inputs = map(self._origin, pairs)
+        for (input, side), entries in groupby(zip(inputs, released), key=lambda pair: (pair[0], pair[1][0])):
+            listed = [entry for _, entry in entries]
+            keys = [key for _, _, key in listed] if self._keyed else None
+            self._ready.append((input, side, [record for _, record, _ in listed], keys))
+        return []
+
+    def _origin(self, pair: tuple[Any, Slot]) -> int:
+        """Returns the input of a record where the inputs have different time functions; otherwise one for all."""
+        return pair[1][1] if self._differ else -1
+
+    def pieces(self) -> Iterator[tuple[Any, int | None]]:
+        """Yields runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
+        ready, self._ready = self._ready, []
+        for input, side, records, keys in ready:
+            self._arrival.input, self.side, self.keys = input, side, keys
+            yield records, None
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        _, jobs = super().freeze(full)
+        return {"released": self._released_ns}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._released_ns = header["released"]
+
+
+def due_ns(slot: Slot) -> int:
+    """Returns the first watermark that releases a record: one above its time."""
+    return slot[0] + 1
+
+
+def unused(values: Collection[tuple[Any, Slot]], key: Any, slot: Slot) -> Slot:
+    """Returns the slot, or a later one where it is taken: a rescale renumbers channels and positions."""
+    while (key, slot) in values:
+        slot = (slot[0], slot[1], slot[2] + _RENUMBERED)
+    return slot

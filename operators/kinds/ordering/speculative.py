@@ -1,0 +1,254 @@
+"""`delivery="speculative"`: records are processed as they arrive, and revisions correct what an older one changes.
+
+Per key the records above the watermark are kept, each with the state before it.  A record that belongs before others is
+processed on the state at its place, and the later ones are processed again; the difference is sent as revisions
+`(id, old, new)`.  So the final rows are those of `delivery="ordered"`, without its waiting.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any, NoReturn
+
+from causal.errors import CausalError, OperatorFailed, PipelineError, invariant
+from causal.ports import Services
+from causal.values import NotCarried, encode
+from operators.graph import Node
+from operators.kinds.ordering.hold import LATE, Slot, due_ns, unused
+from operators.records.ownership import SCALARS, all_scalar, copy_containers
+from operators.records.seconds import seconds_of
+from operators.stage.context import Context
+from operators.stage.event_times import times_of
+from operators.stage.failures import NO_KEY
+from operators.stage.operator import Operator
+from operators.stage.scope import Scope
+from operators.stage.stages import Stage, check_records
+from operators.stage.state_binding import declared
+from operators.state.keyed_tables import FragmentJob, KeyedTable, States
+from operators.state.slots import Slots
+from operators.state.timers import Timers
+
+Revision = tuple[Any, Any, Any]
+"""(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output)."""
+Entry = list[Any]
+"""[a record that may be processed again, the state before it, its outputs, whether it failed]"""
+
+
+def time_of_revision(revision: Revision) -> float:
+    """Returns the event time of a revision: that of the record."""
+    return float(revision[0][0])
+
+
+class _Refusing:
+    """The services of an event where a record may be processed twice: it refuses all nondeterministic calls."""
+
+    def __init__(self, operator: str) -> None:
+        self._operator = operator
+        self.services: Services | None = None
+
+    def replaying(self) -> bool:
+        return self.services is not None and self.services.replaying()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        what = {"now_ns": "the clock", "call": "an answer of the outside", "user": "an answer"}.get(name, "chance")
+        raise OperatorFailed(
+            f"operator {self._operator!r} is speculative: it may run a record twice, so it cannot ask for {what}; "
+            'use delivery="ordered"'
+        )
+
+
+class SpeculativeStage(Stage):
+    """One user operator in one task; it is first in the task, so that records have positions."""
+
+    traces = False
+
+    def __init__(self, node: Node, scope: Scope, operator: Operator) -> None:
+        """
+        Args:
+            operator: the instance of this task.
+        """
+        super().__init__(node.name, scope.ordinal, scope.failures)
+        name, groups = node.name, scope.config.key_groups
+        self._operator = operator
+        self._keyed = node.keyed
+        self._time_of = _known_time(node, scope)
+        self._arrival = scope.arrival
+        self._active = scope.capture
+        self._aside = LATE in scope.tags
+        self._number = int(scope.task.rpartition("/")[2])
+        self._states = States()
+        self._table = KeyedTable(name, name, groups, self._states)
+        self._since = Slots(f"{name}:since", name, groups, due_ns, by_key=True)
+        refusal = f'operator {name!r} is speculative: it can set no timers; use delivery="ordered"'
+        timers = Timers(KeyedTable(f"{name}:timers", name, groups, {}), scope.numbers, refusal)
+        self._ctx = Context(name, scope.task, self._states, timers, timers, self)
+        self._refusing: Any = _Refusing(name)
+        self._time_ns: int | None = None
+        self._mark_ns: int | None = None
+
+    # Called by the context.
+
+    def event_time_ns(self) -> int | None:
+        return self._time_ns
+
+    def watermark_ns(self) -> int | None:
+        return self._mark_ns
+
+    def put_aside(self, tag: str, record: Any) -> None:
+        raise OperatorFailed(
+            f"operator {self.name!r} is speculative: it may run a record twice, so it cannot put records aside; "
+            'use delivery="ordered"'
+        )
+
+    # Events.
+
+    def open(self) -> None:
+        try:
+            self._operator.open(self._ctx)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+
+    def begin(self, services: Services) -> None:
+        self._refusing.services = services
+        self._ctx.begin(self._refusing)
+
+    def end(self) -> None:
+        self._ctx.end()
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
+        arrival, out = self._arrival, list[Revision]()
+        times, lost = times_of(
+            self._time_of, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        marks = [mark_ns for mark_ns in (arrival.mark_ns, self._mark_ns) if mark_ns is not None]
+        untimed, remaining = dict.fromkeys(lost), iter(times)
+        services, self._active.services = self._active.services, self._refusing
+        for index, record in enumerate(records):
+            if index in untimed:
+                continue
+            time_ns = next(remaining)
+            if marks and time_ns < max(marks):
+                self._late(record)
+            else:
+                slot = (time_ns, arrival.input, arrival.first + index)
+                self._place(None if keys is None else keys[index], slot, record, out)
+        self._active.services = services
+        return out
+
+    def _late(self, record: Any) -> None:
+        self.count(LATE, 1)
+        if self._aside:
+            self.aside.setdefault(LATE, []).append(record)
+
+    def _place(self, key: Any, slot: Slot, record: Any, out: list[Revision]) -> None:
+        """Processes a record at its place, and again the later ones of its key."""
+        values = self._since.values
+        slot = unused(values, key, slot)
+        slots = self._since.of(key)
+        behind = slots[bisect_right(slots, slot) :]
+        pairs = [(key, slot), *((key, later) for later in behind)]
+        self._table.touch((key,))
+        self._since.touch(pairs)
+        if behind:
+            self._states[key] = copy_containers(values[pairs[1]][1])
+            self.count("revised", len(behind))
+        self._run(key, slot, record, None, out)
+        self._since.added(pairs[:1])
+        for later in behind:
+            known = values[key, later]
+            self._run(key, later, known[0], known, out)
+
+    def _run(self, key: Any, slot: Slot, record: Any, known: Entry | None, out: list[Revision]) -> None:
+        """Processes a record on the current state; what differs from its earlier outputs, in `known`, is a revision."""
+        before = copy_containers(self._states[key])
+        outputs, problem = self._process(key, slot, copy_containers(record))
+        if problem is not None:  # a record that fails has no outputs
+            outputs = []
+            state = self._states[key]
+            state.clear()
+            state.update(copy_containers(before))
+        if problem is not None and not (known and known[3]):
+            self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
+        self._since.values[key, slot] = [record, before, outputs, problem is not None]
+        for number, (old, new) in enumerate(zip_longest(known[2] if known else (), outputs)):
+            if old is not new and (known is None or encode(old) != encode(new)):
+                out.append(
+                    ((seconds_of(slot[0]), self._number, *slot[1:], number), copy_containers(old), copy_containers(new))
+                )
+
+    def _process(self, key: Any, slot: Slot, record: Any) -> tuple[list[Any], Exception | None]:
+        ctx, outputs = self._ctx, list[Any]()
+        ctx.key, self._time_ns = key, slot[0]
+        ctx.state = state = self._states[key]
+        try:
+            result = self._operator.process(record, ctx)
+            if result is not None:
+                check_records(result, self.name)
+                outputs.extend(map(copy_containers, result))
+            if ctx.state is not state:
+                raise TypeError("ctx.state was assigned to; change it in place")
+            if not all(map(_plain, outputs)):
+                encode(outputs)
+        except NotCarried as problem:
+            return [], problem
+        except CausalError:
+            raise
+        except Exception as problem:
+            return outputs, problem
+        return outputs, None
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """Drops what is older than the watermark: nothing can change it."""
+        self._mark_ns = mark_ns
+        self._since.drop(self._since.due(mark_ns))
+        return []
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table, self._since.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        _, jobs = super().freeze(full)
+        return {"told": self._mark_ns}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header["told"]
+
+
+def _plain(value: Any) -> bool:
+    """Returns whether a value can be carried, by a cheap test."""
+    return type(value) in SCALARS or (type(value) is tuple and all_scalar(map(type, value)))
+
+
+def _known_time(node: Node, scope: Scope) -> Callable[[Any], Any]:
+    time_of = scope.time_of(node)
+    invariant(time_of is not None, "a speculative operator has event time", operator=node.name)
+    return time_of  # type: ignore[return-value]
+
+
+def check_speculative(node: Node) -> None:
+    """Refuses an operator that cannot process a record twice.
+
+    Raises:
+        PipelineError: it could do more than return records and change `ctx.state`.
+    """
+    kind = type(node.subject)
+    wrong = {
+        "on_timer": kind.on_timer is not Operator.on_timer,
+        "finish": kind.finish is not Operator.finish,
+        "process_batch": hasattr(node.subject, "process_batch"),
+        "declared state": bool(declared(node.subject)),
+        'state="disk"': node.options.get("state") == "disk",
+    }
+    for what, is_there in wrong.items():
+        if is_there:
+            raise PipelineError(
+                f"{node.where}: operator {node.name!r} is speculative, it may run a record twice; it cannot have "
+                f'{what}: use delivery="ordered"'
+            )

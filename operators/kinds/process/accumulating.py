@@ -1,0 +1,101 @@
+"""`count` and `reduce`: one value per key, emitted after each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import length_hint
+from typing import Any
+
+from causal.errors import CausalError
+from causal.rows import Rows
+from causal.values import decode, encode
+from operators.records.ownership import SCALARS, copy_containers
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.state.keyed_tables import KeyedTable
+
+
+class CountStage(Stage):
+    """`count(name)`: emits `(key, n)`, n being the number of records of the key so far."""
+
+    takes_rows = True
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
+        super().__init__(name, ordinal, failures)
+        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        keys = keys or []
+        self._table.touch(keys)
+        counts: dict[Any, int] = self._table.values
+        get, numbers = counts.get, list[int]()
+        append = numbers.append
+        for key in keys:
+            counts[key] = count = get(key, 0) + 1
+            append(count)
+        return Rows([keys, numbers])
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table]
+
+
+NO_INITIAL: Any = object()
+
+
+def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns `fn` on a copy of the accumulated value, so that a call that raises half-way has changed nothing."""
+    return lambda total, record: fn(total if type(total) in SCALARS else copy_containers(total), record)
+
+
+class ReduceStage(Stage):
+    """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
+
+    The state of a key begins as a copy of `initial`, or as `initial()` when it can be called; without `initial` the
+    first record of a key is its first state, and is emitted unchanged.
+    """
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any, Any], Any], initial: Any, key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = _keeping(fn) if failures.set_aside else fn
+        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
+        self._lost: list[int] = []
+        self._begin_with: Callable[[Any], Any]
+        if initial is NO_INITIAL:
+            self._begin_with = copy_containers
+        elif callable(initial):
+            self._begin_with = lambda record: fn(initial(), record)
+        else:
+            body = encode(initial)
+            self._begin_with = lambda record: fn(decode(body), record)
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        keys = keys or []
+        self._table.touch(keys)
+        state, fn, begin_with = self._table.values, self._fn, self._begin_with
+        totals, lost = list[Any](), list[int]()
+        append = totals.append
+        rows = iter(records)
+        pairs = zip(keys, rows, strict=True)
+        while len(totals) + len(lost) < len(records):
+            try:
+                for key, record in pairs:
+                    state[key] = total = fn(state[key], record) if key in state else begin_with(record)
+                    append(total if type(total) in SCALARS else copy_containers(total))
+            except CausalError:
+                raise
+            except Exception as problem:
+                index = len(records) - length_hint(rows) - 1
+                lost.append(index)
+                self.failed(index, records[index], problem, keys[index])
+        self._lost = lost
+        return Rows([without(keys, lost) if lost else keys, totals])
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table]

@@ -1,0 +1,272 @@
+"""`broadcast(name, rules, operator)`: processes records by rules that every task of the operator receives.
+
+All tasks receive all rules; those of one source task in one order, so that tasks have the same state where rules of
+several sources do not overwrite one another.  The state is written key by key, the same copy in every task.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from causal.errors import CausalError
+from operators.graph import LEFT, RIGHT, Node
+from operators.kinds.joins.sides import inputs_of_side, time_of_side
+from operators.kinds.joins.waiting import Waiting
+from operators.records.keys import canonical_key, ordered
+from operators.records.ownership import copy_containers
+from operators.stage import state_binding
+from operators.stage.context import Context
+from operators.stage.failures import NO_KEY
+from operators.stage.operator import Operator
+from operators.stage.processing import ProcessStage
+from operators.stage.scope import Kind, Scope
+from operators.stage.stages import Due, Stage
+from operators.stage.watermark_merge import END_NS
+from operators.state.declared import NoKey
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.undo import Undo
+
+_NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
+_NO_STATE: Any = MappingProxyType[Any, Any]({})
+
+
+class BroadcastContext(Context):
+    """The context of a `BroadcastOperator`.
+
+    Attributes:
+        broadcast: the state of the rules, in key order; it and its values are changed in `process_broadcast` only.
+    """
+
+    __slots__ = ("broadcast",)
+    broadcast: Mapping[Any, Any]
+
+
+class BroadcastOperator(Operator):
+    """Base of operators that process records by rules; `process` and `process_broadcast` must be defined."""
+
+    def process_broadcast(self, record: Any, ctx: Any) -> Iterable[Any] | None:
+        """Called in every task for each rule; may change `ctx.broadcast`, a dict, and return records.
+
+        There is no current key, so neither `ctx.state` nor timers.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no process_broadcast(self, record, ctx)")
+
+
+class Rules(MutableMapping[Any, Any]):
+    """A table as the dict that `process_broadcast` changes; a value that is read may be changed in place.
+
+    Iteration is in key order, whatever the history and after any restore (D10).
+
+    Attributes:
+        grown: whether a key was added since `settle`.
+    """
+
+    def __init__(self, table: KeyedTable, undo: Undo | None) -> None:
+        """
+        Args:
+            undo: undoes changes of a rule that fails; None where nothing is undone.
+        """
+        self._table = table
+        self._undo = undo
+        self.grown = False
+
+    def settle(self) -> None:
+        """Sorts the table itself by key, for readers."""
+        self.grown = False
+        values = self._table.values
+        settled = {key: values[key] for key in ordered(values)}
+        values.clear()
+        values.update(settled)
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self._table.values[key]
+        self._changes(canonical_key(key))
+        return value
+
+    def _changes(self, key: Any) -> None:
+        """Prepares the value of a key for a change."""
+        self._table.touch((key,))
+        if self._undo is not None and self._undo.first((self._table.name, key)):
+            values = self._table.values
+            self._undo.note(partial(self._back, key, (copy_containers(values[key]),) if key in values else ()))
+
+    def _back(self, key: Any, kept: tuple[Any, ...]) -> None:
+        self.grown = True  # the order has changed
+        if kept:
+            self._table.values[key] = kept[0]
+        else:
+            self._table.values.pop(key, None)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key = canonical_key(key)
+        self._changes(key)
+        self.grown = self.grown or key not in self._table.values
+        self._table.values[key] = copy_containers(value)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Returns the value of a key, set to `default` if there is none; it may be changed in place."""
+        if key not in self._table.values:
+            self[key] = default
+        return self[key]
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self._table.values:
+            raise KeyError(key)
+        self._changes(canonical_key(key))
+        del self._table.values[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ordered(self._table.values))
+
+    def __len__(self) -> int:
+        return len(self._table.values)
+
+
+class BroadcastStage(ProcessStage):
+    """One task of `broadcast`; `<name>:broadcast` holds the rules, `<name>:held` the records that wait for them."""
+
+    context = BroadcastContext
+    sides = True
+    traces = False
+
+    def __init__(self, node: Node, scope: Scope, waiting: Waiting | None) -> None:
+        """
+        Args:
+            waiting: holds records back until the rules have ended; None where none waits.
+        """
+        super().__init__(
+            node.name,
+            scope.ordinal,
+            scope.failures,
+            copy.copy(node.subject),
+            scope.task,
+            node.keyed,
+            scope.config.key_groups,
+            scope.numbers,
+            time_of_side(node, LEFT),
+            scope.tags,
+        )
+        self.makes_marks = waiting is not None
+        self._waiting = waiting
+        self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups, {}, drop_empty=False)
+        self.replicated = (self._rules.name,)
+        self._changing = Rules(self._rules, self._undo)
+        self._reading: Mapping[Any, Any] = MappingProxyType(self._rules.values)
+        self._ready: list[tuple[Any, int | None]] = []
+        self._ctx.broadcast = self._reading  # type: ignore[attr-defined]
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        if side == RIGHT:
+            return self._in_pieces(self._ruled(records))
+        waiting = self._waiting
+        if waiting is None or waiting.over:
+            return self._in_pieces(self.run(records, keys))
+        for key, record in zip(keys or [None] * len(records), records, strict=True):
+            waiting.add(key, END_NS, record)
+        self.count("held_back", len(records))
+        return []
+
+    def _ruled(self, records: Sequence[Any]) -> list[Any]:
+        """Processes rules; returns the output."""
+        ctx: Any = self._ctx
+        operator: Any = self._operator
+        out: list[Any] = []
+        ctx.key, ctx.state, ctx.broadcast = _NO_KEY, _NO_STATE, self._changing
+        undo = self._undo
+        for index, record in enumerate(records):
+            if undo is not None:
+                undo.begin({}, out)
+            try:
+                self._emit(operator.process_broadcast(record, ctx), out)
+                if undo is not None:
+                    undo.end()
+            except CausalError:
+                raise
+            except Exception as problem:
+                if undo is not None:
+                    undo.undo()
+                self.failed(index, record, problem, NO_KEY)
+        ctx.key, ctx.broadcast = None, self._reading
+        if self._changing.grown:
+            self._changing.settle()
+        return out
+
+    def _released(self, keys: list[Any], records: list[Any]) -> None:
+        """Processes records that wait no more."""
+        if records:
+            self._in_pieces(self.run(records, keys if self._keyed else None))
+
+    def _in_pieces(self, output: list[Any]) -> list[Any]:
+        """Returns the output, or keeps it for `pieces` where the stage makes marks."""
+        if not self.makes_marks:
+            return output
+        self._ready.append((output, None))
+        return []
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    # Events.
+
+    def ended(self, input: int) -> None:
+        if self._waiting is not None:
+            self._released(*self._waiting.ended(input))
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        return self._in_pieces(super().fire(entries))
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        if self._waiting is not None:
+            self._released(*self._waiting.passed(mark_ns))
+        return self._in_pieces(super().advance(mark_ns))
+
+    def passes(self, mark_ns: int) -> int | None:
+        """Passes no watermark on while records wait, which may have any time."""
+        if self._waiting is not None and not self._waiting.over and mark_ns != END_NS:
+            return None
+        return mark_ns
+
+    def finish(self) -> list[Any]:
+        return self._in_pieces(super().finish())
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        waiting = [] if self._waiting is None else [self._waiting.slots.table]
+        return [*super().tables(), self._rules, *waiting]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        if self._waiting is not None:
+            header["waiting"] = self._waiting.header()
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        if self._waiting is not None and "waiting" in header:
+            self._waiting.load(header["waiting"])
+
+    def restored(self) -> None:
+        super().restored()
+        self._changing.settle()
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        waiting = [header["waiting"] for header in headers if "waiting" in header]
+        others = [{name: value for name, value in header.items() if name != "waiting"} for header in headers]
+        return {**super().merge_headers(others), **({"waiting": Waiting.merged(waiting)} if waiting else {})}
+
+
+def _stage(node: Node, scope: Scope) -> Stage:
+    waiting = None
+    if node.options["wait"]:
+        awaited = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
+        waiting = Waiting(f"{node.name}:held", node.name, scope.config.key_groups, awaited, scope.numbers)
+    return BroadcastStage(node, scope, waiting)
+
+
+KINDS = {"broadcast": Kind(_stage, keyed="allowed", begins=True, check=state_binding.check_node, asides=None)}

@@ -1,0 +1,259 @@
+"""`call`: each record makes a request to the outside world, many at a time, and is passed on with the response.
+
+A request is state from the arrival of its record on, a response is a logged event: a replay uses the logged responses
+and sends no requests, and a request without a response when the replay ends is sent (again), with the same idempotency
+key.  The key identifies the request by its number in the order of the task, which no two requests share; a request is
+sent only once the determinants of that order are stored (`operators.engine.requests`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from causal.ports import Request
+from causal.shell.asking import RequestPolicy
+from causal.values import NotCarried, decode, encode
+from operators.graph import Node
+from operators.records.ownership import kept
+from operators.stage.branch import Numbers
+from operators.stage.calls import REASON_CHARACTERS_MAX, CallFailed, outcome
+from operators.stage.failures import NO_KEY
+from operators.stage.scope import Scope
+from operators.stage.stages import Stage
+from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.tracebacks import message
+
+LATE = "TimeoutError"
+
+
+class RequestTable(KeyedTable):
+    """(number, task) -> [request, key, answer or None]; all of it is in the key group of None."""
+
+    __slots__ = ("task", "numbers")
+
+    def __init__(self, operator: str, key_groups: int, task: str, numbers: Numbers) -> None:
+        super().__init__(f"{operator}:asked", operator, key_groups, {}, drop_empty=False, group_of=_no_key)
+        self.task = task
+        self.numbers = numbers
+
+    def renumber(self, next: Callable[[], int]) -> None:
+        """Renumbers requests of several tasks; those of one task keep their numbers, which watermarks refer to."""
+        requests = sorted(self.values.items())
+        mixed = len({task for (_, task), _ in requests}) > 1
+        self.values.clear()
+        for (number, _), value in requests:
+            self.values[self.numbers() if mixed else number, self.task] = value
+
+
+def _no_key(pair: tuple[int, str]) -> None:
+    """Returns None, the key of all requests for their key group."""
+
+
+class AskStage(Stage):
+    """`call(name, fn)` in one task."""
+
+    asks = True
+    moves = True
+    traces = False
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope.ordinal, scope.failures)
+        options = node.options
+        self._combine: Callable[[Any, Any], Any] = options["combine"]
+        self._in_order = options["order"] == "input"
+        self._keyed = node.keyed
+        self._scope = scope
+        self._numbers = Numbers()
+        """The numbers of this stage only, so that the number of a request does not depend on batches."""
+        self._generation = 0
+        """The epoch of the last change of the job's graph."""
+        self._table = RequestTable(node.name, scope.config.key_groups, scope.task, self._numbers)
+        self._waiting: dict[int, Request] = {}
+        self._new: list[Request] = []
+        self._new_keys: list[str] = []
+        """Keys of the requests of this event."""
+        self._marks: list[list[int]] = []
+        """[watermark, the last request before it]: passed on when all requests up to that one have been passed on."""
+        self._mark_ns: int | None = None
+        self._idle = False
+        """Whether the input is idle; that is passed on when no request is outstanding any more."""
+        self._origins_ns: dict[int, int] = {}
+        """The time at which the record of each request entered the job; unknown after a restore."""
+        self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
+        self.asker = RequestPolicy(
+            partial(_ask, node.subject),
+            _late,
+            options["concurrency"],
+            options["timeout_s"],
+            options["retries"],
+            options["backoff_s"],
+            node.name,
+        )
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        table, numbers, fresh = self._table, self._numbers, dict[tuple[int, str], Any]()
+        origin_ns = self._scope.arrival.origin_ns
+        named = [self._scope.config.run, self.name, self._scope.task, self._generation]
+        for index, record in enumerate(records):
+            number = numbers()
+            try:
+                key = blake2b(encode([*named, number, record]), digest_size=16).hexdigest()
+                body = encode([record, key])
+            except NotCarried as problem:
+                self.failed(index, record, problem, keys[index] if keys else NO_KEY)
+                continue
+            self._new_keys.append(key)
+            fresh[number, self._scope.task] = [body, keys[index] if keys else None, None]
+            self._open(number, body)
+            if origin_ns:
+                self._origins_ns[number] = origin_ns
+        self._idle = self._idle and not fresh
+        table.touch(fresh)
+        table.values.update(fresh)
+        return []
+
+    def _open(self, number: int, body: bytes) -> None:
+        request = self._waiting[number] = Request(self.ordinal, number, body)
+        self._new.append(request)
+
+    # Answers.
+
+    @property
+    def full(self) -> bool:
+        return len(self._table.values) > self._full_from
+
+    def asked(self) -> list[Request]:
+        new, self._new = self._new, []
+        return new
+
+    def requested(self) -> list[str]:
+        keys, self._new_keys = self._new_keys, []
+        return keys
+
+    def outstanding(self) -> list[Request]:
+        return list(self._waiting.values())
+
+    def answer(self, number: int, body: bytes) -> list[Any]:
+        request = self._waiting.pop(number, None)
+        invariant(request is not None, "an answer is to an outstanding request", operator=self.name, number=number)
+        values, pair = self._table.values, (number, self._scope.task)
+        self._table.touch((pair,))
+        values[pair] = [*values[pair][:2], body]
+        if not self._in_order:
+            self._scope.arrival.origin_ns = self._origins_ns.pop(number, 0)
+            return self._go_on([values.pop(pair)])
+        ready: list[Any] = []
+        origins_ns: list[int] = []
+        while values:
+            first = next(iter(values))
+            if values[first][2] is None:
+                break
+            self._table.touch((first,))
+            ready.append(values.pop(first))
+            origins_ns.append(self._origins_ns.pop(first[0], 0))
+        self._scope.arrival.origin_ns = min(filter(None, origins_ns), default=0)
+        return self._go_on(ready)
+
+    def _go_on(self, answered: Iterable[Sequence[Any]]) -> list[Any]:
+        out: list[Any] = []
+        for request, key, body in answered:
+            record, answer = decode(request)[0], decode(body)
+            try:
+                if not answer[0]:
+                    self.count("timed_out", answer[1] == LATE)
+                    raise CallFailed(answer[1], answer[2])
+                out.append(kept(self._combine(record, answer[1])))
+            except CausalError:
+                raise
+            except Exception as problem:
+                self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
+        return out
+
+    # Event time: a watermark waits for the requests before it.
+
+    def passes(self, mark_ns: int) -> int | None:
+        values = self._table.values
+        if mark_ns == END_NS:
+            return mark_ns
+        if mark_ns == IDLE_NS:
+            self._idle = bool(values)
+            return None if self._idle else mark_ns
+        if self._mark_ns is None or mark_ns > self._mark_ns:
+            self._mark_ns, self._idle = mark_ns, False
+            newest = next(reversed(values))[0] if values else -1
+            if self._marks and self._marks[-1][1] == newest:
+                self._marks.pop()
+            self._marks.append([mark_ns, newest])
+        oldest = next(iter(values))[0] if values else None
+        passed = None
+        while self._marks and (oldest is None or self._marks[0][1] < oldest):
+            passed = self._marks.pop(0)[0]
+        return passed
+
+    def rests(self) -> bool:
+        rests = self._idle and not self._table.values
+        self._idle = self._idle and not rests
+        return rests
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        _, jobs = super().freeze(full)
+        header = {"marks": [list(each) for each in self._marks], "told": self._mark_ns, "idle": self._idle}
+        return {**header, "next": self._numbers.next, "generation": self._generation}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._marks = [list(each) for each in header.get("marks", ())]
+        self._mark_ns = header.get("told")
+        self._idle = header.get("idle", False)
+        self._numbers.next = header.get("next", 0)
+        self._generation = header.get("generation", 0)
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Continues behind the highest number; watermarks that wait are replaced by the next one."""
+        return {"next": max((header.get("next", 0) for header in headers), default=0)}
+
+    def changed(self, epoch: int) -> None:
+        self._generation = epoch
+
+    def restored(self) -> None:
+        values = self._table.values
+        requests = sorted(values.items())
+        values.clear()
+        values.update(requests)
+        self._new = []
+        self._new_keys = []
+        self._origins_ns = {}
+        self._waiting = {
+            number: Request(self.ordinal, number, body) for (number, _), (body, _, answer) in requests if answer is None
+        }
+
+
+def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
+    """Runs `fn` on a thread of the pool."""
+    record, key = decode(body)
+    try:
+        return outcome(lambda: fn(record, key), "call")
+    except BaseException as problem:  # as any failure: the thread must survive, and the request needs a response
+        return False, encode([False, type(problem).__name__, message(problem)[:REASON_CHARACTERS_MAX]])
+
+
+def _late(timeout_s: float) -> bytes:
+    return encode([False, LATE, f"no answer within {timeout_s:g} s"])
+
+
+def askers_of(chain: object) -> dict[int, RequestPolicy]:
+    """Returns the request policies of the operators of a chain, by ordinal."""
+    stages: Sequence[Stage] = getattr(chain, "stages", ())
+    return {stage.ordinal: stage.asker for stage in stages if isinstance(stage, AskStage)}

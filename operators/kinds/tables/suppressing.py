@@ -1,0 +1,107 @@
+"""`suppress`: revisions of a key are merged into one, which is sent when its window closes or after some time.
+
+The state of a key is its first old value and its last new one; if these are the same, nothing is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operators.kinds.tables.revisions import Revision, end_ns
+from operators.kinds.tables.sameness import same
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage
+from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.slots import Slots
+
+
+class SuppressStage(Stage):
+    """One task of `suppress`: slots by (key, when it is sent), value [old, new]."""
+
+    traces = False
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, after_ns: int | None, keys_max: int | None, key_groups: int
+    ) -> None:
+        """
+        Args:
+            after_ns: a key is sent so long after the watermark at which it was first held, or after the first
+                watermark if it was held before.  None: when its window ends.
+            keys_max: with more keys than this, those that are due first are sent at once.
+        """
+        super().__init__(name, ordinal, failures)
+        self._after_ns = after_ns
+        self._keys_max = keys_max
+        self._slots = Slots(f"{name}:held", name, key_groups, int, by_key=True)
+        self._mark_ns: int | None = None
+
+    def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
+        slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
+        for key, old, new in records:
+            slots_of_key = slots.of(key)
+            pair = (key, slots_of_key[0] if slots_of_key else self._due_ns(key))
+            slots.touch((pair,))
+            if slots_of_key:
+                values[pair][1] = new
+                folded += 1
+                continue
+            values[pair] = [old, new]
+            slots.added((pair,))
+            if self._keys_max is not None and len(values) > self._keys_max:
+                earliest_ns = slots.next_ns()
+                self._send(slots.due(earliest_ns)[:1] if earliest_ns is not None else [], out)
+        self.count("held_back", folded)
+        return out
+
+    def _due_ns(self, key: Any) -> int:
+        if self._after_ns is None:
+            return end_ns(key)
+        return END_NS if self._mark_ns is None else self._later_ns(self._mark_ns)
+
+    def _later_ns(self, mark_ns: int) -> int:
+        return min(mark_ns + (self._after_ns or 0), END_NS)
+
+    def _send(self, pairs: list[Any], out: list[Revision]) -> None:
+        for pair in pairs:
+            old, new = self._slots.values[pair]
+            if not same(old, new):
+                out.append((pair[0], old, new))
+        self._slots.drop(pairs)
+
+    def advance(self, mark_ns: int) -> list[Revision]:
+        first = self._mark_ns is None
+        self._mark_ns = mark_ns
+        if first and self._after_ns is not None:
+            self._count_from(mark_ns)
+        out: list[Revision] = []
+        self._send(self._slots.due(mark_ns), out)
+        return out
+
+    def _count_from(self, mark_ns: int) -> None:
+        """Starts the time of keys that were held before the first watermark."""
+        values = self._slots.values
+        waiting = {pair: values[pair] for pair in self._slots.due(END_NS)}
+        self._slots.drop(waiting)
+        moved = {(key, self._later_ns(mark_ns)): value for (key, _), value in waiting.items()}
+        self._slots.touch(moved)
+        values.update(moved)
+        self._slots.added(moved)
+
+    def passes(self, mark_ns: int) -> int:
+        """Holds the watermark back: what is held has the time at which it arrived."""
+        return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["mark"] = self._mark_ns
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header.get("mark")

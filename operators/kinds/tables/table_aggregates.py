@@ -1,0 +1,190 @@
+"""`aggregate_table` of a stream, and `group_by(…).aggregate` of a table: rows that records change.
+
+In a table old values are retracted before new ones are added; an empty group has no row.  Where failing records become
+dead letters, a record on which `add` or `result` raises has no effect: the accumulator is the one before it.  A value
+that a group refuses is remembered, so that it is not retracted later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.kinds.tables.revisions import Revision
+from operators.kinds.tables.sameness import same
+from operators.kinds.windows.aggregates import Aggregate
+from operators.records.ownership import SCALARS, copy_containers
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage
+from operators.state.keyed_tables import KeyedTable
+
+ABSENT: Any = object()
+"""The value of a missing accumulator."""
+
+
+class AggregateRow:
+    """Calls the functions of an aggregate; returned rows share nothing with accumulators."""
+
+    __slots__ = ("_aggregate", "_result", "_keeps")
+
+    def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool) -> None:
+        """
+        Args:
+            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise.
+        """
+        self._aggregate = aggregate
+        self._result = aggregate.result
+        self._keeps = keeps
+
+    def __call__(self, accumulator: Any) -> Any:
+        value = accumulator if self._result is None else self._result(accumulator)
+        return value if type(value) in SCALARS else copy_containers(value)
+
+    def last(self, accumulator: Any) -> Any:
+        """Returns the row that was sent for an accumulator: None where `result` raised then as it does now."""
+        try:
+            return None if accumulator is ABSENT else self(accumulator)
+        except CausalError:
+            raise
+        except Exception:
+            if self._keeps:
+                return None
+            raise
+
+    def added(self, accumulator: Any, record: Any) -> Any:
+        """Returns the accumulator with one record more; `accumulator` may be ABSENT."""
+        return self._aggregate.add(
+            self._aggregate.initial() if accumulator is ABSENT else self._own(accumulator), record
+        )
+
+    def less(self, accumulator: Any, record: Any) -> Any:
+        """Returns the accumulator with one record less."""
+        subtract = self._aggregate.subtract
+        invariant(subtract is not None, "an aggregate of a table can subtract")
+        return subtract(self._own(accumulator), record)  # type: ignore[misc]
+
+    def _own(self, accumulator: Any) -> Any:
+        return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
+
+
+class _Folding(Stage):
+    """A stage with one row per key, the result of an aggregate."""
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, aggregate: Aggregate[Any, Any], key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures)
+        self._aggregate = aggregate
+        self._row = AggregateRow(aggregate, failures.set_aside)
+        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False)
+        self._kept: list[int] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
+        self._table.touch(keys)
+        self._kept = []
+        out: list[Revision] = []
+        places = iter(range(len(records)))
+        index = 0
+        while True:
+            try:
+                for index in places:
+                    key = keys[index]
+                    old, new = self._change(index, key, records[index])
+                    if not same(old, new):
+                        self._kept.append(index)
+                        out.append((key, old, new))
+                return out
+            except CausalError:
+                raise
+            except Exception as problem:
+                self.failed(index, records[index], problem, keys[index])
+
+    def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
+        """Changes the row of a key and returns (old, new); where it raises, nothing has changed."""
+        raise NotImplementedError
+
+    def source_of(self, index: int) -> int:
+        return self._kept[index]
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table]
+
+
+class AggregateTableStage(_Folding):
+    """`aggregate_table(name, aggregate)`: a revision for each record that changes the value of its key."""
+
+    def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
+        accumulator = self._table.values.get(key, ABSENT)
+        old = self._row.last(accumulator)
+        accumulator = self._row.added(accumulator, record)
+        new = self._row(accumulator)
+        self._table.values[key] = accumulator
+        return old, new
+
+
+class AggregateGroupsStage(_Folding):
+    """`group_by(…).aggregate(name, aggregate)`: the row of a group is the result of its current values.
+
+    State per group: [number of values, accumulator], then the values that it has refused, if there are any.
+    """
+
+    def _change(self, index: int, key: Any, record: Revision) -> tuple[Any, Any]:
+        _, gone, came = record
+        count, accumulator, *more = self._table.values.get(key) or (0, ABSENT)
+        refused: list[Any] = list(more[0]) if more else []
+        accumulator = accumulator if count else ABSENT
+        new = old = self._row.last(accumulator)
+        lost = gone is not None and not _taken_from(refused, gone)
+        if lost:
+            invariant(count > 0, "a table retracts only values that it has sent", operator=self.name, key=key)
+            count -= 1
+            accumulator = self._less(key, accumulator, gone) if count else ABSENT
+        problem: Exception | None = None
+        if came is not None:
+            try:
+                grown = self._row.added(accumulator, came)
+                new = self._row(grown)
+                accumulator, count, lost = grown, count + 1, False
+            except CausalError:
+                raise
+            except Exception as raised:
+                problem = raised
+                refused.append(copy_containers(came))
+        if lost:  # and no value replaces it
+            try:
+                new = self._row(accumulator) if count else None
+            except CausalError:
+                raise
+            except Exception as raised:  # the old value is removed all the same, and the group has no row
+                problem, new = problem or raised, None
+        self._put(key, count, accumulator, refused)
+        if problem is not None:
+            self.failed(index, record, problem, key)
+        return old, new
+
+    def _less(self, key: Any, accumulator: Any, gone: Any) -> Any:
+        """Returns the accumulator without a value; the job fails if that raises, or every later row would be wrong."""
+        try:
+            return self._row.less(accumulator, gone)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, {"key": key, "taken back": gone}, problem)
+
+    def _put(self, key: Any, count: int, accumulator: Any, refused: list[Any]) -> None:
+        if count or refused:
+            kept = [count, None if accumulator is ABSENT else accumulator]
+            self._table.values[key] = [*kept, refused] if refused else kept
+        else:
+            self._table.values.pop(key, None)
+
+
+def _taken_from(values: list[Any], value: Any) -> bool:
+    """Removes one occurrence of the value; returns whether there was one."""
+    for place, each in enumerate(values):
+        if same(each, value):
+            del values[place]
+            return True
+    return False

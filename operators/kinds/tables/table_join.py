@@ -1,0 +1,71 @@
+"""`table.join(name, other)`: pairs of rows of two tables with equal keys as rows of a third.
+
+A revision on either side gives at most one revision; (a, None) and then (a, b) is right for a table, so nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.graph import LEFT, RIGHT
+from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
+from operators.kinds.tables.revisions import Revision
+from operators.kinds.tables.sameness import same
+from operators.records.ownership import copy_containers
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage
+from operators.state.keyed_tables import KeyedTable
+
+
+class TableJoinStage(Stage):
+    """One task of a join of two tables; `<name>:left` and `<name>:right` hold their rows."""
+
+    sides = True
+    traces = False
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair, how: str, key_groups: int) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._alone = keeps_left(how), keeps_right(how)
+        self._rows = (
+            KeyedTable(f"{name}:left", name, key_groups, {}, drop_empty=False),
+            KeyedTable(f"{name}:right", name, key_groups, {}, drop_empty=False),
+        )
+
+    def run_side(self, side: int, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a table has a key for each revision", operator=self.name)
+        mine, others = self._rows[side], self._rows[1 - side].values
+        mine.touch(keys)
+        rows, out = mine.values, list[Revision]()
+        for index, (key, _, new) in enumerate(records):
+            old, other = rows.get(key), others.get(key)
+            if new is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = new
+            old_row = self._row(side, key, old, other, None)
+            new_row = self._row(side, key, new, other, index)
+            if not same(old_row, new_row):
+                out.append((key, old_row, new_row))
+        return out
+
+    def _row(self, side: int, key: Any, mine: Any, other: Any, index: int | None) -> Any:
+        """Returns the joined row; None where there is none, or the function raises (reported with `index` only)."""
+        left, right = (mine, other) if side == LEFT else (other, mine)
+        if (left is None and right is None) or (right is None and not self._alone[LEFT]):
+            return None
+        if left is None and not self._alone[RIGHT]:
+            return None
+        try:
+            return copy_containers(self._fn(left, right))
+        except CausalError:
+            raise
+        except Exception as problem:
+            if index is not None:
+                self.failed(index, {"left": left, "right": right}, problem, key)
+            return None
+
+    def tables(self) -> list[KeyedTable]:
+        return list(self._rows)

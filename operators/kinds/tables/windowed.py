@@ -1,0 +1,166 @@
+"""`window_table`: rows by (key, start, end), revised by every record that is not too late.
+
+Stream time is the watermark where the stream has watermarks, otherwise the largest time of the records of this task so
+far, record by record, so that batches do not matter.  A record is too late for a window that has ended by stream time
+when it is more than the grace behind it; a window is removed when that is true of all records that could be in it.
+The watermark that is passed on is stream time less grace: no later record revises anything older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.kinds.tables.revisions import Revision
+from operators.kinds.tables.sameness import same
+from operators.kinds.tables.table_aggregates import ABSENT, AggregateRow
+from operators.kinds.windows.aggregates import Aggregate, keeps_records
+from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.records.keys import canonical_key
+from operators.records.ownership import copy_containers
+from operators.records.seconds import seconds_of
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.slots import Slots
+
+
+class WindowTableStage(Stage):
+    """One task of a windowed table."""
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        assigner: Tumbling | Sliding,
+        aggregate: Aggregate[Any, Any],
+        grace_ns: int,
+        time_of: Callable[[Any], Any],
+        watermarked: bool,
+        key_groups: int,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        Args:
+            watermarked: whether all inputs have watermarks.
+            tags: side outputs that are read.
+        """
+        super().__init__(name, ordinal, failures)
+        self.makes_marks = not watermarked
+        self._assigner = assigner
+        self._aggregate = aggregate
+        self._row = AggregateRow(aggregate, failures.set_aside)
+        self._grace_ns = grace_ns
+        self._time_of = time_of
+        self._tags = tags
+        self._stream_ns: int | None = None
+        self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
+        self._ready: list[tuple[Any, int | None]] = []
+        self._kept: list[int] = []
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a table has a key for each record", operator=self.name)
+        times, lost = times_of(
+            self._time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+        )
+        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        panes = self._assigner.panes(times)
+        self._slots.touch([(keys[at], start) for at, starts in zip(places, panes, strict=True) for start in starts])
+        self._kept = []
+        out: list[Revision] = []
+        for index, time_ns, starts in zip(places, times, panes, strict=True):
+            self._one(index, keys[index], records[index], time_ns, starts, out)
+        if not self.makes_marks:
+            return out
+        self._forget()
+        self._ready.append((out, None if self._stream_ns is None else self._stream_ns - self._grace_ns))
+        return []
+
+    def _one(self, index: int, key: Any, record: Any, time_ns: int, starts: Sequence[int], out: list[Revision]) -> None:
+        """Puts a record into the windows that it is not too late for."""
+        if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
+            self._stream_ns = time_ns
+        stream_ns, end_of = self._stream_ns, self._assigner.end_ns
+        if stream_ns is not None and time_ns < stream_ns - self._grace_ns:
+            starts = [start for start in starts if end_of(start) > stream_ns]
+            if not starts:
+                self.count("late", 1)
+                if "late" in self._tags:
+                    self.aside.setdefault("late", []).append(record)
+                return
+        shared = len(starts) > 1 and keeps_records(self._aggregate)
+        try:
+            changes = [self._changed((key, start), copy_containers(record) if shared else record) for start in starts]
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failed(index, record, problem, key)  # it is in none of its windows
+            return
+        for start, (accumulator, old, new) in zip(starts, changes, strict=True):
+            fresh = (key, start) not in self._slots.values
+            self._slots.values[key, start] = accumulator
+            if fresh:
+                self._slots.added(((key, start),))
+            if not same(old, new):
+                self._kept.append(index)
+                bounds = seconds_of(start), seconds_of(end_of(start))
+                out.append((canonical_key((key, *bounds)), old, new))
+
+    def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
+        """Returns (accumulator, old, new) of the row of a window with one record more, without changing state."""
+        accumulator = self._slots.values.get(pair, ABSENT)
+        old = self._row.last(accumulator)
+        accumulator = self._row.added(accumulator, record)
+        return accumulator, old, self._row(accumulator)
+
+    def source_of(self, index: int) -> int:
+        return self._kept[index]
+
+    def _forget(self) -> None:
+        if self._stream_ns is not None:
+            self._slots.drop(self._slots.due(self._stream_ns - self._grace_ns))
+
+    # Event time.
+
+    def pieces(self) -> list[tuple[Any, int | None]]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        if mark_ns == END_NS:
+            self._slots.drop(self._slots.due(END_NS))
+        else:
+            self._stream_ns = mark_ns if self._stream_ns is None else max(self._stream_ns, mark_ns)
+            self._forget()
+        return []
+
+    def passes(self, mark_ns: int) -> int | None:
+        if mark_ns in (END_NS, IDLE_NS):
+            return mark_ns
+        return None if self._stream_ns is None else self._stream_ns - self._grace_ns
+
+    # Snapshots.
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._slots.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        header["stream_ns"] = self._stream_ns
+        return header, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._stream_ns = header.get("stream_ns")
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the latest stream time: a window that one task has removed must not be opened again in another."""
+        stream_times_ns = [header["stream_ns"] for header in headers if header.get("stream_ns") is not None]
+        return {"stream_ns": max(stream_times_ns, default=None)}

@@ -1,0 +1,229 @@
+"""Operators on vectors as stages of a chain: one call per batch, `Vectors` in and out.
+
+An exception of a function of a batch stops the job, also with dead letters: it belongs to no single record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from causal.errors import CausalError
+from causal.vectors import Vectors
+from operators.kinds.vectors.accumulate import accumulate, counted, grouped, unsorted
+from operators.kinds.vectors.key_index import column_of
+from operators.kinds.vectors.number_table import NumberTable, Values
+from operators.records.arrow_rows import rows_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, apply
+from operators.state.keyed_tables import FragmentJob
+
+
+class VectorStage(Stage):
+    """The base of stages on vectors, which passes batches on unchanged; subclasses override `transform`."""
+
+    traces = False
+
+    def open(self) -> None:
+        # One thread: with several, the order of the groups of Arrow's `group_by` depends on timing.
+        pa.set_cpu_count(1)
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        try:
+            return self.transform(records)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+
+    def transform(self, vectors: Vectors) -> Any:
+        """Returns the output of one batch, which is not empty."""
+        return vectors
+
+
+class MapBatchesStage(VectorStage):
+    """`map_batches(name, fn)`: `fn` returns a record batch, a table or a dict of columns, or None for nothing."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+
+    def transform(self, vectors: Vectors) -> Any:
+        result = self._fn(vectors.batch)
+        return [] if result is None else Vectors.of(result)
+
+
+class VectorFilterStage(VectorStage):
+    """`filter(name, fn)`: `fn` returns one boolean per row of the batch; null counts as false."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+
+    def transform(self, vectors: Vectors) -> Any:
+        flags = self._fn(vectors.batch)
+        if isinstance(flags, pa.ChunkedArray):
+            flags = flags.combine_chunks()
+        if not isinstance(flags, pa.BooleanArray):
+            flags = pa.array(flags)
+        if not types.is_boolean(flags.type) or len(flags) != len(vectors):
+            raise TypeError(
+                f"filter gave {len(flags)} of {flags.type} for {len(vectors)} rows; give a boolean for each"
+            )
+        return Vectors(vectors.batch.filter(flags))
+
+
+class KeyedStage(VectorStage):
+    """Keeps one number per key, and emits for each row the key and the number so far."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, key: str, key_groups: int) -> None:
+        super().__init__(name, ordinal, failures)
+        self.key = key
+        self.table = NumberTable(name, key_groups)
+
+    def transform(self, vectors: Vectors) -> Any:
+        column = column_of(vectors, self.key)
+        table, known = self.table, len(self.table)
+        slots = table.index.slots_of(column)
+        if slots.min() < 0:
+            raise ValueError("a key is NaN, which is not equal to itself; give key_by a column without")
+        table.reserve()
+        rows = grouped(slots)
+        ordered = self.running(vectors, rows, rows.slots < known)
+        table.put(rows.slots, ordered[rows.starts + rows.lengths - 1])
+        out = unsorted(rows, ordered)
+        if types.is_floating(column.type):  # -0.0 is a spelling of 0.0
+            column = pc.add(column, pa.scalar(0.0, column.type))
+        return Vectors(pa.RecordBatch.from_arrays([column, pa.array(out)], names=[self.key, self.value_name]))
+
+    value_name = "count"
+
+    def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
+        """Returns the number after each row, in the order of `rows`; `known` are the groups that had one before."""
+        return counted(rows, self.table.values[rows.slots])
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        number = self.table.inspect(key)
+        return {} if number is None else {self.table.name: number}
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        return {}, [self.table.snapshot(full)]
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        if full:
+            self.table.clear()
+
+    def loaders(self) -> dict[str, Callable[[bytes], None]]:
+        return {self.table.name: self.table.load}
+
+    def restored(self) -> None:
+        self.table.settle()
+
+
+_FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+class FoldStage(KeyedStage):
+    """`sum`, `min` or `max` of a column: integers as 64 bits, signed, floats as 64 bits; NaN is never replaced."""
+
+    def __init__(
+        self, name: str, ordinal: int, failures: Failures, kind: str, column: str, key: str, key_groups: int
+    ) -> None:
+        super().__init__(name, ordinal, failures, key, key_groups)
+        self._fold = _FOLDS[kind]
+        self._column = column
+        self.value_name = kind
+
+    def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
+        values = self._numbers(column_of(vectors, self._column))[rows.order]
+        return accumulate(self._fold, values, rows, self.table.values[rows.slots], known)
+
+    def _numbers(self, column: pa.Array) -> Values:
+        what = f"column {self._column!r}"
+        if column.null_count:
+            raise ValueError(f"{what} has nulls; filter them out, or fill them in map_batches")
+        if types.is_floating(column.type):
+            wanted: Any = np.float64
+        elif types.is_integer(column.type):
+            wanted = np.int64
+        else:
+            raise TypeError(f"{what} is {column.type}; {self.value_name} takes integers and floats")
+        numbers = column.to_numpy(zero_copy_only=False)
+        if types.is_uint64(column.type) and int(numbers.max()) >= 1 << 63:
+            raise OverflowError(f"{what} has a number beyond 64 bits, signed; cast it to a float")
+        table = self.table
+        if wanted != table.values.dtype:
+            if len(table) and table.values[: len(table)].any():
+                raise TypeError(f"{what} is {column.type}, the state so far is {table.values.dtype}; keep one type")
+            table.values = table.values.astype(wanted)
+        cast: Values = numbers.astype(wanted, copy=False)
+        return cast
+
+
+class ToRowsStage(VectorStage):
+    """`to_rows(name)`: each row as a dict."""
+
+    traces = True
+
+    def transform(self, vectors: Vectors) -> Any:
+        return rows_of(vectors.batch, 0, len(vectors))
+
+
+class ToVectorsStage(Stage):
+    """`to_vectors(name, schema)`: dicts with these columns, or tuples of their values in order."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, schema: pa.Schema) -> None:
+        super().__init__(name, ordinal, failures)
+        self._schema = schema
+        self._lost: list[int] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        self._lost = []
+        try:
+            return self._columns(records)
+        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
+            # One record at a time, to find the one that fails.
+            valid, self._lost = apply(
+                lambda record: self._columns([record]) and record,
+                records,
+                lambda index, problem: self.failed(index, records[index], problem),
+            )
+            return self._columns(valid) if valid else []
+
+    def _columns(self, records: Sequence[Any]) -> Vectors:
+        names = self._schema.names
+        for record in records:
+            if len(record) != len(names) or type(record) not in (dict, tuple):
+                raise TypeError(f"a record is not a dict or tuple of {', '.join(names)}")
+        by_name = [[record[name] for record in records] for name in names] if type(records[0]) is dict else None
+        columns = list(zip(*records, strict=True)) if by_name is None else by_name
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+
+def schema_of(schema: Any) -> pa.Schema:
+    """Returns the schema of pyarrow for an argument of `to_vectors`: itself, or a dict of names and types ("int64").
+
+    Raises:
+        NotCarried: vectors cannot have the schema.
+        TypeError, ValueError: it is not a schema.
+    """
+    if isinstance(schema, dict):
+        fields = [
+            pa.field(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in schema.items()
+        ]
+        schema = pa.schema(fields)
+    if not isinstance(schema, pa.Schema):
+        raise TypeError(f'a {type(schema).__name__} is no schema; give {{"name": "int64", …}} or a pyarrow.Schema')
+    return Vectors.of(schema.empty_table()).batch.schema

@@ -1,0 +1,227 @@
+"""Aggregates keep an accumulator instead of the records of a window, or of a row of a table.
+
+The form is that of Flink's AggregateFunction and Beam's CombineFn; `subtract` is what Kafka Streams calls a subtractor.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any, Generic, TypeVar
+
+from causal.errors import PipelineError, invariant
+from operators import graph
+from operators.records.arithmetic import checked, extreme, is_nan, same_spelling, settled, shifted, spelling, total_of
+from operators.records.ownership import copy_containers
+
+T = TypeVar("T")
+"""Type of the records."""
+A = TypeVar("A")
+"""Type of the accumulator: anything that a record may be."""
+
+_NOTHING: Any = object()
+
+
+class Aggregate(Generic[T, A]):
+    """The functions that reduce records to a value.
+
+    Attributes:
+        initial: returns the accumulator of no records.
+        add: returns the accumulator with one record more; it may change and return its argument.
+        result: returns the result of an accumulator; None: the result is the accumulator itself.
+        merge: returns one accumulator for two, of which the first is the earlier; sessions need it.
+        subtract: returns the accumulator with one record less; what reads a table needs it.
+    """
+
+    def __init__(
+        self,
+        initial: Callable[[], A],
+        add: Callable[[A, T], A],
+        result: Callable[[A], Any] | None = None,
+        merge: Callable[[A, A], A] | None = None,
+        subtract: Callable[[A, T], A] | None = None,
+    ) -> None:
+        """
+        Raises:
+            PipelineError: one of them is no function.
+        """
+        for what, function, needed in [
+            ("initial", initial, True), ("add", add, True), ("result", result, False), ("merge", merge, False),
+            ("subtract", subtract, False),
+        ]:  # fmt: skip
+            if not callable(function) and (needed or function is not None):
+                raise PipelineError(f"{graph.caller()}: {what} of an aggregate is {function!r}; give a function")
+        self.initial = initial
+        self.add = add
+        self.result = result
+        self.merge = merge
+        self.subtract = subtract
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """Returns the same aggregate with `subtract` where there is such a form, for what reads a table."""
+        return self
+
+
+class Reduce(Aggregate[T, T]):
+    """Reduces with `fn(accumulated, record)` from the first record on; `fn` must be associative."""
+
+    def __init__(self, fn: Callable[[T, T], T]) -> None:
+        _check(fn, "fn", "Reduce")
+
+        def add(accumulated: T, record: T) -> T:
+            return copy_containers(record) if accumulated is _NOTHING else fn(accumulated, record)
+
+        super().__init__(lambda: _NOTHING, add, merge=fn)
+
+
+class Count(Aggregate[Any, int]):
+    """Counts the records."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            int,
+            lambda count, record: count + 1,
+            merge=lambda first, second: first + second,
+            subtract=lambda count, record: count - 1,
+        )
+
+
+class Sum(Aggregate[T, Any]):
+    """The sum of `of(record)`, from 0; NaN and zero as `operators.records.arithmetic` says."""
+
+    def __init__(self, of: Callable[[T], Any]) -> None:
+        _check(of, "of", "Sum")
+        self._of = of
+        super().__init__(
+            int,
+            lambda total, record: total + of(record),
+            settled,
+            merge=lambda first, second: first + second,
+            subtract=lambda total, record: total - of(record),
+        )
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """Returns a sum on a total from which NaN and infinities can be subtracted."""
+        of = self._of
+        return Aggregate(
+            int,
+            lambda total, record: shifted(total, of(record), 1),
+            total_of,
+            subtract=lambda total, record: shifted(total, of(record), -1),
+        )
+
+
+class Mean(Aggregate[T, Any]):
+    """The mean of `of(record)`; None of no records."""
+
+    def __init__(self, of: Callable[[T], Any]) -> None:
+        _check(of, "of", "Mean")
+        self._of = of
+        super().__init__(
+            lambda: (0, 0),
+            lambda sums, record: (sums[0] + of(record), sums[1] + 1),
+            lambda sums: settled(sums[0] / sums[1]) if sums[1] else None,
+            lambda first, second: (first[0] + second[0], first[1] + second[1]),
+            lambda sums, record: (sums[0] - of(record), sums[1] - 1),
+        )
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """Returns a mean on a total from which NaN and infinities can be subtracted."""
+        of = self._of
+        return Aggregate(
+            lambda: (0, 0),
+            lambda sums, record: (shifted(sums[0], of(record), 1), sums[1] + 1),
+            lambda sums: settled(total_of(sums[0]) / sums[1]) if sums[1] else None,
+            subtract=lambda sums, record: (shifted(sums[0], of(record), -1), sums[1] - 1),
+        )
+
+
+class _Extreme(Aggregate[T, Any]):
+    """The least or greatest `of(record)`; NaN if one of them is, and of equal values one that does not depend on order.
+
+    Attributes of a subclass: `least`, whether it is the least.
+    """
+
+    least = True
+
+    def __init__(self, of: Callable[[T], Any]) -> None:
+        name, least = type(self).__name__, self.least
+        _check(of, "of", name)
+        self._of = of
+
+        def add(best: Any, record: T) -> Any:
+            value = checked(of(record), name)
+            return value if best is _NOTHING else extreme(best, value, least)
+
+        super().__init__(lambda: _NOTHING, add, merge=lambda first, second: extreme(first, second, least))
+
+    def retracting(self) -> Aggregate[T, Any]:
+        """Returns one on a sorted list of all values, so that the next best is known when the best is retracted.
+
+        NaN come first, equal values in the order of their spellings.
+        """
+        of, least, name = self._of, self.least, type(self).__name__
+
+        def add(values: list[Any], record: T) -> list[Any]:
+            value = checked(of(record), name)
+            values.insert(_place(values, value)[0], value)
+            return values
+
+        def subtract(values: list[Any], record: T) -> list[Any]:
+            value = checked(of(record), name)
+            place, known = _place(values, value)
+            if not known:  # an older version did not sort equal values
+                place = next((at for at, other in enumerate(values) if other == value), len(values))
+            invariant(place < len(values), "a value that is retracted was added", value=value)
+            del values[place]
+            return values
+
+        def result(values: list[Any]) -> Any:
+            if not values or is_nan(values[0]):
+                return values[0] if values else None
+            if least or len(values) == 1 or values[-2] != values[-1]:
+                return values[0 if least else -1]
+            return values[bisect_left(values, values[-1])]  # of equal ones the first
+
+        return Aggregate(list, add, result, subtract=subtract)
+
+
+def _place(values: list[Any], value: Any) -> tuple[int, bool]:
+    """Returns the place of a value in the list of an `_Extreme`, or where it belongs; whether its spelling is there."""
+    nans = sum(1 for _ in takewhile(is_nan, values))
+    if is_nan(value):
+        place = bisect_left(values, spelling(value), 0, nans, key=spelling)
+        return place, place < nans and spelling(values[place]) == spelling(value)
+    place = bisect_left(values, value, nans)
+    if place == len(values) or values[place] != value:
+        return place, False
+    if same_spelling(values[place], value):
+        last = bisect_right(values, value, place) - 1
+        if same_spelling(values[last], value):
+            return place, True
+    last = bisect_right(values, value, place)
+    place = bisect_left(values, spelling(value), place, last, key=spelling)
+    return place, place < last and spelling(values[place]) == spelling(value)
+
+
+class Min(_Extreme[T]):
+    """The least `of(record)`; NaN if one of them is NaN."""
+
+    least = True
+
+
+class Max(_Extreme[T]):
+    """The greatest `of(record)`; NaN if one of them is NaN."""
+
+    least = False
+
+
+def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
+    """Returns whether an accumulator may hold a record, or a part of one."""
+    return not isinstance(aggregate, (Count, Sum, Mean, _Extreme))
+
+
+def _check(fn: object, what: str, name: str) -> None:
+    if not callable(fn):
+        raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}; give a function")

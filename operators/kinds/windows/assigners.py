@@ -1,0 +1,177 @@
+"""Assigners: the windows of a record follow from its time alone.
+
+Times are in ns, whole microseconds; a window is identified by its start, and its end is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.records.seconds import ns_of_seconds
+from operators.stage.watermark_merge import END_NS
+
+Clock = Literal["event", "processing"]
+_SECONDS_MAX = 1e9
+_COUNT_MAX = 1_000_000
+_PANES_MAX = 1000
+_ALWAYS = (0,)
+
+
+class Assigner(Protocol):
+    """The interface of the assigners of windows by time."""
+
+    clock: Clock
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """Returns for each time the starts of its windows, ascending; at least one."""
+        ...
+
+    def end_ns(self, start_ns: int) -> int:
+        """Returns the end of the window that starts at `start_ns`."""
+        ...
+
+
+class Tumbling:
+    """Windows of `size_s` without gap or overlap; they start at `offset_s` and multiples of the size from there."""
+
+    def __init__(self, size_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Tumbling", clock)
+        self.size_ns = duration_ns(where, "Tumbling", "size_s", size_s)
+        self.offset_ns = _offset_ns(where, "Tumbling", offset_s)
+
+    def starts(self, times_ns: Sequence[int]) -> list[int]:
+        """Returns for each time the start of its window."""
+        size_ns, offset_ns = self.size_ns, self.offset_ns
+        return [time_ns - (time_ns - offset_ns) % size_ns for time_ns in times_ns]
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        return [(start_ns,) for start_ns in self.starts(times_ns)]
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return start_ns + self.size_ns
+
+
+class Sliding:
+    """Windows of `size_s`, one starting every `every_s`: a record belongs to about `size_s / every_s` of them."""
+
+    def __init__(self, size_s: float, every_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Sliding", clock)
+        self.size_ns = duration_ns(where, "Sliding", "size_s", size_s)
+        self.every_ns = duration_ns(where, "Sliding", "every_s", every_s)
+        self.offset_ns = _offset_ns(where, "Sliding", offset_s)
+        if self.every_ns > self.size_ns:
+            raise PipelineError(
+                f"{where}: every_s {every_s} of a Sliding window is larger than its size_s {size_s}; "
+                "records would be left out"
+            )
+        if self.size_ns > _PANES_MAX * self.every_ns:
+            raise PipelineError(
+                f"{where}: a Sliding window of size_s {size_s} and every_s {every_s} has each record in "
+                f"{self.size_ns // self.every_ns} windows, {_PANES_MAX} are possible; give a larger every_s"
+            )
+        if self.clock == "processing" and self.size_ns % self.every_ns:
+            raise PipelineError(
+                f"{where}: size_s {size_s} of a Sliding window by the wall clock is no multiple of its "
+                f"every_s {every_s}"
+            )
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        every_ns, size_ns = self.every_ns, self.size_ns
+        # The smallest start above time - size, and all from there up to the time.
+        back_ns = size_ns - every_ns
+        reach_ns = size_ns + self.offset_ns
+        return [
+            range(time_ns - back_ns - (time_ns - reach_ns) % every_ns, time_ns + 1, every_ns) for time_ns in times_ns
+        ]
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return start_ns + self.size_ns
+
+
+class Session:
+    """A window per period of activity, which ends `gap_s` after its last record; a record at its end starts another."""
+
+    def __init__(self, gap_s: float, clock: Clock = "event") -> None:
+        where = graph.caller()
+        self.clock = clock_of(where, "Session", clock)
+        self.gap_ns = duration_ns(where, "Session", "gap_s", gap_s)
+
+
+class CountWindow:
+    """The last `n` records of a key, each time that `every` more have arrived (by default `n`: each record once)."""
+
+    def __init__(self, n: int, every: int | None = None) -> None:
+        where = graph.caller()
+        self.n = count_of(where, "CountWindow", "n", n)
+        self.every = self.n if every is None else count_of(where, "CountWindow", "every", every)
+        if self.every > self.n:
+            raise PipelineError(
+                f"{where}: every {every} of a CountWindow is larger than its n {n}; records would be left out"
+            )
+
+
+class Global:
+    """One window per key, for ever; it is emitted when its trigger fires, and at the end of the input."""
+
+    clock: Clock = "event"
+
+    def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
+        """See `Assigner`."""
+        return [_ALWAYS] * len(times_ns)
+
+    def end_ns(self, start_ns: int) -> int:
+        """See `Assigner`."""
+        return END_NS
+
+
+Assigned = Tumbling | Sliding | Session | CountWindow | Global
+
+
+def clock_of(where: str, what: str, clock: object) -> Clock:
+    """Returns `clock`.
+
+    Raises:
+        PipelineError: it is not a clock.
+    """
+    if clock == "event":
+        return "event"
+    if clock == "processing":
+        return "processing"
+    raise PipelineError(f"{where}: {what} has clock {clock!r}; give 'event' or 'processing'")
+
+
+def duration_ns(where: str, what: str, name: str, value: object) -> int:
+    """Returns a duration in seconds as ns, to the microsecond.
+
+    Raises:
+        PipelineError: it is shorter than a millisecond, or not a duration.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= _SECONDS_MAX:
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; give seconds, at least 0.001")
+    return ns_of_seconds(value)
+
+
+def count_of(where: str, what: str, name: str, value: object) -> int:
+    """Returns a number of records.
+
+    Raises:
+        PipelineError: it is not a number, or more than a window holds.
+    """
+    if type(value) is not int or not 1 <= value <= _COUNT_MAX:
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; give a whole number from 1 to {_COUNT_MAX}")
+    return value
+
+
+def _offset_ns(where: str, what: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_SECONDS_MAX <= value <= _SECONDS_MAX:
+        raise PipelineError(f"{where}: {what} has offset_s {value!r}; give seconds")
+    return ns_of_seconds(value)

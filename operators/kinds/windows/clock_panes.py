@@ -1,0 +1,130 @@
+"""Tumbling and sliding windows of wall-clock time whose panes are accumulators, or contents that slide.
+
+A record belongs to the windows that are open when it is delivered, and a window closes with a logged event, so its
+content follows from the log alone: the clock is read once when the first window opens, never per record.  The
+determinant of a firing says how many records were added since the firing before it, and how many it no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from causal.ports import Services
+from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.kinds.windows.panes import PaneStage
+from operators.kinds.windows.slices import SliceStage
+from operators.kinds.windows.task_windows import later_end
+from operators.kinds.windows.window_stage import AssignedStage, Windows
+from operators.stage.calls import CLOSED
+from operators.stage.stages import Due
+from operators.state.keyed_tables import FragmentJob
+
+_MICROSECOND_NS = 1000
+
+
+class WallClock(AssignedStage):
+    """Mixin that gives the wall clock to the stage of event time that is the other base."""
+
+    def __init__(self, windows: Windows, assigner: Tumbling | Sliding) -> None:
+        super().__init__(windows, assigner)
+        self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
+        self._slides_max = assigner.size_ns // self._every_ns
+        self._offset_ns = assigner.offset_ns
+        self._services: Services = CLOSED
+        self._end_ns: int | None = None
+        """End of the open slide, when the next firing is."""
+        self._last_end_ns = 0
+        self._slides: list[int] = [0]
+        """Numbers of records in the last slides, the open one last."""
+        self._last_records = 0
+        """The number of records in the last firing."""
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        if records:
+            if self._end_ns is None:
+                opened_ns = max(self._services.now_ns(), self._last_end_ns)
+                self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._every_ns + self._every_ns
+            self._slides[-1] += len(records)
+        return super().run(records, keys)
+
+    def _now_ns(self) -> int:
+        return (self._end_ns or 0) - _MICROSECOND_NS
+
+    def next_ns(self) -> int | None:
+        return self._end_ns
+
+    def due(self, due_ns: int) -> list[Due]:
+        return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        return self._slide()
+
+    def advance(self, mark_ns: int) -> list[Any]:
+        """Ignores event time."""
+        return []
+
+    def finish(self) -> list[Any]:
+        out: list[Any] = []
+        while self._end_ns is not None:
+            out += self._slide()
+        return out
+
+    def _slide(self) -> list[Any]:
+        """Ends the open slide and emits the window that ends with it."""
+        end_ns = self._end_ns or 0
+        added, records = self._slides[-1], sum(self._slides)
+        gone = [] if self._slides_max == 1 else [(0, self._last_records + added - records)]
+        self._services.window(self.ordinal, end_ns, [*gone, (0, added)])
+        self._last_records = records
+        out: list[Any] = super().advance(end_ns)
+        self._last_end_ns = end_ns
+        if self._wakes.next_ns() is None:
+            self._end_ns, self._slides = None, [0]
+        else:
+            self._end_ns = end_ns + self._every_ns
+            self._slides = [*self._slides, 0][-self._slides_max :]
+        return out
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        more = {
+            "end_ns": self._end_ns,
+            "last_end_ns": self._last_end_ns,
+            "slides": list(self._slides),
+            "told": self._last_records,
+        }
+        return {**header, **more}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._end_ns, self._last_end_ns = header["end_ns"], header["last_end_ns"]
+        self._slides, self._last_records = list(header["slides"]), header["told"]
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the latest end, so that no end is used twice; windows that were due earlier are emitted then."""
+        last_end_ns = max(header["last_end_ns"] for header in headers)
+        opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
+        marks = [header["mark"] for header in headers if header["mark"] is not None]
+        return {
+            "mark": max(marks, default=None),
+            "end_ns": later_end(opened, last_end_ns, self._every_ns),
+            "last_end_ns": last_end_ns,
+            "slides": [sum(sum(header["slides"]) for header in headers)],
+            "told": sum(header["told"] for header in headers),
+        }
+
+
+class ClockPaneStage(WallClock, PaneStage):
+    """`window(name, Tumbling | Sliding, contents)` with clock="processing"."""
+
+
+class ClockSliceStage(WallClock, SliceStage):
+    """A `ClockPaneStage` on slices."""

@@ -1,0 +1,289 @@
+"""The contents of windows by (key, slot): accumulators, or all records for a function.
+
+Both are tables: a checkpoint writes the accumulators that changed and the records that arrived.  Where failing
+records become dead letters, a record is in all of its windows or in none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
+from itertools import chain, groupby
+from operator import itemgetter, length_hint
+from typing import Any
+
+from causal.errors import CausalError, invariant
+from operators.kinds.windows.aggregates import Aggregate, Count, keeps_records
+from operators.kinds.windows.task_windows import Window, WindowFunction
+from operators.records.ownership import SCALARS, copy_containers
+from operators.stage.failures import NO_KEY, Failures
+from operators.stage.stages import check_records
+from operators.state.keyed_tables import KeyedTable
+from operators.state.lists import ListTable
+from operators.state.slots import Pair
+
+Failed = Callable[[int, Pair, Exception], None]
+"""(place among the rows, pair of the window, exception of the user's code)"""
+_ABSENT: Any = object()
+
+
+class Contents:
+    """The contents of the windows of one operator.
+
+    Attributes:
+        table: the contents of all windows.
+        values: (key, slot) -> content; a pair without records has no entry.
+        refuses: whether the user's code may refuse a record without failing the job.
+        shares: whether a content may be part of a record, so that each window needs a copy of the record.
+    """
+
+    refuses = False
+    shares = True
+
+    def __init__(self, table: KeyedTable, operator: str, keyed: bool, failures: Failures) -> None:
+        self.table = table
+        self.values: dict[Pair, Any] = table.values
+        self._operator = operator
+        self._keyed = keyed
+        self._failures = failures
+
+    def add(
+        self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
+    ) -> list[Pair]:
+        """Puts each row into its window, in order; returns the pairs that had no content before.
+
+        Args:
+            places: adjacent rows with equal numbers are one record; None: each row is one.
+        """
+        distinct = dict.fromkeys(pairs)
+        fresh = [pair for pair in distinct if pair not in self.values]
+        if self.refuses:
+            self.table.touch(distinct)
+            self._add_records(pairs, rows, failed, range(len(rows)) if places is None else places)
+        else:
+            self._add(distinct, pairs, rows, failed)
+        return [pair for pair in fresh if pair in self.values]
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        raise NotImplementedError
+
+    def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
+        for _, same in groupby(range(len(rows)), key=places.__getitem__):
+            indices = list(same)
+            try:
+                self.put([pairs[index] for index in indices], rows[indices[0]])
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(indices[0], pairs[indices[0]], problem)
+
+    def opening(self, pairs: Collection[Pair]) -> None:
+        """Prepares these windows for records that are `put` into them."""
+
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        """Puts one record into windows that are open; if the user's code raises, it is in none of them."""
+        raise NotImplementedError
+
+    def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
+        """Merges these windows into the first, removes the others, and adds a record.
+
+        If the user's code raises, nothing has changed.
+        """
+        raise NotImplementedError
+
+    def merge(self, into: Pair, other: Pair) -> None:
+        """Appends the content of `other` to that of `into`, and removes `other`."""
+        if other in self.values:
+            self.table.touch((into, other))
+            content = self.values.pop(other)
+            self.values[into] = self._joined([self.values[into], content]) if into in self.values else content
+
+    def _joined(self, contents: Sequence[Any]) -> Any:
+        """Returns the contents of several windows, the earliest first, as one content."""
+        raise NotImplementedError
+
+    def drop(self, pairs: Iterable[Pair]) -> None:
+        """Removes the contents of these windows."""
+        present = [pair for pair in pairs if pair in self.values]
+        self.table.touch(present)
+        for pair in present:
+            del self.values[pair]
+
+    def emit(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
+        """Appends the result of the window to `out`; `keeps`: its content is needed again."""
+        content = self.values[pair]
+        if type(content) not in SCALARS:  # the user's code may change it
+            if keeps:
+                content = copy_containers(content)
+            else:
+                self.table.touch((pair,))
+        before = len(out)
+        try:
+            self._emit(pair[0], content, window, out)
+        except CausalError:
+            raise
+        except Exception as problem:
+            del out[before:]
+            self.refused(pair, window, problem)
+
+    def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
+        """Appends the result of several pairs of one key, the earliest first, as of one window; they are kept."""
+        before = len(out)
+        try:
+            contents = list(map(copy_containers, map(self.values.__getitem__, pairs)))
+            self._emit(pairs[0][0], self._joined(contents), window, out)
+        except CausalError:
+            raise
+        except Exception as problem:
+            del out[before:]
+            self.refused(pairs[0], window, problem)
+
+    def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
+        raise NotImplementedError
+
+    def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
+        """Fails or writes a dead letter, because the user's code raised on the whole window."""
+        letter = {"window": [window.start, window.end]}
+        self._failures.failed(self._operator, pair[0] if self._keyed else NO_KEY, None, letter, problem)
+
+
+class Accumulated(Contents):
+    """One accumulator per window."""
+
+    def __init__(
+        self, table: KeyedTable, operator: str, keyed: bool, failures: Failures, aggregate: Aggregate[Any, Any]
+    ):
+        super().__init__(table, operator, keyed, failures)
+        self._aggregate = aggregate
+        self._counts = type(aggregate) is Count
+        self.refuses = failures.set_aside and not self._counts
+        self.shares = keeps_records(aggregate)
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        self.table.touch(distinct)
+        values = self.values
+        if self._counts:
+            for pair, count in Counter(pairs).items():
+                values[pair] = values.get(pair, 0) + count
+            return
+        add, initial, get, rest = self._aggregate.add, self._aggregate.initial, values.get, iter(rows)
+        feed = zip(pairs, rest, strict=True)
+        while True:
+            try:
+                for pair, record in feed:
+                    accumulator = get(pair, _ABSENT)
+                    values[pair] = add(initial() if accumulator is _ABSENT else accumulator, record)
+                return
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(len(rows) - length_hint(rest) - 1, pair, problem)
+
+    def opening(self, pairs: Collection[Pair]) -> None:
+        self.table.touch(pairs)
+
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        if len(pairs) == 1:
+            self.values[pairs[0]] = self._with(self.values.get(pairs[0], _ABSENT), record)
+            return
+        records = [copy_containers(record) if self.shares else record for _ in pairs]
+        accumulators = [
+            self._with(self.values.get(pair, _ABSENT), each) for pair, each in zip(pairs, records, strict=True)
+        ]
+        self.values.update(zip(pairs, accumulators, strict=True))
+
+    def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
+        values = self.values
+        known = [copy_containers(values[pair]) for pair in pairs if pair in values]
+        self.table.touch(pairs)
+        values[pairs[0]] = self._with(self._joined(known) if known else _ABSENT, record)
+        for pair in pairs[1:]:
+            values.pop(pair, None)
+
+    def _with(self, accumulator: Any, record: Any) -> Any:
+        """Returns an accumulator with one record more; a copy where records may be refused."""
+        if accumulator is _ABSENT:
+            accumulator = self._aggregate.initial()
+        elif self.refuses and type(accumulator) not in SCALARS:
+            accumulator = copy_containers(accumulator)
+        return self._aggregate.add(accumulator, record)
+
+    def _joined(self, contents: Sequence[Any]) -> Any:
+        merge = self._aggregate.merge
+        invariant(merge is not None, "an aggregate that is merged has a function for it", operator=self._operator)
+        return contents[0] if merge is None else reduce(merge, contents)
+
+    def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
+        result = self._aggregate.result
+        value = content if result is None else result(content)
+        out.append((key, value if type(value) in SCALARS else copy_containers(value), window.start, window.end))
+
+
+class Listed(Contents):
+    """Keeps all records of each window, for a function of them."""
+
+    def __init__(self, table: ListTable, operator: str, keyed: bool, failures: Failures, fn: WindowFunction) -> None:
+        super().__init__(table, operator, keyed, failures)
+        self._lists = table
+        self._fn = fn
+
+    def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
+        more: defaultdict[Pair, list[Any]] = defaultdict(list)
+        for pair, record in zip(pairs, rows, strict=True):
+            more[pair].append(record)
+        for pair, records in more.items():
+            self._lists.extend(pair, records)
+
+    def put(self, pairs: Sequence[Pair], record: Any) -> None:
+        for pair in pairs:
+            self._lists.append(pair, record if len(pairs) == 1 else copy_containers(record))
+
+    def _joined(self, contents: Sequence[Any]) -> Any:
+        return list(chain.from_iterable(contents))
+
+    def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
+        result = self._fn(key, content, window)
+        if result is not None:
+            check_records(result, self._operator)
+            out.extend(map(copy_containers, result))
+
+
+class _ByWindow(ListTable):
+    """Lists by (key, slot), in the key group of the key."""
+
+    __slots__ = ()
+
+    def inspect(self, key: Any) -> Any:
+        """Returns [slot, records] of each window of the key, ascending."""
+        return _inspected(self.values, key)
+
+
+class _AccumulatorTable(KeyedTable):
+    """Accumulators by (key, slot), in the key group of the key."""
+
+    __slots__ = ()
+
+    def inspect(self, key: Any) -> Any:
+        """Returns [slot, accumulator] of each window of the key, ascending."""
+        return _inspected(self.values, key)
+
+
+def _inspected(values: dict[Pair, Any], key: Any) -> Any:
+    entries = [[slot, value] for (other, slot), value in values.items() if other == key]
+    return sorted(entries, key=itemgetter(0)) or None
+
+
+def pair_table(name: str, operator: str, key_groups: int) -> KeyedTable:
+    """Returns a table by (key, slot), in the key group of the key."""
+    return _AccumulatorTable(name, operator, key_groups, {}, drop_empty=False, group_of=itemgetter(0))
+
+
+def contents_of(
+    subject: Aggregate[Any, Any] | WindowFunction, operator: str, keyed: bool, key_groups: int, failures: Failures
+) -> Contents:
+    """Returns the contents of windows with an aggregate, or with a function of (key, records, window)."""
+    if isinstance(subject, Aggregate):
+        return Accumulated(pair_table(f"{operator}:panes", operator, key_groups), operator, keyed, failures, subject)
+    table = _ByWindow(f"{operator}:contents", operator, key_groups, group_of=itemgetter(0))
+    return Listed(table, operator, keyed, failures, subject)

@@ -1,0 +1,113 @@
+"""Count windows: the last n records of a key, emitted each time that so many more have arrived."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import length_hint
+from typing import Any
+
+from causal.errors import CausalError
+from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import CountWindow
+from operators.kinds.windows.task_windows import Window, WindowFunction
+from operators.records.ownership import copy_containers
+from operators.stage.failures import NO_KEY, Failures
+from operators.stage.stages import Stage, check_records
+from operators.state.keyed_tables import KeyedTable
+
+_NOTHING: Any = object()
+
+
+class CountWindowStage(Stage):
+    """`window(name, CountWindow(n, every), contents)`: by key `[records so far, content if there is any]`.
+
+    Where windows share no records the content is the accumulator of an aggregate, otherwise the last n records.  The
+    bounds of a window are numbers of records of its key; an incomplete window at the end of the input is not emitted.
+    """
+
+    traces = False
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        contents: Aggregate[Any, Any] | WindowFunction,
+        keyed: bool,
+        key_groups: int,
+        assigner: CountWindow,
+    ) -> None:
+        super().__init__(name, ordinal, failures)
+        self._subject: Aggregate[Any, Any] | WindowFunction = contents
+        self._keyed = keyed
+        self._n, self._every = assigner.n, assigner.every
+        self._folds = isinstance(contents, Aggregate) and self._n == self._every
+        self._table = KeyedTable(f"{name}:counts", name, key_groups, {}, drop_empty=False)
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        out: list[Any] = []
+        self._table.touch((None,) if keys is None else dict.fromkeys(keys))
+        rest = iter(records)
+        feed = zip(repeat(None) if keys is None else keys, rest)
+        while True:
+            key = None
+            try:
+                for key, record in feed:
+                    self._put(key, record, out)
+                return out
+            except CausalError:
+                raise
+            except Exception as problem:
+                index = len(records) - length_hint(rest) - 1
+                self.failed(index, records[index], problem, key if self._keyed else NO_KEY)
+
+    def _put(self, key: Any, record: Any, out: list[Any]) -> None:
+        subject, entry = self._subject, self._table.values.get(key)
+        count, content = (0, _NOTHING) if entry is None else entry if len(entry) == 2 else (entry[0], _NOTHING)
+        if self._folds and isinstance(subject, Aggregate):
+            if content is _NOTHING:
+                content = subject.initial()
+            content = subject.add(copy_containers(content) if self.failures.set_aside else content, record)
+        else:
+            if self.failures.set_aside and isinstance(subject, Aggregate):
+                subject.add(subject.initial(), copy_containers(record))  # a record that it refuses is in no window
+            if content is _NOTHING:
+                content = []
+            content.append(record)
+        count += 1
+        if count % self._every:
+            self._table.values[key] = [count, content]
+            return
+        keeps = self._n > self._every
+        if keeps:
+            del content[: -self._n]
+        self._table.values[key] = [count, content] if keeps else [count]
+        window = Window(max(0, count - self._n), count)
+        before = len(out)
+        try:
+            self._emit(key, copy_containers(content) if keeps else content, window, out)
+        except CausalError:
+            raise
+        except Exception as problem:
+            del out[before:]
+            letter = {"window": [window.start, window.end]}
+            self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
+
+    def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
+        subject = self._subject
+        if not isinstance(subject, Aggregate):
+            result = subject(key, content, window)
+            if result is not None:
+                check_records(result, self.name)
+                out.extend(map(copy_containers, result))
+            return
+        if not self._folds:
+            rows: list[Any] = content
+            content = subject.initial()
+            for row in rows:
+                content = subject.add(content, row)
+        value = content if subject.result is None else subject.result(content)
+        out.append((key, copy_containers(value), window.start, window.end))
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._table]

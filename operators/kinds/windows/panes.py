@@ -1,0 +1,84 @@
+"""Tumbling and sliding windows: one pane per key and window, emitted when the watermark reaches its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from operators.kinds.windows.assigners import Tumbling
+from operators.kinds.windows.window_stage import AssignedStage, window_of
+from operators.records.ownership import copy_containers
+from operators.state.slots import Pair
+
+
+class PaneStage(AssignedStage):
+    """`window(name, Tumbling | Sliding, contents)`: slot = start of the window in ns.
+
+    A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Records
+    that arrive in between cause it to be emitted again, once per batch.
+    """
+
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        places: Sequence[int]
+        if isinstance(self._assigner, Tumbling):
+            starts = self._assigner.starts(times)
+            places = range(len(rows))
+            pairs = list(zip(named, starts, strict=True))
+            earliest = min(starts)
+        else:
+            panes = self._assigner.panes(times)
+            places = [place for place, starts_of in enumerate(panes) for _ in starts_of]
+            pairs = [(key, at) for key, starts_of in zip(named, panes, strict=True) for at in starts_of]
+            earliest = min([starts_of[0] for starts_of in panes])
+        if self.mark_ns is not None and self._assigner.end_ns(earliest) + self._lateness_ns <= self.mark_ns:
+            pairs, places = self._open_ones(rows, pairs, places)
+        records = rows if len(places) == len(rows) and type(places) is range else [rows[place] for place in places]
+        self._absorb(pairs, records, places, out)
+
+    def _open_ones(
+        self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
+    ) -> tuple[list[Pair], list[int]]:
+        """Returns the pairs whose window is not closed, and their places; records without an open window are late."""
+        closed_ns = (self.mark_ns or 0) - self._lateness_ns
+        end_ns = self._assigner.end_ns
+        kept = [(pair, place) for pair, place in zip(pairs, places, strict=True) if end_ns(pair[1]) > closed_ns]
+        taken = frozenset([place for _, place in kept])
+        self._late([row for place, row in enumerate(rows) if place not in taken])
+        return [pair for pair, _ in kept], [place for _, place in kept]
+
+    def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
+        """Puts rows into their panes; panes that were emitted and change are emitted again."""
+        contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
+        if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
+            rows = list(map(copy_containers, rows))  # each window may keep and change its rows
+        for pair in contents.add(pairs, rows, self._failed_in(places, rows), places):
+            self._wakes.set(pair, self._due_ns(pair))
+        if mark_ns is not None and self._lateness_ns:
+            ended = [pair for pair in dict.fromkeys(pairs) if end_ns(pair[1]) <= mark_ns and pair in contents.values]
+            for pair in ended:
+                contents.emit(pair, self._window_of(pair), out, keeps=True)
+
+    def _due_ns(self, pair: Pair) -> int:
+        """Returns when a pane is due: at its end, then at the end of its lateness."""
+        end_ns = self._assigner.end_ns(pair[1])
+        return end_ns if self.mark_ns is None or end_ns > self.mark_ns else end_ns + self._lateness_ns
+
+    def _window_of(self, pair: Pair) -> Any:
+        return window_of(pair[1], self._assigner.end_ns(pair[1]))
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        contents, gone = self._contents, list[Pair]()
+        for pair in due:
+            end_ns = self._assigner.end_ns(pair[1])
+            over = end_ns + self._lateness_ns <= mark_ns
+            if before_ns is None or end_ns > before_ns:
+                contents.emit(pair, self._window_of(pair), out, keeps=not over)
+            if over:
+                gone.append(pair)
+            else:
+                self._wakes.set(pair, end_ns + self._lateness_ns)
+        contents.drop(gone)
+
+    def _rebuild(self) -> None:
+        for pair in self._contents.values:
+            self._wakes.set(pair, self._due_ns(pair))

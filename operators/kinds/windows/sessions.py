@@ -1,0 +1,234 @@
+"""Sessions: a window per period of activity of a key, which grows with it; a record between two sessions merges them.
+
+The state of a key is its sessions, `[start, end, id, emitted]`, ascending and disjoint; their contents are by
+(key, id).  The id of a session is its first start: it stays while the session grows, and lies in no other session.
+Sessions whose records are less than the gap apart are one, so sessions do not depend on the order of records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from causal.errors import CausalError
+from causal.ports import Services
+from operators.kinds.windows.window_stage import WindowedStage, Windows, window_of
+from operators.records.seconds import seconds_of
+from operators.stage.calls import CLOSED
+from operators.stage.stages import Due
+from operators.stage.watermark_merge import END_NS
+from operators.state.keyed_tables import KeyedTable
+from operators.state.slots import Pair
+
+_START, _END, _ID, _EMITTED = range(4)
+_Session = list[Any]
+
+
+class SessionStage(WindowedStage):
+    """`window(name, Session(gap_s), contents)` in event time."""
+
+    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
+        super().__init__(windows)
+        self._gap_ns = gap_ns
+        self._table = KeyedTable(f"{windows.name}:sessions", windows.name, key_groups, {}, drop_empty=False)
+        self._sessions: dict[Any, list[_Session]] = self._table.values
+
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        self._table.touch(dict.fromkeys(named))
+        if self._contents.refuses:
+            self._run_each(rows, named, times, out)
+            return
+        pairs, taken, places, late = list[Pair](), list[Any](), list[int](), list[Any]()
+        changed: dict[Pair, _Session] = {}
+        failed = self._failed_in(places, taken)
+        for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
+            sessions = self._sessions.get(key, [])
+            session = sessions[-1] if sessions else None
+            if session is None or not session[_START] <= time_ns < session[_END]:
+                if not self._alone(sessions, time_ns):  # only then can sessions and their contents be merged
+                    self._contents.add(pairs, taken, failed)
+                    pairs.clear()
+                    taken.clear()
+                    places.clear()
+                session = self._session_at(key, time_ns, changed)
+                if session is None:
+                    late.append(record)
+                    continue
+            session[_END] = max(session[_END], time_ns + self._gap_ns)
+            pair = (key, session[_ID])
+            changed[pair] = session
+            pairs.append(pair)
+            taken.append(record)
+            places.append(place)
+        self._contents.add(pairs, taken, failed)
+        self._late(late)
+        self._came(changed, out)
+
+    def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        """Takes record by record: a session grows, or is merged with others, only if the contents accept the record."""
+        late, changed = list[Any](), dict[Pair, _Session]()
+        failed = self._failed_in(range(len(rows)), rows)
+        for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
+            sessions = self._sessions.get(key, [])
+            first, last = self._reached(sessions, time_ns)
+            if first == last and self._over(time_ns):
+                late.append(record)
+                continue
+            pairs = [(key, session[_ID]) for session in sessions[first:last]] or [(key, time_ns)]
+            try:
+                self._contents.put_merged(pairs, record)
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(place, pairs[0], problem)
+                continue
+            session = self._grown(key, time_ns, first, last)
+            self._wakes.forget(pairs[1:])
+            for pair in pairs[1:]:
+                changed.pop(pair, None)
+            changed[pairs[0]] = session
+        self._late(late)
+        self._came(changed, out)
+
+    def _grown(self, key: Any, time_ns: int, first: int, last: int) -> _Session:
+        """Returns the session of a record: those from `first` to before `last` merged, or a new one."""
+        end_ns = time_ns + self._gap_ns
+        if first == last:
+            session = [time_ns, end_ns, time_ns, False]
+            self._sessions.setdefault(key, []).insert(first, session)
+            return session
+        sessions = self._sessions[key]
+        session = sessions[first]
+        session[_START] = min(session[_START], time_ns)
+        session[_END] = max(end_ns, *[each[_END] for each in sessions[first:last]])
+        del sessions[first + 1 : last]
+        return session
+
+    def _reached(self, sessions: Sequence[_Session], time_ns: int) -> tuple[int, int]:
+        """Returns the range of the sessions that a record of that time reaches; empty where it would be inserted."""
+        place = bisect_right(sessions, time_ns, key=itemgetter(_START))
+        first = place - 1 if place and sessions[place - 1][_END] > time_ns else place
+        last = place
+        while last < len(sessions) and sessions[last][_START] < time_ns + self._gap_ns:
+            last += 1
+        return first, last
+
+    def _over(self, time_ns: int) -> bool:
+        """Returns whether a session that began at that time would be closed already."""
+        return self.mark_ns is not None and time_ns + self._gap_ns + self._lateness_ns <= self.mark_ns
+
+    def _alone(self, sessions: Sequence[_Session], time_ns: int) -> bool:
+        """Returns whether a record of that time reaches no session."""
+        place = bisect_right(sessions, time_ns, key=itemgetter(_START))
+        before = place > 0 and sessions[place - 1][_END] > time_ns
+        return not before and (place == len(sessions) or sessions[place][_START] >= time_ns + self._gap_ns)
+
+    def _session_at(self, key: Any, time_ns: int, changed: dict[Pair, _Session]) -> _Session | None:
+        """Returns the session of a record, merged with all that it reaches; None when it would be closed already."""
+        sessions = self._sessions.get(key, [])
+        first, last = self._reached(sessions, time_ns)
+        if first == last and self._over(time_ns):
+            return None
+        gone = [(key, other[_ID]) for other in sessions[first + 1 : last]]
+        session = self._grown(key, time_ns, first, last)
+        self._wakes.forget(gone)
+        for pair in gone:
+            changed.pop(pair, None)
+            self._merge((key, session[_ID]), pair, session)
+        return session
+
+    def _merge(self, into: Pair, gone: Pair, session: _Session) -> None:
+        try:
+            self._contents.merge(into, gone)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._contents.refused(into, window_of(session[_START], session[_END]), problem)
+
+    def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
+        """Schedules sessions that have grown, and emits again those that have ended."""
+        for pair, session in changed.items():
+            session[_EMITTED] = self.mark_ns is not None and session[_END] <= self.mark_ns
+            if session[_EMITTED] and pair in self._contents.values:
+                self._contents.emit(pair, window_of(session[_START], session[_END]), out, keeps=True)
+            self._wakes.set(pair, self._due_ns(session))
+
+    def _due_ns(self, session: _Session) -> int:
+        return int(session[_END] + self._lateness_ns if session[_EMITTED] else session[_END])
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        self._table.touch(dict.fromkeys(map(itemgetter(0), due)))
+        gone: list[Pair] = []
+        for pair in due:
+            sessions = self._sessions[pair[0]]
+            session = next(session for session in sessions if session[_ID] == pair[1])
+            over = session[_END] + self._lateness_ns <= mark_ns
+            if not session[_EMITTED] and pair in self._contents.values:
+                self._contents.emit(pair, window_of(session[_START], session[_END]), out, keeps=not over)
+            if over:
+                gone.append(pair)
+                sessions.remove(session)
+                if not sessions:
+                    del self._sessions[pair[0]]
+            else:
+                session[_EMITTED] = True
+                self._wakes.set(pair, self._due_ns(session))
+        self._contents.drop(gone)
+
+    def tables(self) -> list[KeyedTable]:
+        return [*super().tables(), self._table]
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """Returns the contents of the open sessions of a key, and the bounds of each, in seconds."""
+        shown = super().inspect(key)
+        name = self._table.name
+        if name in shown:
+            shown[name] = [[seconds_of(session[_START]), seconds_of(session[_END])] for session in shown[name]]
+        return shown
+
+    def _rebuild(self) -> None:
+        for key, sessions in self._sessions.items():
+            for session in sessions:
+                self._wakes.set((key, session[_ID]), self._due_ns(session))
+
+
+class ClockSessionStage(SessionStage):
+    """Sessions by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
+
+    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
+        super().__init__(windows, gap_ns, key_groups)
+        self._services: Services = CLOSED
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    def _now_ns(self) -> int:
+        now_ns = self._services.now_ns() // 1000 * 1000
+        # A record is never earlier than a session that a timer has closed, even when the clock steps back.
+        return now_ns if self.mark_ns is None else max(now_ns, self.mark_ns)
+
+    def next_ns(self) -> int | None:
+        self._settle()
+        return self._wakes.next_ns()
+
+    def due(self, due_ns: int) -> list[Due]:
+        at_ns = self.next_ns()
+        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> Any:
+        mark_ns: int = entries[-1][3]
+        return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the latest clock of the tasks."""
+        return {"mark": max([header["mark"] for header in headers if header["mark"] is not None], default=None)}
+
+    def advance(self, mark_ns: int) -> Any:
+        """Ignores event time; at the end of the input all sessions close."""
+        return super().advance(END_NS) if mark_ns == END_NS else []

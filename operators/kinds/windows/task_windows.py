@@ -1,0 +1,285 @@
+"""The stage of tumbling processing-time windows, whose boundary is an event, not a clock reading per record.
+
+A window is *open* from its first element to its firing, and holds exactly what was delivered in
+between.  So a replay, which repeats deliveries and firings in the logged order, repeats the contents
+without asking any clock.  The firing is logged (`services.window`) as an interval of arrival numbers.
+
+Which end does a window have?  That must be known in a replay too, and it decides when the window is
+due.  It could be taken from `due_ns` of the firing alone, but then a firing that was meant for a timer
+of the same chain could not be distinguished from the window's, and an element that arrived after a
+boundary would close with the window before it.  So the clock is read once when a window opens, as a
+determinant like any other: a few bytes per window and operator, none per record or key.
+The end is the next multiple of the size, and never one that has been used before, even when the wall
+clock steps back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.errors import CausalError, OperatorFailed
+from causal.ports import Services
+from causal.values import NotCarried, decode, encode
+from operators.records.keys import canonical_key, key_group
+from operators.records.ownership import copy_containers
+from operators.records.seconds import seconds_of
+from operators.stage.calls import CLOSED
+from operators.stage.failures import NO_KEY, Failures, shown
+from operators.stage.stages import Due, Stage, check_records
+from operators.state.keyed_tables import FragmentJob
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The bounds of a window in seconds of wall-clock time; `end` is not part of it."""
+
+    start: float
+    end: float
+
+
+WindowFunction = Callable[[Any, list[Any], Window], "Iterable[Any] | None"]
+"""A function of (key, records in order of arrival, window) that returns records."""
+
+Contents = defaultdict[Any, list[Any]]
+
+
+class WindowStage(Stage):
+    """The stage of `window(name, size_s, fn)`: all keys fire together, in the order of their first elements.
+
+    Contents are kept in generations, one per snapshot interval: an older generation never changes
+    until it fires, so a snapshot encodes only the newest and needs no copy on write.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        fn: WindowFunction,
+        size_ns: int,
+        keyed: bool,
+        key_groups: int,
+        offset_ns: int = 0,
+    ) -> None:
+        """
+        Args:
+            offset_ns: windows end at this time and at multiples of the size from there.
+        """
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._size_ns = size_ns
+        self._offset_ns = offset_ns
+        self._keyed = keyed
+        self._key_groups = key_groups
+        self._services: Services = CLOSED
+        self._generations: dict[int, Contents] = {}
+        self._loaded: dict[int, list[tuple[int, Any, list[Any]]]] = {}
+        self._job: WindowJob | None = None
+        self._generation = 0
+        self._current: Contents = Contents(list)
+        self._arrivals = 0
+        self._since = 0
+        self._end_ns: int | None = None
+        self._last_end_ns = 0
+        self._oldest = 0
+
+    @property
+    def _table(self) -> str:
+        return f"{self.name}:window"
+
+    def begin(self, services: Services) -> None:
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        if records:
+            if self._end_ns is None:
+                self._open_window()
+            contents = self._current
+            if keys is None:
+                contents[None].extend(records)
+            else:
+                for key, record in zip(keys, records, strict=True):
+                    contents[key].append(record)
+            self._arrivals += len(records)
+        return []
+
+    def _open_window(self) -> None:
+        opened_ns = max(self._services.now_ns(), self._last_end_ns)
+        self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._size_ns + self._size_ns
+
+    def next_ns(self) -> int | None:
+        return self._end_ns
+
+    def due(self, due_ns: int) -> list[Due]:
+        return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
+
+    def fire(self, entries: Sequence[Due]) -> Any:
+        return self._close_window()
+
+    def finish(self) -> Any:
+        return [] if self._end_ns is None else self._close_window()
+
+    def _close_window(self) -> Any:
+        end_ns = self._end_ns or 0
+        self._services.window(self.ordinal, end_ns, [(self._since, self._arrivals - self._since)])
+        window = Window(seconds_of(end_ns - self._size_ns), seconds_of(end_ns))
+        self._last_end_ns, self._end_ns = end_ns, None
+        return self._emptied(window)
+
+    def _emptied(self, window: Window) -> Any:
+        """The records that the function makes of all contents, which are removed."""
+        if self._job is not None:  # the function may change the records that the job is to encode
+            self._job.step(len(self._job.left))
+        contents = self._gathered()
+        self._generation += 1
+        self._oldest = self._generation
+        self._generations, self._current = {}, Contents(list)
+        self._since = self._arrivals
+        out: list[Any] = []
+        for key, records in contents.items():
+            self._fire_key(key, records, window, out)
+        return out
+
+    def _fire_key(self, key: Any, records: list[Any], window: Window, out: list[Any]) -> None:
+        letter = {"window": [window.start, window.end], "records": len(records)}
+        before = len(out)
+        try:
+            result = self._fn(key, records, window)
+            if result is not None:
+                check_records(result, self.name)
+                out.extend(map(copy_containers, result))
+        except CausalError:
+            raise
+        except Exception as problem:
+            del out[before:]
+            self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
+
+    def _gathered(self) -> dict[Any, list[Any]]:
+        """The contents by key, keys in the order of their first elements."""
+        self._settle()
+        if not self._generations:
+            return self._current
+        gathered: dict[Any, list[Any]] = {}
+        for generation in [*(self._generations[g] for g in sorted(self._generations)), self._current]:
+            for key, records in generation.items():
+                gathered.setdefault(key, []).extend(records)
+        return gathered
+
+    # Snapshots.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """The records of the key in the open window."""
+        self._settle()
+        generations = [*(self._generations[g] for g in sorted(self._generations)), self._current]
+        records = [record for contents in generations for record in contents.get(key, ())]
+        return {self._table: records} if records else {}
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        self._settle()
+        if self._job is not None:
+            self._job.step(len(self._job.left))
+        frozen = dict(self._generations) if full else {}
+        if self._current:
+            frozen[self._generation] = self._generations[self._generation] = self._current
+        self._generation += 1
+        self._current = Contents(list)
+        self._job = WindowJob(self._table, self.name, frozen, self._key_groups)
+        return self._header(), [self._job]
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "generation": self._generation,
+            "oldest": self._oldest,
+            "arrivals": self._arrivals,
+            "since": self._since,
+            "end_ns": self._end_ns,
+            "last_end_ns": self._last_end_ns,
+        }
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        self._generation, self._oldest = header["generation"], header["oldest"]
+        self._arrivals, self._since = header["arrivals"], header["since"]
+        self._end_ns, self._last_end_ns = header["end_ns"], header["last_end_ns"]
+        self._current = Contents(list)
+        oldest = self._generation if full else self._oldest
+        self._generations = {g: contents for g, contents in self._generations.items() if g >= oldest}
+        self._loaded = {g: entries for g, entries in self._loaded.items() if g >= oldest}
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merge to the latest end, so that no end is used twice, and to the arrivals of all tasks."""
+        last_end_ns = max(header["last_end_ns"] for header in headers)
+        opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
+        arrivals = sum(header["arrivals"] for header in headers)
+        return {
+            "generation": max(header["generation"] for header in headers),
+            "oldest": min(header["oldest"] for header in headers),
+            "arrivals": arrivals,
+            "since": arrivals - sum(header["arrivals"] - header["since"] for header in headers),
+            "end_ns": later_end(opened, last_end_ns, self._size_ns),
+            "last_end_ns": last_end_ns,
+        }
+
+    def loaders(self) -> dict[str, Callable[[bytes], None]]:
+        return {self._table: self._load}
+
+    def _load(self, fragment: bytes) -> None:
+        generation, entries = decode(fragment)
+        self._loaded.setdefault(generation, []).extend(
+            [(order, canonical_key(key), records) for order, key, records in entries]
+        )
+
+    def _settle(self) -> None:
+        """Put what was restored into the order of arrival."""
+        for generation, entries in self._loaded.items():
+            entries.sort(key=lambda entry: entry[0])
+            self._generations[generation] = Contents(list, {key: records for _, key, records in entries})
+        self._loaded = {}
+
+
+def later_end(opened_ns: Sequence[int], last_end_ns: int, every_ns: int) -> int | None:
+    """The one end of windows that are open in several tasks: the latest, and none that a window has had."""
+    if not opened_ns:
+        return None
+    end_ns = max(opened_ns)
+    return end_ns if end_ns > last_end_ns else last_end_ns + every_ns
+
+
+class WindowJob:
+    """A job that encodes generations of contents into fragments per key group."""
+
+    __slots__ = ("name", "fragments", "left", "_operator", "_key_groups")
+
+    def __init__(self, name: str, operator: str, generations: dict[int, Contents], key_groups: int) -> None:
+        self.name = name
+        self.fragments: dict[int, list[bytes]] = {}
+        self.left = [
+            (generation, order, key, records)
+            for generation, contents in generations.items()
+            for order, (key, records) in enumerate(contents.items())
+        ]
+        self._operator = operator
+        self._key_groups = key_groups
+
+    def step(self, keys_max: int) -> int:
+        taken = self.left[-keys_max:] if keys_max else []
+        del self.left[len(self.left) - len(taken) :]
+        fragments: dict[tuple[int, int], list[Any]] = {}
+        for generation, order, key, records in taken:
+            group = key_group(key, self._key_groups)
+            fragments.setdefault((group, generation), []).append([order, key, records])
+        for (group, generation), entries in fragments.items():
+            try:
+                self.fragments.setdefault(group, []).append(encode([generation, entries]))
+            except NotCarried as problem:
+                keys = ", ".join(shown(entry[1]) for entry in entries[:3])
+                raise OperatorFailed(
+                    f"operator {self._operator!r}, among keys {keys}: "
+                    f"a record in its window cannot be checkpointed: {problem}"
+                ) from problem
+        return len(taken)

@@ -1,0 +1,248 @@
+"""Windows with a trigger: emitted when the trigger fires, and at their end if records have arrived since.
+
+Beside its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have arrived
+since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how many
+have arrived, and the state of the trigger.  Each record is put and judged before the next, so batches do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NoReturn
+
+from causal.errors import CausalError
+from causal.ports import Services
+from operators.kinds.windows.assigners import Assigner, Global
+from operators.kinds.windows.contents import pair_table
+from operators.kinds.windows.panes import PaneStage
+from operators.kinds.windows.task_windows import Window
+from operators.kinds.windows.triggers import Firing, Trigger
+from operators.kinds.windows.wakes import Wakes
+from operators.kinds.windows.window_stage import Windows, window_of
+from operators.records.seconds import seconds_of
+from operators.stage.calls import CLOSED
+from operators.stage.event_times import ns_of, times_of
+from operators.stage.stages import Due, without
+from operators.state.keyed_tables import KeyedTable
+from operators.state.slots import Pair
+
+_UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
+_ALWAYS_NS = -(1 << 62)
+"""A wake time below every event time: the trigger is called at the first time that is known."""
+_Entry = list[Any]
+
+
+class TriggeredStage(PaneStage):
+    """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
+
+    def __init__(
+        self,
+        windows: Windows,
+        assigner: Assigner,
+        trigger: Trigger,
+        key_groups: int,
+        in_order: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            in_order: returns the event time of records that are delivered in its order; None where they are not.
+        """
+        super().__init__(windows, assigner)
+        self._in_order = None if trigger.clock == "processing" else in_order
+        self._trigger = trigger
+        self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
+        self._by_clock = trigger.clock == "processing"
+        self._table = pair_table(f"{windows.name}:triggers", windows.name, key_groups)
+        self._entries: dict[Pair, _Entry] = self._table.values
+        self._clock_wakes = Wakes()
+        self._services: Services = CLOSED
+
+    def begin(self, services: Services) -> None:
+        super().begin(services)
+        self._services = services
+
+    def end(self) -> None:
+        self._services = CLOSED
+
+    # Records.
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        """Each record advances event time where records come in order, so that watermarks do not matter."""
+        if self._in_order is None:
+            return super().run(records, keys)
+        times, lost = times_of(
+            self._in_order, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        if lost:
+            records, keys = without(records, lost), None if keys is None else without(keys, lost)
+        out: list[Any] = []
+        for index, time_ns in enumerate(times):
+            if self.mark_ns is None or time_ns > self.mark_ns:
+                out += self.advance(time_ns)
+            out += super().run(records[index : index + 1], None if keys is None else keys[index : index + 1])
+        return out
+
+    def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
+        contents, entries = self._contents, self._entries
+        distinct = dict.fromkeys(pairs)
+        contents.opening(distinct)
+        self._table.touch(distinct)
+        failed = self._failed_in(places, rows)
+        mark_s = self._mark_s()
+        for _, same in groupby(range(len(rows)), key=places.__getitem__):
+            indices = list(same)
+            record = rows[indices[0]]
+            try:
+                contents.put([pairs[index] for index in indices], record)
+            except CausalError:
+                raise
+            except Exception as problem:
+                failed(indices[0], pairs[indices[0]], problem)
+                continue
+            for index in indices:
+                self._judge(pairs[index], record, mark_s, out)
+        for pair in distinct:
+            if pair in entries:
+                self._schedule(pair, entries[pair])
+
+    def _judge(self, pair: Pair, record: Any, mark_s: float | None, out: list[Any]) -> None:
+        """Calls the trigger for a record that was put into a window, and performs its firing."""
+        entry = self._entries.get(pair)
+        if entry is None:
+            entry = self._entries[pair] = [False, None, 0, 0, {}]
+        entry[_UNSEEN] = True
+        entry[_SEEN] += 1
+        try:
+            firing = self._trigger.on_record(entry[_STATE], record, self._bounds(pair, entry), mark_s)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._stop(pair, problem)
+        if firing is Firing.NOTHING and self._ended(pair):
+            firing = Firing.FIRE
+        if firing is not Firing.NOTHING:
+            self._perform(firing, pair, entry, out)
+
+    def _mark_s(self) -> float | None:
+        if self._by_clock:
+            return seconds_of(self._services.now_ns() // 1000 * 1000)
+        return None if self.mark_ns is None else seconds_of(self.mark_ns)
+
+    def _ended(self, pair: Pair) -> bool:
+        return self.mark_ns is not None and self._assigner.end_ns(pair[1]) <= self.mark_ns
+
+    def _bounds(self, pair: Pair, entry: _Entry) -> Window:
+        """Returns the bounds of a window in seconds; of a global window the numbers of its records."""
+        if isinstance(self._assigner, Global):
+            return Window(entry[_BEGUN], entry[_SEEN])
+        return window_of(pair[1], self._assigner.end_ns(pair[1]))
+
+    def _perform(self, firing: object, pair: Pair, entry: _Entry, out: list[Any]) -> None:
+        if not isinstance(firing, Firing):
+            self._stop(pair, TypeError(f"a trigger gave {firing!r}; give Firing.NOTHING, FIRE or PURGE"))
+        if firing is Firing.NOTHING or pair not in self._contents.values:
+            return
+        self._contents.emit(pair, self._bounds(pair, entry), out, keeps=firing is Firing.FIRE)
+        entry[_UNSEEN] = False
+        if firing is Firing.PURGE:
+            self._contents.drop([pair])
+            entry[_BEGUN] = entry[_SEEN]
+
+    def _schedule(self, pair: Pair, entry: _Entry) -> None:
+        """Asks the trigger when to call it, and schedules that."""
+        if self._wakes_itself and not self._ended(pair):
+            try:
+                at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
+                entry[_WAKE] = None if at_s is None else _ALWAYS_NS if at_s == float("-inf") else ns_of(at_s)
+            except CausalError:
+                raise
+            except Exception as problem:
+                self._stop(pair, problem)
+        self._set_wakes(pair, entry)
+
+    def _set_wakes(self, pair: Pair, entry: _Entry) -> None:
+        at_ns = self._due_ns(pair)
+        if self._by_clock:
+            self._clock_wakes.forget([pair])
+            if entry[_WAKE] is not None:
+                self._clock_wakes.set(pair, entry[_WAKE])
+        elif entry[_WAKE] is not None and not self._ended(pair):
+            at_ns = min(at_ns, entry[_WAKE])
+        self._wakes.set(pair, at_ns)
+
+    def _stop(self, pair: Pair, problem: Exception) -> NoReturn:
+        key = {"key": pair[0]} if self._keyed else {}
+        self.failures.stop(self.name, {**key, "window": pair[1], "trigger": type(self._trigger).__name__}, problem)
+
+    # Time.
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        gone: list[Pair] = []
+        self._table.touch(due)
+        for pair in due:
+            entry, end_ns = self._entries[pair], self._assigner.end_ns(pair[1])
+            if end_ns > mark_ns:
+                self._wake(pair, entry, mark_ns, out)
+                continue
+            over = end_ns + self._lateness_ns <= mark_ns
+            if entry[_UNSEEN] and pair in self._contents.values:
+                self._contents.emit(pair, self._bounds(pair, entry), out, keeps=not over)
+                entry[_UNSEEN] = False
+            if over:
+                gone.append(pair)
+            else:
+                self._wakes.set(pair, end_ns + self._lateness_ns)
+        self._contents.drop(gone)
+        self._clock_wakes.forget(gone)
+        for pair in gone:
+            del self._entries[pair]
+
+    def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
+        """Calls the trigger, because its clock has reached the time that it asked for."""
+        try:
+            firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), seconds_of(at_ns))
+        except CausalError:
+            raise
+        except Exception as problem:
+            self._stop(pair, problem)
+        if firing is not Firing.FIRE or entry[_UNSEEN]:
+            self._perform(firing, pair, entry, out)
+        entry[_WAKE] = None
+        self._schedule(pair, entry)
+        if entry[_WAKE] is not None and entry[_WAKE] <= at_ns:
+            self._stop(pair, ValueError(f"wake_at_s gave a time that has passed when on_time was called at {at_ns} ns"))
+
+    def next_ns(self) -> int | None:
+        self._settle()
+        return self._clock_wakes.next_ns()
+
+    def due(self, due_ns: int) -> list[Due]:
+        at_ns = self.next_ns()
+        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        due_ns: int = entries[-1][3]
+        out: list[Any] = []
+        due = self._clock_wakes.due(due_ns)
+        self._table.touch(due)
+        for pair in due:
+            self._wake(pair, self._entries[pair], due_ns, out)
+        return out
+
+    # State.
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Takes the least mark of the tasks where records come in order; each window knows what it emitted."""
+        if self._in_order is None:
+            return super().merge_headers(headers)
+        marks = [header["mark"] for header in headers]
+        return {**headers[0], "mark": None if None in marks else min(marks)}
+
+    def tables(self) -> list[KeyedTable]:
+        return [*super().tables(), self._table]
+
+    def _rebuild(self) -> None:
+        self._clock_wakes.clear()
+        for pair, entry in self._entries.items():
+            self._set_wakes(pair, entry)

@@ -1,0 +1,123 @@
+"""Triggers emit a window before its end: after so many records, periodically, or by a rule of the user."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from operators import graph
+from operators.kinds.windows.assigners import Clock, clock_of, count_of, duration_ns
+from operators.kinds.windows.task_windows import Window
+from operators.records.seconds import ns_of_seconds, seconds_of
+
+
+class Firing(Enum):
+    """The decision of a trigger."""
+
+    NOTHING = 0
+    FIRE = 1
+    """Emit the result of the window, if records have arrived since it was emitted."""
+    PURGE = 2
+    """Emit it, and empty the window."""
+
+
+class Trigger:
+    """A rule of the user; it must depend on nothing but its arguments.
+
+    `state` is a dict of the window, checkpointed with it.  A window that has an end is emitted there whatever the rule
+    says, if records have arrived since it was last emitted; so is every window at the end of the input.
+
+    Attributes:
+        clock: the clock of `wake_at_s`.
+    """
+
+    clock: Clock = "event"
+
+    def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+        """Called after a record was put into the window.
+
+        Args:
+            mark_s: the time of the clock: the watermark, None before the first; or the wall clock.
+        """
+        return Firing.NOTHING
+
+    def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
+        """Returns when `on_time` is to be called, None for never; asked after each call of the others."""
+        return None
+
+    def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
+        """Called when the clock has reached what `wake_at_s` returned; `at_s` is the time of the clock."""
+        return Firing.NOTHING
+
+
+class AtEnd(Trigger):
+    """Fires at the end of the window only."""
+
+
+class Every(Trigger):
+    """Fires each time that `n` records were put into the window."""
+
+    def __init__(self, n: int, purge: bool) -> None:
+        self.n = n
+        self._firing = Firing.PURGE if purge else Firing.FIRE
+
+    def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+        """See `Trigger`."""
+        count = state.get("count", 0) + 1
+        state["count"] = 0 if count == self.n else count
+        return self._firing if count == self.n else Firing.NOTHING
+
+
+class EverySeconds(Trigger):
+    """Fires each time that the clock passes a multiple of `period_s`, for windows with new records."""
+
+    def __init__(self, period_s: float, clock: Clock, purge: bool) -> None:
+        self.clock = clock
+        self._period_ns = ns_of_seconds(period_s)
+        self._firing = Firing.PURGE if purge else Firing.FIRE
+
+    def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
+        """See `Trigger`."""
+        if "at" not in state:
+            state["at"] = None if mark_s is None else self._next(mark_s)
+        return Firing.NOTHING
+
+    def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
+        """See `Trigger`."""
+        if "at" not in state:
+            return None
+        return float("-inf") if state["at"] is None else float(state["at"])
+
+    def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
+        """See `Trigger`."""
+        del state["at"]
+        return self._firing
+
+    def _next(self, now_s: float) -> float:
+        return seconds_of((ns_of_seconds(now_s) // self._period_ns + 1) * self._period_ns)
+
+
+def at_end() -> Trigger:
+    """Emits a window at its end, as without a trigger."""
+    return AtEnd()
+
+
+def every(n: int, purge: bool = False) -> Trigger:
+    """Emits a window each time that `n` records were put into it.
+
+    Args:
+        purge: empty the window then, so that each record is emitted once.
+    """
+    return Every(count_of(graph.caller(), "trigger every", "n", n), purge)
+
+
+def every_s(seconds: float, clock: Clock = "event", purge: bool = False) -> Trigger:
+    """Emits a window that has new records each time that the clock passes a multiple of `seconds`."""
+    where = graph.caller()
+    duration_ns(where, "trigger every_s", "seconds", seconds)
+    return EverySeconds(seconds, clock_of(where, "trigger every_s", clock), purge)
+
+
+def after_each(purge: bool = False) -> Trigger:
+    """Emits a window after each record that is put into it."""
+    return Every(1, purge)

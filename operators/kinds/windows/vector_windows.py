@@ -1,0 +1,167 @@
+"""Tumbling processing-time windows over vectors: one call with all rows of the task, in order of arrival.
+
+`operators.kinds.windows.task_windows` decides when a window opens, fires and is logged; only its content differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from causal.errors import CausalError
+from causal.values import NotCarried, decode, encode
+from causal.vectors import Vectors, join
+from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
+from operators.kinds.windows.task_windows import Window, WindowStage
+from operators.records.arrow_rows import rows_of
+from operators.records.keys import key_group
+from operators.stage.failures import Failures
+from operators.state.keyed_tables import FragmentJob
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that arrived one after the other; `arrived` is the number of the first, `generation` that of arrival."""
+
+    generation: int
+    arrived: int
+    vectors: Vectors
+
+
+class VectorWindowStage(WindowStage):
+    """`window(name, size_s, fn)` on vectors: `fn(batch, window)` returns a batch, or None for nothing."""
+
+    traces = False
+
+    def __init__(
+        self,
+        name: str,
+        ordinal: int,
+        failures: Failures,
+        fn: Callable[[pa.RecordBatch, Window], Any],
+        size_ns: int,
+        key: str | None,
+        key_groups: int,
+    ) -> None:
+        super().__init__(
+            name, ordinal, failures, lambda key, records, window: None, size_ns, key is not None, key_groups
+        )
+        self._batch_fn = fn
+        self._key = key
+        self._pieces: list[Piece] = []
+        self._parts: list[tuple[int, Slots, Vectors]] = []
+
+    def open(self) -> None:
+        pa.set_cpu_count(1)  # as in every stage on vectors
+
+    def run(self, records: Any, keys: list[Any] | None) -> Any:
+        if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:
+            self._refuse(records)
+        if self._end_ns is None:
+            self._open_window()
+        self._pieces.append(Piece(self._generation, self._arrivals, records))
+        self._arrivals += len(records)
+        return []
+
+    def _refuse(self, records: Vectors) -> None:
+        try:
+            join([self._pieces[-1].vectors, records])
+        except NotCarried as problem:
+            self.failures.stop(self.name, None, problem)
+
+    def _emptied(self, window: Window) -> Any:
+        pieces, self._pieces = self._pieces, []
+        self._generation += 1
+        self._oldest = self._generation
+        try:
+            result = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
+            return [] if result is None else Vectors.of(result)
+        except CausalError:
+            raise
+        except Exception as problem:
+            self.failures.stop(self.name, None, problem)
+
+    # Snapshots.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """Returns the rows of the key in the open window."""
+        rows = [row for piece in self._pieces for row in rows_of(piece.vectors.batch, 0, len(piece.vectors))]
+        kept = rows if self._key is None else [row for row in rows if row[self._key] == key]
+        return {self._table: kept} if kept else {}
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        frozen = [piece for piece in self._pieces if full or piece.generation == self._generation]
+        self._generation += 1
+        return self._header(), [PiecesJob(self._table, frozen, self._key, self._key_groups)]
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        oldest = self._generation if full else self._oldest
+        self._pieces = [piece for piece in self._pieces if piece.generation >= oldest]
+
+    def _load(self, fragment: bytes) -> None:
+        generation, arrived, body = decode(fragment)
+        self._parts.append((generation, np.frombuffer(arrived, "<i8"), Vectors.decode(body)))
+
+    def restored(self) -> None:
+        """Sorts what was loaded by arrival; the parts of one snapshot get its generation."""
+        if not self._parts:
+            return
+        parts, self._parts = self._parts, []
+        arrived = np.concatenate([each for _, each, _ in parts])
+        rows = join([vectors for _, _, vectors in parts])
+        ordered = Vectors(rows.batch.take(pa.array(np.argsort(arrived))))
+        piece = Piece(max(generation for generation, _, _ in parts), int(arrived.min()), ordered)
+        self._pieces = sorted([*self._pieces, piece], key=lambda piece: piece.arrived)
+
+
+class PiecesJob:
+    """Encodes rows of an open window into fragments per key group, with the numbers of their arrival."""
+
+    def __init__(self, name: str, pieces: list[Piece], key: str | None, key_groups: int) -> None:
+        self.name = name
+        self.fragments: dict[int, list[bytes]] = {}
+        self._pieces = pieces
+        self._key = key
+        self._key_groups = key_groups
+        self._left: list[tuple[int, Slots]] | None = None
+        self._rows: Vectors | None = None
+        self._arrived = np.zeros(0, np.int64)
+
+    def step(self, keys_max: int) -> int:
+        """Encodes whole key groups until that many rows are encoded; fewer only when all are."""
+        if self._left is None:
+            self._left = self._split()
+        done = 0
+        while self._left and done < keys_max:
+            group, places = self._left.pop()
+            self._encode(group, places)
+            done += len(places)
+        return done
+
+    def _split(self) -> list[tuple[int, Slots]]:
+        if not self._pieces:
+            return []
+        rows = self._rows = join([piece.vectors for piece in self._pieces])
+        self._arrived = np.concatenate(
+            [np.arange(piece.arrived, piece.arrived + len(piece.vectors)) for piece in self._pieces]
+        )
+        if self._key is None:
+            return [(key_group(None, self._key_groups), np.arange(len(rows)))]
+        index = KeyIndex()
+        slots = index.slots_of(column_of(rows, self._key))
+        groups = np.array([key_group(key, self._key_groups) for key in index.keys_at(np.arange(len(index)))])[slots]
+        order = np.argsort(groups, kind="stable")
+        ordered = groups[order]
+        parts = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
+        return [(int(groups[part[0]]), part) for part in parts]
+
+    def _encode(self, group: int, places: Slots) -> None:
+        if self._rows is not None:
+            body = Vectors(self._rows.batch.take(pa.array(places))).encode()
+            entry = [self._pieces[0].generation, self._arrived[places].astype("<i8").tobytes(), body]
+            self.fragments.setdefault(group, []).append(encode(entry))

@@ -1,0 +1,187 @@
+"""The base of the stages of windows: times of their records, late records, and what is emitted at which watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from causal.ports import Services
+from operators.kinds.windows.assigners import Assigner
+from operators.kinds.windows.contents import Contents
+from operators.kinds.windows.task_windows import Window
+from operators.kinds.windows.wakes import Wakes
+from operators.records.ownership import copy_containers
+from operators.records.seconds import seconds_of
+from operators.stage.event_times import times_of
+from operators.stage.failures import NO_KEY, Failures
+from operators.stage.stages import Stage, without
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.slots import Pair
+
+LATE = "late"
+"""The counter and the side output of late records."""
+
+
+def window_of(start_ns: int, end_ns: int) -> Window:
+    """Returns bounds in seconds, of whole microseconds, so that the conversion back gives the same numbers."""
+    return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The parameters that all stages of windows have.
+
+    Attributes:
+        time_of: returns the event time of a record; None where records have the time of their arrival.
+        tags: side outputs that are read.
+    """
+
+    name: str
+    ordinal: int
+    failures: Failures
+    contents: Contents
+    keyed: bool
+    time_of: Callable[[Any], Any] | None = None
+    lateness_ns: int = 0
+    tags: frozenset[str] = frozenset()
+
+
+class WindowedStage(Stage):
+    """Windows by time.
+
+    Attributes:
+        mark_ns: the last watermark; None before the first.
+    """
+
+    traces = False
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows.name, windows.ordinal, windows.failures)
+        self.mark_ns: int | None = None
+        self._contents = windows.contents
+        self._keyed = windows.keyed
+        self._time_of = windows.time_of
+        self._lateness_ns = windows.lateness_ns
+        self._late_is_read = LATE in windows.tags
+        self._wakes = Wakes()
+        self._stale = False
+
+    def _timed(self, records: list[Any], keys: list[Any] | None) -> tuple[list[Any], list[Any], list[int]]:
+        """Returns the records that have a time, their keys and times; sets `_places` to their places in the batch."""
+        named: list[Any] = list(repeat(None, len(records))) if keys is None else keys
+        self._places: Sequence[int] = range(len(records))
+        if self._time_of is None:
+            return records, named, [self._now_ns()] * len(records)
+
+        def failed(index: int, problem: Exception) -> None:
+            self.failed(index, records[index], problem, named[index] if self._keyed else NO_KEY)
+
+        times, lost = times_of(self._time_of, records, failed)
+        if lost:
+            self._places = without(self._places, lost)
+            records, named = without(records, lost), without(named, lost)
+        return records, named, times
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        rows, named, times = self._timed(records, keys)
+        out: list[Any] = []
+        if self._lateness_ns and self.mark_ns is not None and len(rows) > 1 and min(times) < self.mark_ns:
+            # One by one: each late record causes its windows to be emitted again, whatever else is in the batch.
+            places = self._places
+            for at in range(len(rows)):
+                one = slice(at, at + 1)
+                self._places = places[one]
+                self._take(rows[one], named[one], times[one], out)
+        elif rows:
+            self._take(rows, named, times, out)
+        return out
+
+    def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
+        """Puts records, at least one, into their windows.
+
+        Args:
+            named: their keys.
+            out: receives results.
+        """
+        raise NotImplementedError
+
+    def _now_ns(self) -> int:
+        """Returns the time of records without an event time."""
+        return 0
+
+    def _late(self, records: Sequence[Any]) -> None:
+        """Counts records whose windows are all closed, and passes them to the side output."""
+        self.count(LATE, len(records))
+        if self._late_is_read and records:
+            self.aside.setdefault(LATE, []).extend(map(copy_containers, records))
+
+    def _failed_in(self, places: Sequence[int], rows: Sequence[Any]) -> Callable[[int, Pair, Exception], None]:
+        """Returns the handler of a record that an aggregate refuses: it is in none of the remaining windows."""
+
+        def failed(index: int, pair: Pair, problem: Exception) -> None:
+            place = self._places[places[index]]
+            self.failed(place, rows[index], problem, pair[0] if self._keyed else NO_KEY)
+
+        return failed
+
+    # Events.
+
+    def begin(self, services: Services) -> None:
+        self._settle()
+
+    def advance(self, mark_ns: int) -> Any:
+        before_ns, self.mark_ns = self.mark_ns, mark_ns
+        out: list[Any] = []
+        self._close(self._wakes.due(mark_ns), before_ns, mark_ns, out)
+        return out
+
+    def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
+        """Emits the windows that have ended, and removes those whose lateness is over.
+
+        Args:
+            due: windows that are due.
+            before_ns: the mark before this one: windows that ended by then were emitted.
+        """
+        raise NotImplementedError
+
+    # State.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """Returns the contents of the open windows of a key, each with its start in seconds, as user code sees it."""
+        shown = super().inspect(key)
+        name = self._contents.table.name
+        if name in shown:
+            shown[name] = [[seconds_of(start_ns), content] for start_ns, content in shown[name]]
+        return shown
+
+    def tables(self) -> list[KeyedTable]:
+        return [self._contents.table]
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        return {**header, "mark": self.mark_ns}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self.mark_ns = header["mark"]
+        self._stale = True
+
+    def _settle(self) -> None:
+        """Derives the index of what is due, after state was loaded."""
+        if self._stale:
+            self._stale = False
+            self._wakes.clear()
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        raise NotImplementedError
+
+
+class AssignedStage(WindowedStage):
+    """Windows that an assigner identifies by their starts."""
+
+    def __init__(self, windows: Windows, assigner: Assigner) -> None:
+        super().__init__(windows)
+        self._assigner = assigner

@@ -1,1 +1,0 @@
-"""Deterministic order: operators that see their records by event time, whatever arrived when."""

@@ -1,0 +1,47 @@
+"""Cuts the output of one event for a channel into pieces that fit a chunk.
+
+The cuts follow from the records alone, so a replay cuts at the same places.  No encoded piece is kept while the next is
+determined: beside the records themselves, one large record is in memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from causal.values import encode_loosely
+from causal.vectors import Vectors
+
+CHUNK_BYTES_TARGET = 4 << 20
+"""The size of chunks into which the output of an event for a channel is cut, so that a frame always has room."""
+
+
+def pieces(records: list[Any] | Vectors) -> Iterator[list[Any] | Vectors]:
+    """Yields all records in order, in pieces of up to the target, or of one record that is larger by itself.
+
+    Raises:
+        NotCarried: MessagePack cannot carry a record unchanged.
+    """
+    return _halved(records) if isinstance(records, Vectors) else _gathered(records)
+
+
+def _gathered(records: list[Any]) -> Iterator[list[Any]]:
+    first, gathered_bytes = 0, 0
+    for place, record in enumerate(records):
+        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # columns have lists
+        if gathered_bytes and gathered_bytes + size > CHUNK_BYTES_TARGET:
+            yield records[first:place]
+            first, gathered_bytes = place, 0
+        gathered_bytes += size
+    yield records[first:]
+
+
+def _halved(records: Vectors) -> Iterator[Vectors]:
+    waiting = [records]
+    while waiting:
+        piece = waiting.pop()
+        middle = len(piece) // 2
+        if middle and len(piece.encode()) > CHUNK_BYTES_TARGET:
+            waiting += [piece[middle:], piece[:middle]]
+        else:
+            yield piece

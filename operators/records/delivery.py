@@ -1,0 +1,60 @@
+"""Unites the chunks of one delivery to one batch: a list of records, `Rows` or `Vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from causal.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_rows, stamp_of
+from causal.errors import OperatorFailed, invariant
+from causal.rows import Rows, listed
+from causal.values import NotCarried
+from causal.vectors import Vectors, join
+
+
+def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
+    """Returns (all records, smallest known origin, highest watermark) of the chunks of one delivery.
+
+    Records are a list, `Rows` or `Vectors`.
+
+    Raises:
+        OperatorFailed: vectors have other columns than those before them.
+    """
+    if len(chunks) == 1 and chunks[0].kind == RECORDS:
+        return decode_rows(chunks[0].body), chunks[0].origin_ns, None
+    pieces: list[Any] = []
+    origin_ns, mark = 0, None
+    for chunk in chunks:
+        if chunk.kind == RECORDS:
+            pieces.append(decode_rows(chunk.body))
+        elif chunk.kind == LISTED:
+            # A copy: changes of the batch by an operator must not change the list of the source.
+            pieces.append(chunk.body if isinstance(chunk.body, Vectors) else list(chunk.body))
+        else:
+            invariant(chunk.kind == WATERMARK, "a chain receives only records and watermarks", kind=chunk.kind)
+            stamp = stamp_of(chunk)
+            mark = stamp if mark is None else max(mark, stamp)
+            continue
+        if chunk.origin_ns and (not origin_ns or chunk.origin_ns < origin_ns):
+            origin_ns = chunk.origin_ns
+    return _joined(pieces), origin_ns, mark
+
+
+def _joined(pieces: list[Any]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
+    if pieces and isinstance(pieces[0], Vectors):
+        try:
+            return join(pieces)
+        except NotCarried as problem:
+            raise OperatorFailed(f"a stream cannot be read: {problem}") from None
+    if pieces and all(type(piece) is Rows and len(piece.columns) == len(pieces[0].columns) for piece in pieces):
+        columns: list[list[Any]] = [list(column) for column in pieces[0].columns]
+        for piece in pieces[1:]:
+            for column, more in zip(columns, piece.columns, strict=True):
+                column += more
+        return Rows(columns)
+    records: list[Any] = []
+    for piece in pieces:
+        records += listed(piece)
+    return records

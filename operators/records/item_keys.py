@@ -1,0 +1,80 @@
+"""Extracts keys that are one item of the record without calling the key function per record.
+
+`itemgetter(1)`, `lambda row: row[1]` and `def key(row): return row[1]` all return item 1.  This is recognised by the
+code of the function, which must do nothing else.  Rows that are kept as columns have such keys already; from a list
+they are extracted in C.  Where that fails the function is called, so errors are those of the function.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable
+from functools import cache
+from operator import itemgetter
+from types import CodeType, FunctionType
+from typing import Any
+
+from causal.rows import Rows
+
+_WRITTEN: tuple[Callable[[Any], Any], ...] = (
+    lambda record: record[0],
+    lambda record: record[1],
+    lambda record: record[2],
+    lambda record: record[3],
+    lambda record: record[4],
+    lambda record: record[5],
+    lambda record: record[6],
+    lambda record: record[7],
+)
+"""The functions that are recognised, as this Python compiles them; items beyond are not recognised."""
+_OTHER_KINDS = (
+    inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+)  # fmt: skip
+
+_Steps = list[tuple[str, object, type]]
+
+
+def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
+    """Returns the index of the item that `key_of` returns; None where it is not recognised."""
+    if type(key_of) is itemgetter:
+        items: tuple[Any, ...] = key_of.__reduce__()[1]  # type: ignore[assignment]
+        item = items[0]
+        return item if len(items) == 1 and type(item) is int and 0 <= item < len(_WRITTEN) else None
+    if type(key_of) is not FunctionType:
+        return None
+    code = key_of.__code__
+    if (code.co_argcount, code.co_kwonlyargcount) != (1, 0) or code.co_flags & _OTHER_KINDS:
+        return None
+    steps = _steps(code)
+    return next((item for item, known in enumerate(_templates()) if steps == known), None)
+
+
+def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
+    """Returns that item of every record in a new list; the first error where a record has none."""
+    if item is None:
+        return LookupError("the key is not an item")
+    if type(records) is Rows:
+        if item < len(records.columns):
+            return records.columns[item].copy()
+        return IndexError(f"rows of {len(records.columns)} items have no item {item}")
+    try:
+        keys = list(map(itemgetter(item), records))
+    except Exception as problem:
+        return problem
+    return keys if len(keys) == len(records) else RuntimeError("StopIteration was raised")
+
+
+def _steps(code: CodeType) -> _Steps:
+    """Returns the instructions, with constants by value and variables by place."""
+    steps: _Steps = []
+    for step in dis.get_instructions(code):
+        value = step.argval if "CONST" in step.opname or "INT" in step.opname else step.arg
+        steps.append((step.opname, value, type(value)))
+    return steps
+
+
+@cache
+def _templates() -> list[_Steps]:
+    return [_steps(function.__code__) for function in _WRITTEN]

@@ -1,0 +1,139 @@
+"""Copies what operators yield, so that it does not change when their state changes later.
+
+Operators run batch by batch, and a batch is encoded at the end of its event.  Without a copy, a
+record that holds a list out of `ctx.state` would show what later records of the same batch did to it.
+The same holds of a buffer that is filled again for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from datetime import datetime
+from decimal import Decimal
+from gc import is_tracked
+from typing import Any
+
+from operators.records.nesting import room_for_nesting
+
+SCALARS = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
+"""The types whose values never change."""
+
+all_scalar = SCALARS.issuperset
+
+
+def _copier(other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that copies dicts and lists, however deep, and asks `other` about what is no scalar."""
+
+    def copier(value: Any) -> Any:
+        kind = type(value)
+        if kind in SCALARS:
+            return value
+        if kind is dict:
+            items = value.copy()
+            for key, inner in value.items():
+                if type(inner) not in SCALARS:
+                    items[key] = copier(inner)
+            return items
+        if kind is list:
+            return value.copy() if all_scalar(map(type, value)) else [copier(inner) for inner in value]
+        if kind is tuple:
+            return value if all_scalar(map(type, value)) else tuple([copier(inner) for inner in value])
+        return other(value)
+
+    def copied(value: Any) -> Any:
+        try:
+            return copier(value)
+        except RecursionError:
+            with room_for_nesting():
+                return copier(value)
+
+    return copied
+
+
+def _own_other(value: Any) -> Any:
+    if type(value) in (bytearray, memoryview):
+        return bytes(value)
+    return copy(value) if _is_writable(value) else value
+
+
+def _is_writable(value: Any) -> bool:
+    """Whether it gives others a view of memory that changes: `array.array`, an array of NumPy, a memory map."""
+    try:
+        with memoryview(value) as view:
+            return not view.readonly
+    except (TypeError, ValueError, BufferError):
+        return False
+
+
+def _refuse_buffer(value: Any) -> Any:
+    if type(value) in (bytearray, memoryview) or _is_writable(value):
+        raise TypeError(f"a {type(value).__name__} cannot be kept as state: it can change in place; use bytes(…)")
+    return value
+
+
+copy_containers = _copier(_own_other)
+"""Returns `value` with every dict, list and buffer in it copied; any other object is shared, also if it can change.
+
+A bytearray or memoryview becomes bytes, as it does between tasks.  TypeError: a buffer that can be written and not be
+copied, for example a memory map.
+"""
+
+own_state = _copier(_refuse_buffer)
+"""The copy of a value that is put into declared state; TypeError where there is a buffer in it."""
+
+
+def kept(value: Any) -> Any:
+    """The result of `copy_containers`, sooner, for records that operators give one by one.
+
+    What can be hashed cannot change.  A dict that the collector does not track holds no dict and no list, but it may
+    hold a buffer, which cannot be hashed.
+    """
+    kind = type(value)
+    if kind in SCALARS:
+        return value
+    try:
+        if kind is tuple:
+            hash(value)
+            return value
+        if kind is dict and not is_tracked(value):
+            hash(tuple(value.values()))
+            return value.copy()
+    except (TypeError, ValueError):  # a writable memoryview raises the latter
+        return copy_containers(value)
+    return copy_containers(value)
+
+
+def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
+    """Refuse a batch in which two records hold one buffer: filling it again has changed the record before.
+
+    Costs nothing more than a look at the first record, unless that holds a buffer.
+
+    Raises:
+        TypeError: with the remedy.
+    """
+    if len(records) < 2 or type(records[0]) in SCALARS or not _buffers_in(records[0]):
+        return
+    seen: dict[int, int] = {}
+    for index, record in enumerate(records):
+        for buffer in _buffers_in(record):
+            if seen.setdefault(id(buffer), index) != index:
+                raise TypeError(
+                    f"{operator!r} gave the same {type(buffer).__name__} in two records; "
+                    "what is in it now is in both: give bytes(…), or a new one for each record"
+                )
+
+
+def _buffers_in(value: Any) -> list[Any]:
+    buffers: list[Any] = []
+    waiting = [value]
+    while waiting:  # not by calls: a record may be nested deeper than those go
+        each = waiting.pop()
+        kind = type(each)
+        if kind is dict or kind is list or kind is tuple:
+            items = each.values() if kind is dict else each
+            if not all_scalar(map(type, items)):
+                waiting.extend(items)
+        elif kind not in SCALARS and (kind in (bytearray, memoryview) or _is_writable(each)):
+            buffers.append(each)
+    return buffers

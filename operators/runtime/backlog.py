@@ -1,0 +1,47 @@
+"""Acts of the control plane that wait, in order, while a state is being loaded.
+
+The worker and the simulated process share this object, so both keep the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from operators.runtime import membership
+from operators.runtime.membership import Act, Load
+
+_AT_ONCE = (membership.SendReport, membership.End)
+"""Messages to the supervisor and the order to end need no state."""
+
+
+class Backlog:
+    """Acts of one process that have not been performed yet.
+
+    Args:
+        each: keep every state to load, not only the last one.
+    """
+
+    def __init__(self, each: bool = False) -> None:
+        self._each = each
+        self._waiting: deque[Act] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def takes(self, act: Act, loading: bool) -> bool:
+        """Returns whether `act` must wait, and adds it then.
+
+        Args:
+            loading: a state is being loaded.
+        """
+        if isinstance(act, _AT_ONCE) or not (loading or self._waiting):
+            return False
+        last = self._waiting[-1] if self._waiting else None
+        if isinstance(act, Load) and isinstance(last, Load) and act.task == last.task and not self._each:
+            self._waiting.pop()
+        self._waiting.append(act)
+        return True
+
+    def next(self) -> Act:
+        """Removes and returns the oldest act; only while no state is being loaded."""
+        return self._waiting.popleft()

@@ -1,0 +1,91 @@
+"""Runs a function in a fork of this process, so that its changes of modules, attributes and globals are discarded."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from causal.errors import Unavailable
+
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 1 << 16
+_WELL, _FAILED = b"+", b"-"
+
+
+def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
+    """Returns `act()`, run in a child of this process, which dies with it.
+
+    The child has this thread only.  `act` must not use sockets or files of this process.
+
+    Raises:
+        Unavailable: `act` raised; or the child died, or took too long.
+    """
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _perform(act, writing, parent)
+    os.close(writing)
+    try:
+        answer = _read(reading, within_s)
+    finally:
+        os.close(reading)
+        _end(child)
+    if answer is None:
+        raise Unavailable(f"it took more than {within_s:g} s")
+    if not answer:
+        raise Unavailable("the process that performed it died")
+    if answer[:1] == _FAILED:
+        raise Unavailable(answer[1:].decode())
+    return answer[1:]
+
+
+def _perform(act: Callable[[], bytes], writing: int, parent: int) -> None:
+    """Runs in the child and never returns."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getppid() == parent:
+            answer = _answered(act)
+            while answer:
+                answer = answer[os.write(writing, answer) :]
+            status = 0
+    finally:
+        os._exit(status)
+
+
+def _answered(act: Callable[[], bytes]) -> bytes:
+    try:
+        return _WELL + act()
+    except Exception as problem:
+        return _FAILED + f"{type(problem).__name__}: {problem}".encode()
+
+
+def _read(reading: int, within_s: float) -> bytes | None:
+    """Reads to the end; returns None if that takes too long."""
+    due_s, body = time.monotonic() + within_s, b""
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(0.0, due_s - time.monotonic()))
+        if not ready:
+            return None
+        more = os.read(reading, _READ_BYTES)
+        if not more:
+            return body
+        body += more
+
+
+def _end(child: int) -> None:
+    """Kills the child, if it still runs, and reaps it."""
+    try:
+        os.kill(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # the agent, or another process that reaps, was faster
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # as above

@@ -1,0 +1,65 @@
+"""The state of one task in a standby: a chain loaded from the files of the last complete checkpoint.
+
+Later checkpoints are applied as they complete, so a promotion has nothing left to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from causal.checkpointing import Cut, SnapshotFile
+from causal.errors import CorruptData
+from causal.ports import Chain
+from causal.shell.files import read_parts
+from operators.engine.plan import Plan
+
+
+class Image:
+    """A chain of task `task` and the files that are loaded.
+
+    State: `load` adds files; a file that cannot be read raises and leaves the state before it.
+    """
+
+    def __init__(self, plan: Plan, task: int, job_directory: Path) -> None:
+        self.task = task
+        self.cut = Cut()
+        self.files: list[SnapshotFile] = []
+        self._plan = plan
+        self._directory = job_directory
+        self.chain: Chain = plan.chain(task)
+
+    def load(self, files: Sequence[SnapshotFile]) -> None:
+        """Loads `files`, oldest first; files that are loaded already are not read again.
+
+        Raises:
+            CorruptData: a file is missing or is not the one that the checkpoint names.
+        """
+        for _ in self.loading(files):
+            pass
+
+    def loading(self, files: Sequence[SnapshotFile]) -> Iterator[int]:
+        """Performs `load` in small steps, one per item of the iterator.
+
+        Yields: the bytes of files that have been loaded so far, approximately.
+
+        Raises:
+            CorruptData: as `load`; the image is unusable if a part of that file was loaded.
+        """
+        if list(files[: len(self.files)]) != self.files:
+            self.chain = self._plan.chain(self.task)
+            self.cut = Cut()
+            self.files = []
+        done = 0
+        for path, size, digest in files[len(self.files) :]:
+            parts = read_parts(self._directory / path, digest)
+            if not parts:
+                raise CorruptData(f"{path} holds no parts; restore it from a copy or start the job without --resume")
+            cut = Cut.unpack(parts[0])
+            left, count = parts[:0:-1], len(parts)
+            for _ in self.chain.restoring(left.pop() for _ in range(count - 1)):
+                yield done + size * (count - len(left)) // count
+            done += size
+            self.cut = cut
+            self.files.append((path, size, digest))
+            yield done

@@ -1,0 +1,356 @@
+"""A worker's side of the control plane: the messages that it takes, the acts that follow, and its reports.
+
+Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed
+in order.  The same object runs in a worker process and in the simulator.  Every message may come twice;
+one that makes no sense here is ignored.  Each beat has all that a supervisor needs that has just started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from causal.activity import Activity
+from causal.checkpointing import SnapshotFile
+from causal.errors import PipelineError, invariant
+from causal.events import (
+    CheckpointCompleted,
+    CheckpointRequested,
+    Event,
+    InquiryResolved,
+    JobEnded,
+    OrphanQuery,
+    PeerDown,
+    PeerUp,
+    StateQuery,
+)
+from causal.rollback import Rollback, read_rollback
+from causal.topology import Topology
+from causal.values import NotCarried, encode
+
+PEERS_AGAIN_NS = 400_000_000
+"""The interval at which a beat repeats the peers of the task; among many neighbours they are most of a beat."""
+
+QUESTIONS_MAX = 64
+"""The most questions about state that wait for an answer at the same time."""
+
+INSPECTED_BYTES_MAX = 1 << 20
+"""The largest answer to one; a control message holds four times that."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorMessage:
+    """A message of the supervisor, decoded."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report of the running task: a phase, a snapshot, a verdict."""
+
+    kind: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The state that `Load` asked for is in memory."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A report that time has passed."""
+
+
+Input = SupervisorMessage | Reported | Loaded | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """Send the supervisor a message; one that is lost is made up for by the next beat."""
+
+    kind: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the state of `task` that these files restore; answered by `Loaded`, or the process fails."""
+
+    task: int
+    files: tuple[SnapshotFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Become `task` in that incarnation, from the state that `files` restore, which is that of `epoch`.
+
+    Where the process runs the task already, in a lower incarnation, it ends that one and goes back in place;
+    what is known of determinants goes over to the new one as far as `rollback` lets it stand.
+    """
+
+    task: int
+    incarnation: int
+    epoch: int
+    files: tuple[SnapshotFile, ...]
+    rollback: Rollback
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Give the task its first event: all known peers have been introduced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Connect to a neighbour downstream, again if there was a connection."""
+
+    task: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Hand an event to the running task."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the process regularly, after a last beat."""
+
+
+Act = SendReport | Load | Begin | Start | Dial | Feed | End
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """The part of a beat about the running task; for a standby all are the defaults."""
+
+    state: str = "standby"
+    epoch: int = 0
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    first_record_ns: int | None = None
+    last_output_ns: int | None = None
+    rollback: int = 0
+    lost: list[list[int]] = field(default_factory=list)
+    committed: int = 0
+    """The epoch below which rows are visible, of a sink whose rows are staged."""
+    checked: tuple[int, str] = (0, "")
+    """The number of epochs that this process has performed again with the same result, and a difference it found."""
+    waiting: tuple[int, str] | None = None
+    """The time since which the task waits for its store, and the reason."""
+    doing: Activity | None = None
+    """The activity that the process has been busy with for a while."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because the task keeps so much until then; 0 for none."""
+
+
+class Membership:
+    """The role of one process of a job: a standby, and the task once it is promoted.
+
+    Args:
+        vitals: asked when a beat is due.
+
+    State: `task` is None until it follows or is promoted; `serving` from the promotion on.
+    """
+
+    def __init__(
+        self, slot: str, pid: int, endpoint: str, topology: Topology, heartbeat_ms: int, vitals: Callable[[], Vitals]
+    ) -> None:
+        self.slot = slot
+        self.task: int | None = None
+        self.incarnation = 0
+        self.serving = False
+        self.beat_due_ns = 0
+        self._pid = pid
+        self._endpoint = endpoint
+        self._topology = topology
+        self._heartbeat_ns = heartbeat_ms * 1_000_000
+        self._vitals = vitals
+        self._followed: int | None = None
+        self._acked: list[Any] | None = None
+        self._peers: dict[str, tuple[str, int]] = {}
+        self._peers_due_ns = 0
+        self._asking: dict[int, str] = {}
+        self._questions = 0
+
+    @property
+    def name(self) -> str | None:
+        """The name of the task that it is, or is a standby of."""
+        return None if self.task is None else self._topology.tasks[self.task].name
+
+    def handle(self, event: Input, now_ns: int) -> list[Act]:
+        """Take one step.
+
+        Raises:
+            PipelineError: the supervisor speaks of a task that is not in the graph.
+        """
+        if isinstance(event, SupervisorMessage):
+            verb = _VERBS.get(str(event.message.get("kind")))
+            return verb(self, event.message, now_ns) if verb is not None else []
+        if isinstance(event, Reported):
+            return self._reported(event)
+        if isinstance(event, Loaded):
+            self._followed = event.epoch
+            return self._beat(now_ns)
+        return self._beat(now_ns) if now_ns >= self.beat_due_ns else []
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    def _beat(self, now_ns: int) -> list[Act]:
+        """A beat with all that a supervisor needs that has just started."""
+        self.beat_due_ns = now_ns + self._heartbeat_ns
+        vitals = self._vitals()
+        facts: dict[str, Any] = {
+            "pid": self._pid,
+            "endpoint": self._endpoint,
+            "task": self.name if self.serving else None,
+            "incarnation": self.incarnation,
+            "state": vitals.state,
+            "epoch": vitals.epoch,
+            "acked": self._acked,
+            "followed": self._followed,
+            "counters": vitals.counters,
+            "first_record_ns": vitals.first_record_ns,
+            "last_output_ns": vitals.last_output_ns,
+            "rollback": vitals.rollback,
+            "lost": vitals.lost,
+            "committed": vitals.committed,
+            "checked": list(vitals.checked),
+        }
+        if vitals.waiting is not None:
+            facts["waiting"] = list(vitals.waiting)
+        if vitals.doing is not None:
+            facts["doing"] = vitals.doing.message()
+        if vitals.wanted_epoch:
+            facts["wanted_epoch"] = vitals.wanted_epoch
+        if now_ns >= self._peers_due_ns:
+            self._peers_due_ns = now_ns + PEERS_AGAIN_NS
+            facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
+        return [SendReport("beat", facts)]
+
+    def _reported(self, event: Reported) -> list[Act]:
+        invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)
+        if event.kind == "inspected":
+            return self._inspected(event.facts["request"], event.facts["facts"])
+        if event.kind == "snapshot":
+            self._acked = [event.facts["epoch"], event.facts["files"]]
+        self.beat_due_ns = 0 if event.kind == "phase" else self.beat_due_ns
+        return [SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
+
+    def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
+        """The answer to a question about a key; an error where it is more than a message may hold."""
+        to = self._asking.pop(request, None)
+        if to is None:
+            return []
+        try:
+            size = len(encode(dict(facts)))
+            problem = f"{size} bytes are too many for an answer" if size > INSPECTED_BYTES_MAX else ""
+        except NotCarried as cause:
+            problem = f"it cannot be sent: {cause}"
+        if problem:
+            facts = {name: value for name, value in facts.items() if name != "tables"}
+            facts = {**facts, "error": f"{problem}; ask without --live, as of the last checkpoint"}
+        return [SendReport("inspected", {"to": to, "facts": dict(facts)})]
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def _follow(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            return []
+        self.task = self._index(message["task"])
+        return [Load(self.task, _files(message))]
+
+    def _promote(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        task = self._index(message["task"])
+        if self.serving and (task != self.task or message["incarnation"] <= self.incarnation):
+            return []
+        # From here on it reports as that task: a failure to become it is a failure of the task.
+        self.task, self.incarnation, self.serving = task, message["incarnation"], True
+        files = _files(message)
+        self._followed = None
+        self._acked = [message["epoch"], [list(file) for file in files]] if files else None
+        self._peers, self._peers_due_ns = {}, 0
+        acts: list[Act] = [
+            Begin(task, self.incarnation, message["epoch"], files, read_rollback(message.get("rollback"))),
+        ]
+        for name, (endpoint, incarnation) in message["peers"].items():
+            acts += self._peer({"task": name, "endpoint": endpoint, "incarnation": incarnation}, now_ns)
+        acts += self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
+        return [*acts, Start()]
+
+    def _peer(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        name, where = message["task"], (message["endpoint"], message["incarnation"])
+        if not self.serving or self._peers.get(name) == where:
+            return []
+        self._peers[name] = where
+        self._peers_due_ns = 0
+        index = self._index(name)
+        introduced = Feed(PeerUp(index, message["incarnation"], message["endpoint"].startswith("tcp")))
+        if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
+            return [Dial(index, message["endpoint"]), introduced]
+        return [introduced]
+
+    def _peer_down(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            self._peers[message["task"]] = ("", message["incarnation"])
+            self._peers_due_ns = 0
+        return self._feed(PeerDown(self._index(message["task"]), message["incarnation"]))
+
+    def _checkpoint(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(CheckpointRequested(message["epoch"], bool(message.get("final")), bool(message.get("hold"))))
+
+    def _inspect(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        if self.serving:
+            self._questions += 1
+            self._asking[self._questions] = message["to"]
+            while len(self._asking) > QUESTIONS_MAX:
+                del self._asking[next(iter(self._asking))]  # its asker asks again
+        return self._feed(StateQuery(self._questions, message["operator"], message["key"]))
+
+    def _completed(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(CheckpointCompleted(message["epoch"]))
+
+    def _inquire(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        return self._feed(OrphanQuery(message["number"], [tuple(each) for each in message["lost"]]))
+
+    def _keep(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        self.beat_due_ns = 0
+        return self._feed(InquiryResolved(read_rollback(message["rollback"])))
+
+    def _stop(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+        ended = self._feed(JobEnded()) if message.get("finished") else []
+        return [*ended, *self._beat(now_ns), End()]
+
+    def _feed(self, event: Event) -> list[Act]:
+        return [Feed(event)] if self.serving else []
+
+    def _index(self, name: str) -> int:
+        task = self._topology.named(name)
+        if task is None:
+            raise PipelineError(f"the supervisor speaks of task {name!r}, which this pipeline does not have")
+        return task.index
+
+
+def _files(message: Mapping[str, Any]) -> tuple[SnapshotFile, ...]:
+    return tuple((path, size, digest) for path, size, digest in message["files"])
+
+
+_VERBS: dict[str, Callable[[Membership, Mapping[str, Any], int], list[Act]]] = {
+    "follow": Membership._follow,
+    "promote": Membership._promote,
+    "peer": Membership._peer,
+    "peer_down": Membership._peer_down,
+    "checkpoint": Membership._checkpoint,
+    "completed": Membership._completed,
+    "inspect": Membership._inspect,
+    "inquire": Membership._inquire,
+    "keep": Membership._keep,
+    "stop": Membership._stop,
+}

@@ -1,0 +1,177 @@
+"""A standby checks its task's operators: it performs each recorded epoch again, from the task's own log.
+
+For `causal run --verify-replay`.  Each time a fork of the standby performs it, in which no operator has run before:
+what the task keeps in attributes, globals and closures is not there, as it would not be in a recovery.  What differs,
+or cannot be repeated, is nondeterminism that no recovery has met yet (D7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from causal.checkpointing import Cut, SnapshotFile
+from causal.config import JobConfig
+from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
+from causal.ids import TaskIndex
+from causal.ports import Chain
+from causal.recording import Recorded, read_recording
+from causal.rehearsal import rehearse
+from causal.shell.clock import SystemEnvironment
+from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
+from causal.shell.files import read_parts
+from causal.values import decode, encode
+from operators.engine.chain import FusedChain
+from operators.engine.plan import Plan
+from operators.runtime.forked import in_fork
+from operators.runtime.image import Image
+from operators.runtime.undeclared import Place, Witness, cause_of, words
+from operators.state.snapshot_parts import read_part
+
+KEYS_PER_STEP = 10_000
+REHEARSAL_S_MAX = 600.0
+"""The longest second performance; an epoch that takes longer is not checked."""
+
+
+class Rehearsals:
+    """The checks of one standby.
+
+    State: `checked` epochs were the same a second time; `problem` says what was not, and stays.
+    """
+
+    def __init__(self, plan: Plan, config: JobConfig, job_directory: Path, say: Callable[[str], None]) -> None:
+        self.checked = 0
+        self.problem = ""
+        self._plan = plan
+        self._config = config
+        self._directory = job_directory
+        self._say = say
+
+    def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
+        """Perform what lies between `image` and `files`, with which it will be loaded, if that is the next epoch.
+
+        Says in `problem` what differs; a recording that is not there, or is not whole, is logged and passed over.
+        """
+        if not files or self.problem:
+            return
+        reached = Cut.unpack(read_parts(self._directory / files[-1][0], files[-1][2])[0])
+        if image.cut.epoch != reached.epoch - 1:
+            return
+        name = self._plan.topology.tasks[image.task].name
+        try:
+            recorded = read_recording(read_parts(self._recording(files[-1][0])))
+            if recorded.unfit:
+                raise CorruptData(recorded.unfit)
+        except CorruptData as problem:
+            self._say(f"{name}, epoch {image.cut.epoch} is not checked: {problem}")
+            return
+        try:
+            difference = in_fork(
+                lambda: self._rehearsed(name, image, files, recorded, reached).encode(), REHEARSAL_S_MAX
+            )
+        except Unavailable as unknown:
+            self._say(f"{name}, epoch {image.cut.epoch} is not checked: {unknown}")
+            return
+        if difference:
+            self.problem = difference.decode()
+        else:
+            self.checked += 1
+
+    def _rehearsed(
+        self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
+    ) -> str:
+        """Returns what differs, or nothing; runs in a process of its own, whose modules are as they were loaded.
+
+        The first epoch is performed twice there.  The task had performed nothing before it either, so only the second
+        time, behind a first one, differs where operators keep something that is no state.
+        """
+        first, rehearsed = self._begun(image)
+        try:
+            self._perform(name, image, rehearsed, files, recorded, reached)
+        except (ReplayDivergence, OperatorFailed) as problem:
+            return _explained(problem, first.changed())
+        if image.files:
+            return ""
+        places = first.changed()
+        if not places:
+            return ""
+        _, again = self._begun(image)
+        for stage in getattr(again.chain, "stages", ()):
+            for attribute, value in first.attributes().get(stage.name, {}).items():
+                setattr(stage._operator, attribute, value)
+        try:
+            self._perform(name, image, again, files, recorded, reached)
+        except ReplayDivergence as problem:
+            return _explained(problem, places)
+        except OperatorFailed as problem:
+            self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
+        return ""
+
+    def _begun(self, image: Image) -> tuple[Witness, Image]:
+        """The task as `image` has it, ready for its next event, and what its user code keeps then."""
+        rehearsed = Image(self._plan, image.task, self._directory)
+        rehearsed.load(image.files)
+        if isinstance(rehearsed.chain, FusedChain):
+            rehearsed.chain.open()
+        return Witness(self._plan.nodes(image.task), rehearsed.chain), rehearsed
+
+    def _perform(
+        self, name: str, image: Image, rehearsed: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
+    ) -> None:
+        """Perform the epoch and compare all of its results.
+
+        Raises:
+            ReplayDivergence, OperatorFailed: as `rehearse`.
+        """
+        rehearse(
+            self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, SystemEnvironment(), image.cut,
+            recorded, reached,
+        )  # fmt: skip
+        written = Image(self._plan, image.task, self._directory)
+        written.load(files)
+        if self._canonical(image.task, written.chain) != self._canonical(image.task, rehearsed.chain):
+            raise ReplayDivergence(
+                name, f"epoch {image.cut.epoch}: performed again from its own log, its state is another one"
+            )
+
+    def _canonical(self, task: int, chain: Chain) -> list[Any]:
+        """The state as a restored chain writes it, its keys in order: how it grew does not show."""
+        again = self._plan.chain(task)
+        again.restore(_whole(chain))
+        return [_ordered(part) for part in _whole(again)]
+
+    def _recording(self, snapshot: str) -> Path:
+        return self._directory / (snapshot.removesuffix(SNAPSHOT_SUFFIX) + RECORDING_SUFFIX)
+
+
+def _explained(problem: ReplayDivergence | OperatorFailed, places: list[Place]) -> str:
+    """The error's line, with what has changed in the place of general advice."""
+    if not places:
+        return str(problem)
+    return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) else f"{problem}; {words(places)}"
+
+
+def _ordered(part: bytes) -> Any:
+    header, tables = read_part(part)
+    if header is not None:
+        return encode(header)
+    return {name: sorted(_entries(fragments)) for name, fragments in tables.items()}
+
+
+def _entries(fragments: Iterable[bytes]) -> Iterator[bytes]:
+    """The entries of a table's fragments [keys, values, gone]; a fragment of any other form is kept as it is."""
+    for fragment in fragments:
+        decoded = decode(fragment)
+        if type(decoded) is list and len(decoded) == 3 and all(type(each) is list for each in decoded):
+            yield from (encode([key, value]) for key, value in zip(decoded[0], decoded[1], strict=True))
+            yield from (encode([key]) for key in decoded[2])
+        else:
+            yield fragment
+
+
+def _whole(chain: Chain) -> list[bytes]:
+    job = chain.snapshot(True)
+    while not job.step(KEYS_PER_STEP):
+        continue
+    return job.parts()

@@ -1,0 +1,332 @@
+"""Turns one pipeline's state at a savepoint into that of another: other parallelism, operators added or gone.
+
+At a final barrier no element is in flight, so the new graph begins there: channels between tasks at position 0, sources
+and sinks where they stood, keyed tables by key group.  All of it offline, task by task: a fresh chain of the new plan
+takes the parts that are its own and writes them as its first snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from causal.checkpointing import Cut
+from causal.errors import PipelineError
+from causal.ids import OUTSIDE
+from causal.ports import Chain
+from causal.topology import Task, Topology
+from causal.values import decode
+from operators.engine.chain import FusedChain
+from operators.engine.plan import Plan
+from operators.records.keys import key_group, task_of_group
+from operators.stage.stages import Stage
+from operators.state.snapshot_parts import header_part, read_part, table_part
+
+KEYS_PER_STEP = 10_000
+ALLOW = "--allow-dropped-state"
+
+Fragments = dict[int, dict[str, list[bytes]]]
+"""The fragments by key group, then by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The snapshot of one task at the savepoint: its cut, and the parts behind it of each file, oldest first."""
+
+    task: Task
+    cut: Cut
+    files: tuple[tuple[bytes, ...], ...]
+
+
+@dataclass(slots=True)
+class _Share:
+    """The share that one old task has of one new one, as a single full snapshot."""
+
+    saved: Saved
+    header: dict[str, Any]
+    fragments: Fragments
+
+
+class Rescaling:
+    """The state of a savepoint's tasks as that of the tasks of `plan`.
+
+    Args:
+        before: the graph of the job that wrote the savepoint.
+
+    Raises:
+        PipelineError: here or in `chains`: the savepoint cannot continue as this plan.
+    """
+
+    def __init__(
+        self,
+        before: Topology,
+        saved: Sequence[Saved],
+        plan: Plan,
+        key_groups: int,
+        allow_dropped: bool,
+    ) -> None:
+        self._before = before
+        self._saved = list(saved)
+        self._plan = plan
+        self._key_groups = key_groups
+        self._had = _tasks_of_operators(before)
+        self._has = _tasks_of_operators(plan.topology)
+        self._finished: dict[int, bool] = {}
+        self._check_sources()
+        if not allow_dropped:
+            self._check_dropped()
+
+        for task in plan.topology.tasks:
+            olds = self._contributors(task)
+            before_it = [self._has_ended(channel.source) for channel in plan.topology.inputs(task.index)]
+            # A new task whose inputs have all ended receives nothing that could let it finish.
+            self._finished[task.index] = all([saved.cut.finished for saved in olds] or before_it)
+
+    def chains(self) -> dict[str, list[bytes]]:
+        """The parts of each new task's first snapshot behind the cut, by task."""
+        return {task.name: self._chain(task) for task in self._plan.topology.tasks}
+
+    def _chain(self, task: Task) -> list[bytes]:
+        chain = self._plan.chain(task.index)
+        olds = self._contributors(task)
+        if isinstance(chain, FusedChain):
+            if olds:
+                self._fill(chain, task, olds)
+            for stage in chain.stages:
+                stage.changed(self._saved[0].cut.epoch)
+        return whole(chain)
+
+    def _contributors(self, task: Task) -> list[Saved]:
+        indices = {index for name in task.operators for index in self._had.get(name, ())}
+        return [self._saved[index] for index in sorted(indices)]
+
+    # Chains.
+
+    def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
+        fresh, _ = _read(whole(self._plan.chain(task.index)))
+        shares = [self._share(task, saved, fresh) for saved in olds]
+        header = {**fresh, "stages": {}, "counts": {}, "numbers": max(share.header["numbers"] for share in shares)}
+        fragments: Fragments = {}
+        for stage in chain.stages:
+            name = _operator_of(stage.name, task)
+            own = [share for share in shares if name in share.saved.task.operators]
+            same = self._same_parallelism(name)
+            place = self._has[name].index(task.index)
+            if same:
+                own = [share for share in own if share.saved.task.index == self._had[name][place]]
+            headers = [share.header["stages"].get(stage.name, {}) for share in own]
+            if own:
+                header["stages"][stage.name] = headers[0] if same else stage.merge_headers(headers)
+            if own and place == 0 or same:
+                header["counts"][stage.name] = _sum(share.header["counts"].get(stage.name, {}) for share in own)
+            self._gather(stage, name, place, own, same, fragments)
+        self._set_marks(header, task, shares)
+        header["stages"] = {name: fields for name, fields in header["stages"].items() if fields}
+        parts = [table_part(group, fragments[group]) for group in sorted(fragments)]
+        chain.restore([header_part(header), *parts])
+        chain.renumber()
+
+    def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
+        """The share that an old task has of the new one's operators, restored file by file in a chain of its own."""
+        scratch = self._plan.chain(task.index)
+        known = (
+            {name for stage in scratch.stages for name in stage.loaders()} if isinstance(scratch, FusedChain) else ()
+        )
+        for file in saved.files:
+            header, fragments = _read(file)
+            share_header = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
+            share_header["stages"], share_header["kinds"] = header["stages"], header["kinds"]
+            parts = [
+                table_part(group, kept)
+                for group, tables in fragments.items()
+                if (kept := {name: pieces for name, pieces in tables.items() if name in known})
+            ]
+            scratch.restore([header_part(share_header), *parts])
+        last, _ = _read(saved.files[-1])
+        header, fragments = _read(whole(scratch))
+        return _Share(saved, {**header, "merge": last["merge"], "marks": last["marks"]}, fragments)
+
+    def _gather(
+        self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
+    ) -> None:
+        """Add the fragments of a stage's tables that belong to its task number `place`."""
+        tables = set(stage.loaders()).difference(stage.replicated)
+        for group, group_tables in own[0].fragments.items() if own else ():
+            for table in stage.replicated:
+                if table in group_tables:  # every task has the whole, so the first one's does
+                    fragments.setdefault(group, {}).setdefault(table, []).extend(group_tables[table])
+        parallelism = len(self._has[name])
+        without_key = key_group(None, self._key_groups)
+        for share in own:
+            for group, group_tables in share.fragments.items():
+                kept = {table: parts for table, parts in group_tables.items() if table in tables}
+                if not kept:
+                    continue
+                if not (same or self._plan.keyed(name)):
+                    if not stage.moves:
+                        raise PipelineError(
+                            f"operator {name!r} keeps state per task; it cannot go from {len(self._had[name])} "
+                            f"tasks to {parallelism}; add key_by before it, or keep its parallelism"
+                        )
+                    group = without_key
+                if same or task_of_group(group, parallelism, self._key_groups) == place:
+                    into = fragments.setdefault(group, {})
+                    for table, parts in kept.items():
+                        into.setdefault(table, []).extend(parts)
+
+    def _same_parallelism(self, name: str) -> bool:
+        return len(self._had.get(name, ())) == len(self._has[name])
+
+    def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
+        """Continue event time from the least that any of the old tasks had reached."""
+        inputs = self._plan.topology.inputs(task.index)
+        if len(shares) == 1 and shares[0].saved.task.operators == task.operators:
+            if len(shares[0].header["merge"]["marks"]) == len(inputs):
+                header["merge"] = shares[0].header["merge"]
+            header["marks"] = shares[0].header["marks"]
+        elif all(share.saved.task.operators == task.operators for share in shares):
+            header["marks"] = [
+                [_least(received for received, _ in branch), _least(passed for _, passed in branch)]
+                for branch in zip(*(share.header["marks"] for share in shares), strict=True)
+            ]
+        if header["merge"]["merged"] is None:
+            merged = _least(share.header["merge"]["merged"] for share in shares)
+            header["merge"] = {**header["merge"], "merged": merged, "marks": [merged] * len(inputs)}
+        ended = [self._has_ended(channel.source) for channel in inputs]
+        header["merge"] = {**header["merge"], "ended": ended}
+
+    # Cuts.
+
+    def cuts(self, stores: Mapping[str, tuple[int, int]]) -> dict[str, Cut]:
+        """The cut at which each task of the new plan begins, by task.
+
+        Args:
+            stores: by name of sink task: (rows, digest) of its store.
+        """
+        return {task.name: self._cut(task, stores) for task in self._plan.topology.tasks}
+
+    def _cut(self, task: Task, stores: Mapping[str, tuple[int, int]]) -> Cut:
+        topology = self._plan.topology
+        epoch = self._saved[0].cut.epoch
+        finished = self._finished[task.index]
+        inputs: dict[int, tuple[int, int, bool]] = {}
+        for channel in topology.inputs(task.index):
+            if channel.source == OUTSIDE:
+                position, digest, ended = self._partition(task.operators[0], channel.partition)
+                # A partition that had ended says so again, unless its task is done with it.
+                inputs[channel.id] = (position - (ended and not finished), digest, finished)
+            else:
+                inputs[channel.id] = (0, 0, self._has_ended(channel.source))
+        outputs: dict[int, tuple[int, int]] = {
+            channel.id: stores[task.name] for channel in topology.outputs(task.index) if channel.target == OUTSIDE
+        }
+        last_ns = max(saved.cut.last_ns for saved in self._saved)
+        return Cut(epoch, inputs, outputs, last_ns, finished)
+
+    def _has_ended(self, source: int) -> bool:
+        return source != OUTSIDE and self._finished[source]
+
+    def _partition(self, source: str, partition: int) -> tuple[int, int, bool]:
+        for index in self._had.get(source, ()):
+            for channel in self._before.inputs(self._before.tasks[index].index):
+                if channel.source == OUTSIDE and channel.partition == partition:
+                    return self._saved[index].cut.inputs[channel.id]
+        return 0, 0, False
+
+    # Refusals.
+
+    def _check_sources(self) -> None:
+        before, now = _partitions(self._before), _partitions(self._plan.topology)
+        for source, count in before.items():
+            if source in now and now[source] != count:
+                raise PipelineError(
+                    f"source {source!r} had {count} partitions at the savepoint, now {now[source]}; "
+                    "their number may not change"
+                )
+
+    def _check_dropped(self) -> None:
+        for source in _partitions(self._before):
+            if source not in self._has:
+                raise PipelineError(_dropped(f"positions of source {source!r}"))
+        known: set[str] = set()
+        for task in self._plan.topology.tasks:
+            chain = self._plan.chain(task.index)
+            if isinstance(chain, FusedChain):
+                known |= {name for stage in chain.stages for name in stage.loaders()}
+        for saved in self._saved:
+            for file in saved.files:
+                for tables in _read(file)[1].values():
+                    for table, parts in tables.items():
+                        if table not in known and any(map(_says_something, parts)):
+                            raise PipelineError(_dropped(f"state {table!r} of operator {table.partition(':')[0]!r}"))
+
+
+def _operator_of(stage: str, task: Task) -> str:
+    """The operator that a stage is, or is a part of ("op.hold")."""
+    return stage if stage in task.operators else stage.rpartition(".")[0]
+
+
+def _dropped(what: str) -> str:
+    return f"the savepoint holds {what}, which this pipeline has not; run with {ALLOW} to leave it behind"
+
+
+def _says_something(fragment: bytes) -> bool:
+    """Returns whether a fragment of a table is more than a list of keys that are gone."""
+    decoded = decode(fragment)
+    return not (type(decoded) is list and not any(decoded[:-1]))
+
+
+def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
+    """The indices of each operator's tasks, ascending, by operator."""
+    indices: dict[str, list[int]] = {}
+    for task in topology.tasks:
+        for name in task.operators:
+            indices.setdefault(name, []).append(task.index)
+    return indices
+
+
+def _partitions(topology: Topology) -> dict[str, int]:
+    """The number of partitions of each source."""
+    counts: dict[str, int] = {}
+    for channel in topology.channels:
+        if channel.source == OUTSIDE:
+            name = topology.tasks[channel.target].operators[0]
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
+    """The header and the fragments of one snapshot."""
+    header: dict[str, Any] = {}
+    fragments: Fragments = {}
+    for part in parts:
+        part_header, tables = read_part(part)
+        if part_header is not None:
+            header = part_header
+        else:
+            fragments[decode(part)[1]] = tables
+    return header, fragments
+
+
+def whole(chain: Chain) -> list[bytes]:
+    """The parts of a full snapshot of a chain."""
+    job = chain.snapshot(True)
+    while not job.step(KEYS_PER_STEP):
+        continue
+    return job.parts()
+
+
+def _least(marks: Iterable[int | None]) -> int | None:
+    """The lowest mark; None if one is not known."""
+    all_marks = list(marks)
+    known = [mark for mark in all_marks if mark is not None]
+    return min(known) if known and len(known) == len(all_marks) else None
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            total[reason] = total.get(reason, 0) + count
+    return total

@@ -1,0 +1,334 @@
+"""The driver process of a `SparkSource`: runs its query and publishes micro-batches into the ingest log.
+
+    python -m operators.runtime.spark_driver JOB_DIRECTORY SOURCE
+
+Exit status 0: the query has ended by itself and the log says so.  2: another start would fail again, the last line of
+standard error says why.  Anything else: restart it; it resumes where Spark's checkpoint and the log are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from causal.config import JobConfig
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.shell import processlog
+from causal.shell.modes import PRIVATE
+from operators.builder.loading import MODULE as PIPELINE_MODULE
+from operators.builder.loading import load_of_job
+from operators.sources import spark_daemon
+from operators.sources.ingest_log import IngestLog
+from operators.sources.java import find_java, java_home
+from operators.sources.spark_errors import UserCodeFailed, user_error
+from operators.sources.spark_jvm import SparkJvm
+from operators.sources.spark_source import SparkSource, ingest_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+PREDECESSOR_WAIT_S = 30.0
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""A manager that saves 70 ms of each micro-batch; it trusts that no other process writes, as the lock ensures."""
+_STATED = re.compile(r"causal\.errors\.(PipelineError|CorruptData): (.*)")
+_RAISED = re.compile(r"[\w.]+(Error|Exception|Violation|Fenced|Unavailable|NotCarried): ")
+
+
+class _Failed(Exception):
+    """The query failed for a reason that another start may cure."""
+
+
+def configuration(source: SparkSource, work: Path) -> dict[str, str]:
+    """Returns Spark's configuration: small, quiet, local, and nothing outside `work`; the source's own entries win."""
+    options = " ".join(
+        [
+            f"-Djava.io.tmpdir={work / 'tmp'}",
+            f"-Dlog4j2.configurationFile={work / 'conf' / 'log4j2.properties'}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",  # Half the start-up; what runs long is in the Python operators.
+            "-XX:-UsePerfData",
+        ]
+    )
+    return {
+        "spark.master": source.master,
+        "spark.app.name": "causal",
+        "spark.driver.memory": source.memory,
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(source.partitions),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(source.batch_rows_max),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.files.openCostInBytes": str(1 << 20),
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
+        "spark.sql.streaming.stopTimeout": "5s",
+        "spark.python.daemon.module": spark_daemon.__name__,
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        # Hadoop sets the mode of each file that it makes, whatever the umask of the process is.
+        "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE:03o}",
+        **source.conf,
+    }
+
+
+def drive(
+    source: SparkSource,
+    name: str,
+    job_directory: Path,
+    code: str = "",
+    beside: Path | None = None,
+    bytes_max: int = 1 << 30,
+) -> int:
+    """Run the query of a source until it ends by itself; returns the process's exit status.
+
+    The process belongs to this call: SIGTERM and SIGINT end it, its children are waited for.
+
+    Args:
+        code: digest of the archive that Spark's workers import the pipeline's modules from.
+        beside: without an archive, the directory that they import them from.
+        bytes_max: what may be published and not read.
+    """
+    try:
+        _drive(source, name, job_directory, code, beside, bytes_max)
+    except (PipelineError, CorruptData) as problem:
+        return _report(2, name, str(problem))
+    except (CausalError, _Failed) as problem:
+        return _report(1, name, str(problem))
+    return 0
+
+
+def _report(status: int, name: str, problem: str) -> int:
+    print(f"source {name!r}: {' '.join(problem.split())}", file=sys.stderr, flush=True)
+    return status
+
+
+def _drive(source: SparkSource, name: str, job_directory: Path, code: str, beside: Path | None, bytes_max: int) -> None:
+    source.check()
+    log = IngestLog(ingest_directory(job_directory, name), source.partitions)
+    log.create()
+    if log.ended() is not None:
+        return
+    checkpoint = log.directory / "spark-checkpoint"
+    with _alone(log.directory / "driver.lock") as lock, _jvm(log.directory / "spark-work", lock) as jvm:
+        from operators.sources.spark_writer import last_committed, stored_query
+
+        log.check_query(stored_query(checkpoint))
+        log.check_committed(last_committed(checkpoint))
+        token = log.take_over()
+        _export_code(job_directory, code, beside)
+        spark = _session(source, jvm)
+        try:
+            query = _start(_frame(source, spark, jvm), source, log, token, checkpoint, jvm, bytes_max)
+            _await(query)
+        except UserCodeFailed as problem:
+            raise _counted(source, log, problem) from problem
+        finally:
+            if jvm.running:
+                spark.stop()
+        log.end(token)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[int]:
+    """The lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + PREDECESSOR_WAIT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"another driver holds {path}") from None
+                time.sleep(0.02)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
+    """A JVM to start, ended with the block or by a signal, wherever the main thread is then."""
+    jvm = SparkJvm(work, lock)
+
+    def end() -> None:
+        # A thread of py4j may wait for an answer to "forget this object": a traceback is all it has to say of the end.
+        logging.disable(logging.CRITICAL)
+        jvm.end()
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        end()  # Not by an exception: one raised inside a finaliser would be lost.
+        os._exit(128 + signum)
+
+    earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield jvm
+    finally:
+        end()
+        for signum, handler in earlier.items():
+            signal.signal(signum, handler)
+
+
+def _export_code(job_directory: Path, code: str, beside: Path | None) -> None:
+    """Let Spark's Python workers import what this process can: these packages and the code of the run."""
+    places = [str(Path(__file__).resolve().parents[2])]
+    if beside is not None and not code:
+        places.append(str(beside))
+    inherited = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [inherited])])
+    os.environ["PYTHONSAFEPATH"] = "1"  # Spark starts them by -m: nothing in the working directory is imported.
+    os.environ.update({spark_daemon.JOB: str(job_directory), spark_daemon.CODE: code})
+
+
+def _session(source: SparkSource, jvm: SparkJvm) -> SparkSession:
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    from pyspark_causal import DefaultSource
+
+    jvm.start(
+        configuration(source, jvm.work), Path(pyspark.__file__).resolve().parent, java_home(find_java(), jvm.work)
+    )
+    try:
+        spark = SparkSession.builder.getOrCreate()
+        spark.dataSource.register(DefaultSource)
+    except Exception as problem:  # Whatever the JVM objects to before it has seen the user's query.
+        raise _Failed(f"Spark did not start: {_first_line(problem)}") from problem
+    return spark
+
+
+def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame:
+    """The user's DataFrame, if it is a streaming one whose rows a record can hold."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from operators.records.arrow_rows import check_carried
+
+    _pickle_by_value(source.read)
+    try:
+        frame = source.read(spark)
+    except Exception as problem:  # The user's code, and every kind of Spark error.
+        raise _mistake(jvm, "read(spark) raised", problem) from problem
+    if not isinstance(frame, DataFrame):
+        raise PipelineError(f"read(spark) returned {type(frame).__name__}; return a streaming DataFrame")
+    if not frame.isStreaming:
+        raise PipelineError("read(spark) returned a DataFrame that is not streaming; use spark.readStream")
+    try:
+        schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    except Exception as problem:  # Types that Arrow lacks.
+        raise _mistake(jvm, "a column has a type that cannot be carried; cast it in read()", problem) from problem
+    check_carried(schema)
+    return frame
+
+
+def _pickle_by_value(read: Callable[..., object]) -> None:
+    """Send functions of the pipeline file to Spark's workers as they are: that file is no module to import there."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    for name in {getattr(read, "__module__", None), PIPELINE_MODULE} - {"__main__", None}:
+        if name in sys.modules:
+            register_pickle_by_value(sys.modules[name])
+
+
+def _start(
+    frame: DataFrame,
+    source: SparkSource,
+    log: IngestLog,
+    token: int,
+    checkpoint: Path,
+    jvm: SparkJvm,
+    bytes_max: int,
+) -> StreamingQuery:
+    from operators.sources.spark_writer import FORMAT_NAME
+
+    writer = (
+        frame.writeStream.format(FORMAT_NAME)
+        .outputMode(source.output_mode)
+        .option("checkpointLocation", str(checkpoint))
+        .option("log", str(log.directory))
+        .option("channels", str(log.channels))
+        .option("token", str(token))
+        .option("bytesMax", str(bytes_max))
+    )
+    paced = writer.trigger(availableNow=True) if source.available_now else writer.trigger(processingTime=source.trigger)
+    try:
+        return paced.start()
+    except Exception as problem:  # Analysis of the whole plan happens here.
+        raise _mistake(jvm, "Spark refuses the query", problem) from problem
+
+
+def _await(query: StreamingQuery) -> None:
+    try:
+        query.awaitTermination()
+    except Exception as problem:  # Spark's, or that of a JVM that is gone.
+        stated = _STATED.search(str(problem))
+        if stated:
+            kind = PipelineError if stated[1] == "PipelineError" else CorruptData
+            raise kind(stated[2].strip()) from problem
+        raised = user_error(str(problem))
+        if raised is not None:
+            raise UserCodeFailed(raised) from problem
+        raise _Failed(f"the query failed: {_first_line(problem)}") from problem
+
+
+def _counted(source: SparkSource, log: IngestLog, problem: UserCodeFailed) -> Exception:
+    """The error for a failure of the user's code: one after which Spark is restarted, or one that ends the job."""
+    batch = max(log.batches(), default=-1) + 1
+    count = log.failed_again(batch)
+    if count < source.failures_max:
+        return _Failed(f"batch {batch} failed, {count} of {source.failures_max} times: {problem}")
+    log.forget_failures()
+    return PipelineError(
+        f"batch {batch} failed {count} times in a row: {problem}; correct what read() does with that row, then resume"
+    )
+
+
+def _mistake(jvm: SparkJvm, what: str, problem: Exception) -> Exception:
+    if not jvm.running:
+        return _Failed(f"Spark's JVM died: {_first_line(problem)}")
+    return PipelineError(f"{what}: {type(problem).__name__}: {_first_line(problem)}")
+
+
+def _first_line(problem: Exception) -> str:
+    """The line of the error that says most: the end of a Python traceback, or else the first line of the message."""
+    lines = str(problem).strip().splitlines()
+    stated = [line for line in lines if _RAISED.match(line)]
+    return next(iter([*stated, *lines]), type(problem).__name__)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Find the source in the job's pipeline and drive it."""
+    if len(argv) != 2:
+        return _report(2, "?", "usage: python -m operators.runtime.spark_driver JOB_DIRECTORY SOURCE")
+    job_directory, name = Path(argv[0]).resolve(), argv[1]
+    processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that, a line for each command
+    try:
+        config = JobConfig.load(job_directory)
+        source = load_of_job(job_directory, config, lasting=True).sources.get(name)
+        if not isinstance(source, SparkSource):
+            raise PipelineError(f"{config.pipeline} has no SparkSource of that name")
+    except PipelineError as problem:
+        return _report(2, name, str(problem))
+    return drive(source, name, job_directory, config.code, Path(config.pipeline).parent, config.ingest_bytes_max)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,322 @@
+"""Watches what user code keeps where no checkpoint sees it: attributes, globals, closures, defaults of arguments.
+
+A `Witness` takes a digest of each of these; asked later, it names those that have changed.  A digest is a hint, not a
+proof: it is bounded, it does not look into what only C code can see, and a cache changes as well.  So what it names
+explains a difference that was found in another way, and is never itself an error.
+"""
+
+from __future__ import annotations
+
+import types
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache, partial
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from causal.errors import NONDETERMINISTIC
+from causal.ports import Chain
+from operators.frozen.importing import is_source_of_user
+from operators.graph import Node
+from operators.records.ownership import SCALARS
+from operators.stage.operator import Operator
+from operators.state.declared import State
+
+VALUES_MAX = 10_000
+DEPTH_MAX = 24
+NAMED_MAX = 3
+"""The most places that are named; the others are counted."""
+BYTES_MAX = 1 << 20
+"""The most bytes of a buffer that are looked at."""
+
+_WRAPPERS = (staticmethod, classmethod, type(lru_cache(len)))
+"""The types that hold the function that they wrap in `__wrapped__`, and keep nothing else that can be looked at."""
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property)
+
+Place = tuple[str, str]
+"""A place that can change: (what it is, what to do about it)."""
+
+
+class Witness:
+    """The digests of what the user code of one task can keep, as they were when it was made.
+
+    Args:
+        nodes: the operators of the task.
+        chain: that performs them; its operators' instances are the task's own.
+        values_max: how many values are looked at in each place; of those beyond only the number is compared.
+    """
+
+    def __init__(self, nodes: Iterable[Node], chain: Chain, values_max: int = VALUES_MAX) -> None:
+        self._values_max = values_max
+        self._operators = _operators_of(chain)
+        self._functions, self._classes = _with_callees(*_code_of(nodes, self._operators))
+        self._before = self._digests()
+
+    def changed(self) -> list[Place]:
+        """The places that have changed since, in a fixed order: attributes first."""
+        now = self._digests()
+        return [place for place, digest in now.items() if self._before.get(place) != digest]
+
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """The attributes of each operator that have changed since, by the operator's name."""
+        changed = {what for what, _ in self.changed()}
+        return {
+            name: {
+                attribute: value
+                for attribute, value in _attributes(operator)
+                if _attribute(attribute, operator)[0] in changed
+            }
+            for name, operator in self._operators.items()
+        }
+
+    def _digests(self) -> dict[Place, int]:
+        values_max = self._values_max
+
+        def digest_of(value: Any) -> int:
+            try:
+                return _Walk(values_max).digest(value)
+            except Exception as problem:  # code of the user's runs here: a subclass of dict, `__repr__`, a property
+                return hash(type(problem).__name__)
+
+        digests: dict[Place, int] = {}
+        for operator in self._operators.values():
+            for name, value in _attributes(operator):
+                digests[_attribute(name, operator)] = digest_of(value)
+        for kind in self._classes:
+            for name, value in list(vars(kind).items()):
+                if not name.startswith("__") and not isinstance(value, (*_CODE, State, classmethod, staticmethod)):
+                    what = f"attribute `{name}` of class {kind.__name__} changed while operators ran"
+                    digests[what, "declare state in the class instead"] = digest_of(value)
+        functions = _distinct([*self._functions, *_methods_of(self._classes)])
+        for function in functions:
+            for name, value in _closed_over(function):
+                what = f"variable `{name}` that {function.__qualname__} closes over changed while operators ran"
+                digests[what, "keep it in ctx.state"] = digest_of(value)
+            for name, value in list(vars(function).items()):
+                what = f"attribute `{name}` of the function {function.__qualname__} changed while operators ran"
+                digests[what, "keep it in ctx.state"] = digest_of(value)
+        for module in _modules_of(functions):
+            for name, value in list(module.items()):
+                if not name.startswith("__") and not isinstance(value, _CODE):
+                    what = f"global `{name}` of {_file_of(module)} changed while operators ran"
+                    digests[what, "keep it in ctx.state"] = digest_of(value)
+        return digests
+
+
+def cause_of(places: list[Place]) -> str:
+    """The places as the cause of a `ReplayDivergence`."""
+    return NONDETERMINISTIC + words(places)
+
+
+def words(places: list[Place]) -> str:
+    """The changed places and what to do about them, in one line; empty if there are none."""
+    if not places:
+        return ""
+    named = "; ".join(f"{what}; {remedy}" for what, remedy in places[:NAMED_MAX])
+    more = len(places) - NAMED_MAX
+    return f"{named}; and {more} more" if more > 0 else named
+
+
+def _attribute(name: str, operator: Operator) -> Place:
+    return f"attribute `{name}` of {type(operator).__name__} changed in process()", "declare it as state"
+
+
+def _attributes(operator: Operator) -> Iterator[tuple[str, Any]]:
+    for name, value in list(vars(operator).items()):
+        if not isinstance(value, State):
+            yield name, value
+
+
+def _operators_of(chain: Chain) -> dict[str, Operator]:
+    """The instances of user operators in a chain, by the operator's name."""
+    operators: dict[str, Operator] = {}
+    for stage in getattr(chain, "stages", ()):
+        operator = getattr(stage, "_operator", None)
+        if isinstance(operator, Operator):
+            operators[stage.name] = operator
+    return operators
+
+
+# Code: functions that were given to the builder, and those that they can be taken apart into.
+
+
+def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[list[types.FunctionType], list[type]]:
+    """The user's functions and the user's classes that the operators of a task may run."""
+    functions: dict[int, types.FunctionType] = {}
+    classes: dict[type, None] = {}
+
+    def take(value: Any) -> None:
+        if isinstance(value, partial):
+            take(value.func)
+        elif isinstance(value, types.MethodType):
+            take(value.__func__)
+            take(type(value.__self__))
+        elif isinstance(value, types.FunctionType):
+            if id(value) not in functions and _is_of_user(value):
+                functions[id(value)] = value
+                for _, inner in _closed_over(value):
+                    if callable(inner):
+                        take(inner)
+        elif isinstance(value, type):
+            for kind in value.__mro__:
+                if kind not in classes and any(map(_is_of_user, _methods_of([kind]))):
+                    classes[kind] = None
+        elif callable(value) and not isinstance(value, attrgetter):
+            take(type(value))
+
+    for operator in operators.values():
+        take(type(operator))
+    for node in nodes:
+        if not isinstance(node.subject, Operator):
+            take(node.subject)
+        for option in node.options.values():
+            take(option)
+        for edge in node.edges:
+            take(edge.key_of)
+            take(edge.time_of)
+    return list(functions.values()), list(classes)
+
+
+def _with_callees(
+    functions: list[types.FunctionType], classes: list[type]
+) -> tuple[list[types.FunctionType], list[type]]:
+    """The functions and classes, and those of the user's modules, which they may call by a global name."""
+    callees, kinds = _distinct(functions), dict.fromkeys(classes)
+    for module in _modules_of([*functions, *_methods_of(classes)]):
+        for value in list(module.values()):
+            member = _function_of(value)
+            if isinstance(member, types.FunctionType) and _is_of_user(member):
+                callees.append(member)
+            elif isinstance(member, type) and any(map(_is_of_user, _methods_of([member]))):
+                kinds[member] = None
+    return _distinct(callees), list(kinds)
+
+
+def _is_of_user(function: types.FunctionType) -> bool:
+    return is_source_of_user(function.__code__.co_filename)
+
+
+def _methods_of(classes: Iterable[type]) -> list[types.FunctionType]:
+    """The functions in the bodies of these classes, those of static and class methods and of properties included."""
+    members = (_function_of(value) for kind in classes for value in list(vars(kind).values()))
+    return [member for member in members if isinstance(member, types.FunctionType)]
+
+
+def _function_of(member: Any) -> Any:
+    """The function that a member of a class or a module wraps, else the member itself."""
+    if isinstance(member, property):
+        return member.fget
+    wrapped = getattr(member, "__wrapped__", None) if isinstance(member, _WRAPPERS) else None
+    return member if wrapped is None else wrapped
+
+
+def _distinct(functions: Iterable[types.FunctionType]) -> list[types.FunctionType]:
+    return list({id(function): function for function in functions}.values())
+
+
+def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables of the closure, and defaults of arguments, which live as long as the function."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not bound yet
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    yield from zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def _modules_of(functions: Iterable[types.FunctionType]) -> list[dict[str, Any]]:
+    """The globals of the user's modules that these functions see, and of those that they import."""
+    modules: dict[int, dict[str, Any]] = {}
+    waiting = [function.__globals__ for function in functions if _is_of_user(function)]
+    while waiting:
+        module = waiting.pop(0)
+        if id(module) in modules:
+            continue
+        modules[id(module)] = module
+        for value in list(module.values()):
+            if isinstance(value, types.ModuleType) and is_source_of_user(str(getattr(value, "__file__", "") or "")):
+                waiting.append(vars(value))
+            elif isinstance(value, types.FunctionType) and _is_of_user(value):
+                waiting.append(value.__globals__)
+    return list(modules.values())
+
+
+def _file_of(module: Mapping[str, Any]) -> str:
+    return Path(str(module.get("__file__") or module.get("__name__"))).name
+
+
+# Values.
+
+
+class _Walk:
+    """The digest of one value, of which it looks at so many parts."""
+
+    def __init__(self, values_max: int) -> None:
+        self._left = values_max
+        self._within: set[int] = set()
+
+    def digest(self, value: Any, depth: int = 0) -> int:
+        self._left = max(0, self._left - 1)
+        kind = type(value)
+        if kind in SCALARS or kind in (complex, range):
+            # Of two equal NaN each has a hash of its own, and a signaling one has none.
+            return hash((kind.__name__, repr(value) if kind in (float, complex, Decimal) else value))
+        if not self._left or depth > DEPTH_MAX or id(value) in self._within:
+            return hash(kind.__name__)
+        self._within.add(id(value))
+        try:
+            return hash((kind.__name__, self._content(value, depth + 1)))
+        finally:
+            self._within.discard(id(value))
+
+    def _content(self, value: Any, depth: int) -> Any:
+        digest = self.digest
+        if isinstance(value, dict):
+            items = list(islice(value.items(), self._left))
+            return len(value), *((digest(key, depth), digest(inner, depth)) for key, inner in items)
+        if isinstance(value, (list, tuple, deque)):
+            return len(value), *(digest(item, depth) for item in list(islice(value, self._left)))
+        if isinstance(value, (set, frozenset)):
+            return len(value), *(sorted(digest(item, depth) for item in list(value)) if len(value) < self._left else ())
+        if isinstance(value, (bytearray, memoryview, array)):
+            return _bytes_of(value)
+        if isinstance(value, Random):
+            return _random_state(value)
+        if isinstance(value, (*_CODE, State, Operator)):
+            return id(value)
+        return self._opaque(value, depth)
+
+    def _opaque(self, value: Any, depth: int) -> Any:
+        """The content of another object: its attributes if it is the user's, else its `repr` if that has no address."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict) and any(map(_is_of_user, _methods_of(type(value).__mro__))):
+            return tuple((name, self.digest(inner, depth)) for name, inner in list(attributes.items()))
+        if type(value).__module__ not in _SAYS_ITSELF:
+            return 0
+        text = repr(value)
+        return 0 if " at 0x" in text else hash(text[:BYTES_MAX])
+
+
+def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
+    """The first bytes of a buffer; none of one that was released or has gaps."""
+    try:
+        return bytes(memoryview(value).cast("B")[:BYTES_MAX])
+    except (TypeError, ValueError):
+        return b""
+
+
+_SAYS_ITSELF = frozenset(
+    ("builtins", "itertools", "collections", "decimal", "datetime", "fractions", "uuid", "pathlib")
+)
+"""The modules whose objects' `repr` is short and shows their value; of others it may be anything."""
+
+_random_state: Callable[[Random], Any] = Random.getstate
+"""The original `getstate`, before generators were patched: a digest draws nothing."""

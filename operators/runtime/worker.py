@@ -1,0 +1,571 @@
+"""A worker process: a standby that holds a task's state, and the task itself once it is promoted.
+
+    python -m operators.runtime.worker JOB_DIRECTORY SLOT
+
+Sockets, files and the clock around `operators.runtime.membership`, which decides, and `causal.shell.driver`, which
+runs the task.  It continues without a supervisor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from causal.activity import Activity
+from causal.checkpointing import SnapshotFile
+from causal.config import JobConfig
+from causal.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.errors import (
+    CausalError,
+    CorruptData,
+    DeterminantsLost,
+    Fenced,
+    InvariantViolation,
+    OperatorFailed,
+    PeerViolation,
+    PipelineError,
+    ReplayDivergence,
+    RetriesExhausted,
+    Superseded,
+    invariant,
+)  # fmt: skip
+from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import SinkStore
+from causal.recovery import State
+from causal.shell import processlog
+from causal.shell.asking import RequestPool
+from causal.shell.clock import SystemEnvironment, monotonic_ns
+from causal.shell.disk import Disk
+from causal.shell.driver import Reader, TaskDriver
+from causal.shell.lifeline import hold
+from causal.shell.memory import give_large_blocks_back
+from causal.shell.pulse import Message, Pulse, look_ns
+from causal.shell.transport import Transport
+from causal.task import TaskProtocol
+from causal.values import decode, encode
+from operators.builder.loading import load_of_job
+from operators.capture.install import install
+from operators.engine.chain import FusedChain
+from operators.engine.plan import plan
+from operators.kinds.process.outside_calls import askers_of
+from operators.records.seconds import seconds_of
+from operators.runtime.backlog import Backlog
+from operators.runtime.image import Image
+from operators.runtime.membership import (
+    Begin,
+    Dial,
+    End,
+    Feed,
+    Input,
+    Load,
+    Loaded,
+    Membership,
+    Reported,
+    SendReport,
+    Start,
+    SupervisorMessage,
+    Tick,
+    Vitals,
+)
+from operators.runtime.rehearsals import Rehearsals
+from operators.runtime.undeclared import Witness, cause_of
+from operators.stage.disk_state import located
+from operators.stage.progress import LONG_NS, Progress, Work, timed_out
+from operators.tracebacks import described, location, user_traceback
+
+DEFINITE = (
+    OperatorFailed,
+    ReplayDivergence,
+    DeterminantsLost,
+    CorruptData,
+    PipelineError,
+    InvariantViolation,
+    RetriesExhausted,
+    Superseded,
+)
+"""The errors after which another try would fail again."""
+ABANDONED_AFTER_CHECKS = 3
+WATCHED_MAX = 500
+"""The values in each attribute, global and variable of a closure that a task looks at as it begins."""
+CHECK_ROOT_NS = 3_000_000_000
+GC_THRESHOLD = 50_000
+LINGER_MS = 500
+LOOK_AT_BOUNDS_NS = 10_000_000
+"""The interval at which the loop checks whether a bound wants a checkpoint: a beat is sent at once then."""
+LOAD_STEP_NS = 20_000_000
+"""The time that a state is loaded before the loop looks at what has arrived."""
+_log = logging.getLogger("causal.worker")
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A state that is being loaded.
+
+    Attributes:
+        act: what it is loaded for.
+        steps: of the loading; each gives the bytes that are loaded by now.
+    """
+
+    act: Load | Begin
+    image: Image
+    steps: Iterator[int]
+
+
+class Worker:
+    """A process with sockets from the first moment, and a task after its promotion.
+
+    State: `following` while it is a standby, `driver` once promoted; never both.  While `loading`, acts wait in
+    `later`, but for what is said to the supervisor and the order to end.
+    """
+
+    def __init__(self, job_directory: Path, slot: str) -> None:
+        self.slot = slot
+        self.directory = job_directory
+        self.config = located(JobConfig.load(job_directory), job_directory)
+        self.context: zmq.Context[Any] = zmq.Context(io_threads=1)
+        self.work = Work()
+        self.progress = Progress(self.work)
+        self.membership: Membership | None = None
+        self.driver: TaskDriver | None = None
+        runtime = (job_directory / "runtime").read_text().strip()
+        supervisor = f"ipc://{runtime}/supervisor"
+        self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.heartbeat_timeout_ms), self.look)
+        self.pulse.start()  # from here on it lives, however long it takes to load the pipeline
+        install(self.config.hidden_nondeterminism)  # before the pipeline's file and what it imports are loaded
+        self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
+        self.poller = zmq.Poller()
+        bind = "tcp://127.0.0.1:*" if self.config.transport == "tcp" else f"ipc://{runtime}/{slot}"
+        self.transport = Transport(self.context, bind, self.poller)
+        self.control = self.context.socket(zmq.DEALER)
+        self.control.linger = LINGER_MS
+        self.control.setsockopt(zmq.IDENTITY, slot.encode())
+        self.control.setsockopt(zmq.RECONNECT_IVL, 20)
+        self.control.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+        self.control.connect(supervisor)
+        self.poller.register(self.control, zmq.POLLIN)
+        self.membership = Membership(
+            slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
+        )
+        self.witness: Witness | None = None
+        self.following: Image | None = None
+        self.loading: _Loading | None = None
+        self.later = Backlog(each=self.config.verify_replay)
+        self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say)
+        self.disk: Disk | None = None
+        self.asking = RequestPool({})
+        self.retained = NO_KNOWLEDGE
+        """The knowledge of determinants of the incarnation before, while the next one is loaded."""
+        self.load_began_ns = 0
+        self.root_check_due_ns = self.bounds_look_due_ns = 0
+        self.wanted_epoch = 0
+        """The checkpoint that the last look at the bounds wanted."""
+        self.root_missing = 0
+        self.stopping = False
+
+    @property
+    def label(self) -> str:
+        """The name of the process in its log: the task that it runs, or its slot while it is a standby."""
+        if self.driver is None:
+            return self.slot
+        task = self.driver.task
+        return f"{task.name} (replay)" if task.recovery.state is State.REPLAYING else task.name
+
+    # -- control plane -------------------------------------------------------------------------------
+
+    def handle(self, event: Input) -> None:
+        """Let the membership take a step, and perform its acts."""
+        for act in self.member.handle(event, monotonic_ns()):
+            if not self.later.takes(act, self.loading is not None):
+                _ACTS[type(act)](self, act)
+
+    @property
+    def member(self) -> Membership:
+        invariant(self.membership is not None, "the control plane is used once the pipeline is loaded", slot=self.slot)
+        return self.membership  # type: ignore[return-value]
+
+    def send_report(self, act: SendReport) -> None:
+        message = {"kind": act.kind, "slot": self.slot, **act.facts}
+        try:
+            self.control.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            return  # level-triggered: the next beat says it again
+
+    def vitals(self) -> Vitals:
+        """The vitals for a beat."""
+        checked = (self.rehearsals.checked, self.rehearsals.problem)
+        doing = self._loaded_so_far()
+        if self.driver is None:
+            begins = self.loading is not None and isinstance(self.loading.act, Begin)
+            epoch = self.loading.act.epoch if self.loading is not None and isinstance(self.loading.act, Begin) else 0
+            return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing)
+        protocol = self.driver.task
+        return Vitals(
+            self.driver.reported_state,
+            protocol.schedule.epoch,
+            self.driver.counters(),
+            self.driver.first_record_ns or None,
+            self.driver.last_output_ns or None,
+            protocol.inquiry.rollback.number,
+            [list(each) for each in protocol.lost],
+            protocol.channels.committed,
+            checked,
+            self.driver.waiting,
+            wanted_epoch=protocol.retention.wanted_epoch,
+        )
+
+    def _loaded_so_far(self) -> Activity | None:
+        """The state that is being loaded, where that has taken a while."""
+        work = self.work
+        if self.loading is None or monotonic_ns() - self.load_began_ns < LONG_NS:
+            return None
+        return Activity("load", self.load_began_ns, done=work.done, total=work.total)
+
+    def look(self) -> Message | None:
+        """The message of the pulse, on its own thread: none while the loop itself beats.
+
+        It ends the process where a store, or an event, takes longer than it may.
+        """
+        driver, member = self.driver, self.membership
+        doing = self.progress.look()
+        if doing is not None and doing.kind == "load":
+            doing = replace(doing, since_ns=self.load_began_ns)
+        stuck = None
+        if driver is not None:
+            stuck = driver.overdue()
+            call_ns = driver.store_call_ns
+            if doing is not None and call_ns and doing.kind == "work":
+                doing = Activity("store", call_ns, at=doing.at)
+        if stuck is not None:
+            return self._last_word("RetriesExhausted", stuck)
+        if doing is not None and doing.kind == "event" and driver is not None:
+            lasted_s, limit_s = seconds_of(monotonic_ns() - doing.since_ns), self.config.event_timeout_s
+            if 0 < limit_s <= lasted_s:
+                return self._last_word("EventTimeout", timed_out(doing, lasted_s, limit_s))
+        if member is not None and monotonic_ns() < member.beat_due_ns + self.config.heartbeat_ms * 1_000_000:
+            return None
+        facts: dict[str, Any] = {"pid": os.getpid()}
+        if member is not None:
+            facts["endpoint"] = self.transport.endpoint
+        if doing is not None:
+            facts["doing"] = doing.message()
+        if driver is not None:
+            facts["state"] = driver.reported_state
+        if driver is not None and driver.waiting is not None:
+            facts["waiting"] = list(driver.waiting)
+        return "pulse", facts
+
+    def _last_word(self, error: str, message: str) -> Message:
+        """The report that ends the process: the loop's thread cannot be stopped in any other way."""
+        task = self.member.name
+        say(f"{task}: {error}: {message}")
+        facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
+        return "failed", {**facts, "message": message, "definite": True}
+
+    def report(self, kind: str, facts: dict[str, Any]) -> None:
+        """Take a report of the driver."""
+        if kind != "waiting":
+            self.handle(Reported(kind, facts))
+            return
+        if "line" in facts:
+            say(facts["line"])
+            self.member.beat_due_ns = 0
+        self.handle(Tick())
+
+    def fail(self, error: str, message: str, definite: bool) -> None:
+        """Report that the task cannot continue."""
+        task = self.member.name
+        say(f"{task or 'standby'}: {error}: {message}")
+        facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
+        self.send_report(SendReport("failed", {**facts, "message": message, "definite": definite}))
+
+    def explained(self, problem: CausalError) -> str:
+        """The line of an error; of a divergence also what user code has kept outside of its state since the start."""
+        places = self.witness.changed() if isinstance(problem, ReplayDivergence) and self.witness is not None else []
+        return problem.because(cause_of(places)) if isinstance(problem, ReplayDivergence) and places else str(problem)
+
+    def obey(self) -> None:
+        """Take the messages of the supervisor."""
+        while True:
+            try:
+                message = decode(self.control.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            except PeerViolation as problem:
+                say(f"dropped a control message: {problem}")
+                continue
+            if type(message) is dict:
+                self.handle(SupervisorMessage(message))
+
+    def load(self, act: Load) -> None:
+        """Load the state of a task, in the steps of `_load_more`."""
+        if self.following is None or self.following.task != act.task:
+            self.following = Image(self.plan, act.task, self.directory)
+        if self.config.verify_replay:
+            self.rehearsals.follow(self.following, act.files)
+        self._load(act, self.following, act.files)
+
+    def begin(self, act: Begin) -> None:
+        """Become the task, or go back in place; its state is loaded in the steps of `_load_more`."""
+        image = self.following if self.following is not None and self.following.task == act.task else None
+        self.following = None
+        self.retained = NO_KNOWLEDGE
+        if self.driver is not None:
+            self.retained = self.driver.task.retained(act.rollback)
+            before, self.driver = self.driver, None
+            before.close()
+        self._load(act, image or Image(self.plan, act.task, self.directory), act.files)
+
+    def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
+        known = {path for path, _, _ in image.files}
+        self.load_began_ns = monotonic_ns()
+        self.work.begin("load", sum(size for path, size, _ in files if path not in known))
+        self.loading = _Loading(act, image, image.loading(files))
+        self._load_more()
+
+    def _load_more(self) -> None:
+        """Load for a moment; continue with what follows once all is loaded."""
+        loading = self.loading
+        if loading is None:
+            return
+        work, until_ns = self.work, monotonic_ns() + LOAD_STEP_NS
+        work.kind = "load"
+        try:
+            for done in loading.steps:
+                work.done = done
+                if monotonic_ns() >= until_ns:
+                    return
+        except CorruptData:
+            if not isinstance(loading.act, Load) or all(
+                (self.directory / path).exists() for path, _, _ in loading.act.files
+            ):
+                raise
+            # A later checkpoint has replaced it: the supervisor says which one until this process has loaded it.
+            self.following, self.loading = None, None
+            return
+        self.loading = None
+        if isinstance(loading.act, Begin):
+            self._begun(loading.act, loading.image)
+        else:
+            gc.freeze()
+            self.handle(Loaded(loading.image.cut.epoch))
+
+    def _begun(self, act: Begin, image: Image) -> None:
+        invariant(image.cut.epoch == act.epoch, "the files hold the epoch of the order", epoch=act.epoch)
+        retained, self.retained = self.retained, NO_KNOWLEDGE
+        self._watch(image)
+        self.driver = self._drive(image, act, retained)
+
+    def _watch(self, image: Image) -> None:
+        """Remember what user code keeps outside of its state before it performs anything: to name it if it differs."""
+        self.witness = None
+        if isinstance(image.chain, FusedChain):
+            image.chain.open()
+            self.witness = Witness(self.plan.nodes(image.task), image.chain, WATCHED_MAX)
+
+    def _catch_up(self) -> None:
+        """Perform the acts that were put off, as far as nothing is loaded again."""
+        while self.later and self.loading is None:
+            act = self.later.next()
+            _ACTS[type(act)](self, act)
+
+    def _drive(self, image: Image, act: Begin, retained: Knowledge) -> TaskDriver:
+        topology, task = self.plan.topology, TaskIndex(act.task)
+        protocol = TaskProtocol(
+            topology, task, act.incarnation, self.config, image.chain, SystemEnvironment(), image.cut, image.files,
+            say, act.rollback, retained,
+        )  # fmt: skip
+        name = topology.tasks[task].name
+        spill = self.directory / "spill" / f"{name}-{act.incarnation}"
+        for old in spill.parent.glob(f"{spill.name.rpartition('-')[0]}-*"):
+            if old != spill:
+                shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; no process reads it any more
+        if self.disk is not None:
+            self.poller.unregister(self.disk.wake)
+        self.disk = Disk(self.directory, name, act.incarnation, spill, self.config.durability == "os")
+        self.poller.register(self.disk.wake, zmq.POLLIN)
+        if self.asking.wake >= 0:
+            self.poller.unregister(self.asking.wake)
+        self.asking = RequestPool(askers_of(image.chain))
+        if self.asking.wake >= 0:
+            self.poller.register(self.asking.wake, zmq.POLLIN)
+        stores: dict[int, SinkStore] = {
+            c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
+        }
+        began_ns = self._began_ns()
+        readers: dict[int, Reader] = {
+            c.id: self.plan.reader(c, self.directory, began_ns) for c in topology.inputs(task) if c.source == OUTSIDE
+        }
+        return TaskDriver(
+            protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
+            self.config.sink_retry_timeout_s, self.work.turn,
+        )  # fmt: skip
+
+    def _began_ns(self) -> int:
+        """The time at which the job began to read, in monotonic time; the first process writes it."""
+        path = self.directory / "began"
+        try:
+            with open(path, "x") as file:
+                file.write(str(monotonic_ns()))
+        except FileExistsError:
+            pass
+        for _ in range(100):
+            text = path.read_text()
+            if text:
+                return min(int(text), monotonic_ns())
+            time.sleep(0.001)
+        return monotonic_ns()
+
+    def start(self, act: Start) -> None:
+        invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
+        self.driver.start()  # type: ignore[union-attr]
+        self.handle(Tick())
+
+    def dial(self, act: Dial) -> None:
+        self.transport.dial(act.task, act.endpoint)
+
+    def feed(self, act: Feed) -> None:
+        if self.driver is not None:
+            self.driver.feed(act.event)
+
+    def end(self, act: End) -> None:
+        self.stopping = True
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until an order to stop, or until the job's root process is gone."""
+        work, member = self.work, self.member
+        while not self.stopping:
+            self.handle(Tick())
+            wait_ms = self.driver.wait_ms() if self.driver is not None else 1000
+            until_beat_ms = max(0, (member.beat_due_ns - monotonic_ns()) // 1_000_000)
+            work.rest()
+            ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
+            work.turn(monotonic_ns())
+            if self.control in ready:
+                self.obey()
+            if self.loading is not None:
+                self._load_more()
+            if self.later:
+                self._catch_up()
+            if self.driver is not None:
+                self.driver.work(ready)
+            elif ready:
+                for _ in self.transport.receive(ready):
+                    pass  # no task is here: upstream sends HELLO again
+            now_ns = monotonic_ns()
+            if now_ns >= self.bounds_look_due_ns:
+                self._look_at_bounds(now_ns)
+            if now_ns >= self.root_check_due_ns:
+                self._check_root(now_ns)
+
+    def _look_at_bounds(self, now_ns: int) -> None:
+        """Beat at once when the task has come to want a checkpoint: until it begins, what is kept grows."""
+        self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
+        wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
+        if wanted_epoch > self.wanted_epoch:
+            self.member.beat_due_ns = 0
+        self.wanted_epoch = wanted_epoch
+
+    def _check_root(self, now_ns: int) -> None:
+        """End when `causal run` has been gone for a while: it holds the lock of the job as long as it lives."""
+        self.root_check_due_ns = now_ns + CHECK_ROOT_NS
+        try:
+            with open(self.directory / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.root_missing = 0
+            return
+        except FileNotFoundError:
+            pass
+        self.root_missing += 1
+        if self.root_missing >= ABANDONED_AFTER_CHECKS:
+            say("the job's root process is gone: ending")
+            self.stopping = True
+
+    def close(self) -> None:
+        self.pulse.close()
+        if self.driver is not None:
+            self.driver.close()
+        self.transport.close()
+        self.control.close()
+        self.context.term()
+
+
+_ACTS: dict[type, Callable[[Worker, Any], None]] = {
+    SendReport: Worker.send_report,
+    Load: Worker.load,
+    Begin: Worker.begin,
+    Start: Worker.start,
+    Dial: Worker.dial,
+    Feed: Worker.feed,
+    End: Worker.end,
+}
+
+
+def say(line: str) -> None:
+    """Write a line of the runtime's own into the log of the process."""
+    _log.info("%s", line)
+
+
+def main() -> int:
+    """Run a worker; exit status 0: it was stopped, or fenced; 1: the task failed and has reported it."""
+    lifeline = hold()
+    try:
+        return _serve()
+    finally:
+        if lifeline is not None:
+            lifeline.let_go()
+
+
+def _serve() -> int:
+    directory, slot = Path(sys.argv[1]), sys.argv[2]
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    give_large_blocks_back()
+    workers: list[Worker] = []
+    own = os.getpid()
+    processlog.begin(directory / "logs" / f"{slot}.log", lambda: workers[0].label if workers else slot)
+    worker = Worker(directory, slot)
+    workers.append(worker)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        worker.run()
+    except CausalError as problem:
+        if isinstance(problem, Fenced) and not isinstance(problem, Superseded):
+            say(f"fenced: {problem}")
+            return 0
+        if problem.__cause__ is not None:
+            _log.error("%s", user_traceback(problem.__cause__).rstrip())
+        worker.fail(type(problem).__name__, worker.explained(problem), isinstance(problem, DEFINITE))
+        return 1
+    except BaseException as problem:
+        if isinstance(problem, Exception):  # of this runtime, which repeats what it did
+            raise
+        if os.getpid() != own:  # a child that user code forked
+            raise
+        _log.error("%s", user_traceback(problem).rstrip())
+        at = f" at {location(problem)}" if location(problem) else ""
+        did = "called exit()" if isinstance(problem, SystemExit) else f"raised {described(problem)}"
+        line = f"{worker.label}: user code {did}{at}; raise an Exception where a record is wrong"
+        worker.fail(OperatorFailed.__name__, line, definite=True)
+        return 1
+    finally:
+        worker.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

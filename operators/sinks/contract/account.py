@@ -1,0 +1,209 @@
+"""The account that a store keeps of one sink task, and the rules of D8 by which every store takes bundles.
+
+Pure: no file, no database.  A store loads an `Account`, asks it to take a bundle, and makes exactly what it
+answers durable in one atomic step.  When that step fails, the store drops the account and loads it again, so
+what is in memory never runs ahead of what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from operator import lt
+
+from xxhash import xxh3_128
+
+from causal.channels.sink_channel import depended, truncated
+from causal.errors import Fenced, PipelineError, Superseded, invariant
+from causal.log import DeterminantLog, LogDelta
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.runs import start_of
+from causal.values import encode_loosely
+from operators.records.seconds import seconds_of
+
+
+def fingerprint(bundle: Bundle) -> bytes:
+    """Returns 16 bytes that differ when bundles differ, to recognise one whose acknowledgement was lost."""
+    logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
+    fields = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
+    if bundle.depends is not None:
+        fields += [[list(extent) for extent in bundle.depends], bundle.rollback]
+    if bundle.refused:
+        fields.append({"refused": [list(row) for row in bundle.refused]})
+    hashed = xxh3_128(encode_loosely(fields))  # all of it is plain, and every bundle pays for a closer look
+    hashed.update(bundle.rows)
+    return hashed.digest()
+
+
+@dataclass(slots=True)
+class Account:
+    """The position, digest, incarnation and determinants of one sink task, as its store holds them."""
+
+    task: str
+    run: str
+    incarnation: int
+    next: int = 0
+    digest: int = 0
+    last: bytes = b""
+    """The `fingerprint` of the bundle taken last."""
+    kept_from: int = 0
+    """The epoch below which determinants are forgotten for good."""
+    ended: bool = False
+    epochs: dict[int, int] = field(default_factory=dict)
+    """The position of the first row of each epoch that no complete checkpoint covers."""
+    logs: dict[int, DeterminantLog] = field(default_factory=dict)
+    row_bytes: int = 0
+    """The bytes of all rows taken."""
+    withdrawn: int = 0
+    """The number of rows ever taken back."""
+    marks: list[WithdrawPoint] = field(default_factory=list)
+    """The points that rows can be taken back to; empty where bundles come without dependencies."""
+    mark_bytes: list[int] = field(default_factory=list)
+    """The `row_bytes` at each mark."""
+    refused: int = 0
+    """The number of rows below `next` that were left out."""
+    mark_refused: list[int] = field(default_factory=list)
+    """The `refused` at each mark."""
+
+    def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
+        """Account for `bundle`; returns the log bytes that are new, or None if it is the last bundle once more.
+
+        Raises:
+            InvariantViolation: the bundle does not begin at the next position, or its sizes do not agree.
+            PeerViolation: a delta leaves a gap or contradicts what is held.  The account is then unusable: drop it.
+
+        State: everything, unless the result is None.
+        """
+        mark = fingerprint(bundle)
+        if mark == self.last and bundle.first + bundle.count == self.next:
+            return None
+        facts = {"task": self.task, "first": bundle.first, "count": bundle.count, "next": self.next}
+        invariant(bundle.first == self.next, "a bundle begins where the last one ended", **facts)
+        invariant(bundle.count >= 0 and bool(bundle.count) == bool(bundle.rows), "rows and their count agree", **facts)
+        invariant(not (self.ended and bundle.count), "no rows follow the end", **facts)
+        invariant(0 <= bundle.digest < 1 << 64, "a digest has 64 bits", task=self.task, digest=bundle.digest)
+        out = [bundle.first - 1, *(position for position, _ in bundle.refused), bundle.first + bundle.count]
+        invariant(all(map(lt, out, out[1:])), "refused rows are of the bundle, ascending", **facts)
+        fresh = self.merge(bundle.logs)
+        if bundle.epoch >= self.kept_from:
+            self.epochs.setdefault(bundle.epoch, bundle.first)
+        if bundle.depends is not None and not self.marks:
+            self._mark(WithdrawPoint(self.next, self.digest, bundle.epoch, bundle.rollback, ()))
+        self.next += bundle.count
+        self.row_bytes += len(bundle.rows)
+        self.refused += len(bundle.refused)
+        self.digest, self.last, self.ended = bundle.digest, mark, self.ended or bundle.ended
+        if bundle.depends is not None:
+            self._mark(WithdrawPoint(self.next, self.digest, bundle.epoch, bundle.rollback, bundle.depends))
+        return fresh
+
+    def _mark(self, mark: WithdrawPoint) -> None:
+        self.marks.append(mark)
+        self.mark_bytes.append(self.row_bytes)
+        self.mark_refused.append(self.refused)
+
+    def leave_out(self, before: Bundle, bundle: Bundle) -> None:
+        """Take the last bundle, which was `before`, again with other rows left out."""
+        same = self.last == fingerprint(before) and replace(before, refused=()) == replace(bundle, refused=())
+        invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)
+        self.refused += len(bundle.refused) - len(before.refused)
+        self.last = fingerprint(bundle)
+        if bundle.depends is not None:
+            self.mark_refused[-1] = self.refused
+
+    def withdraw(self, mark: WithdrawPoint) -> None:
+        """Take back every bundle after `mark`, and the determinants that came with them."""
+        invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)
+        while self.marks[-1] != mark:
+            self.marks.pop()
+            self.mark_bytes.pop()
+            self.mark_refused.pop()
+        if len(self.marks) == 1:
+            self.marks = [replace(mark, depends=())]
+        self.withdrawn += self.next - mark.next
+        self.next, self.digest, self.row_bytes = mark.next, mark.digest, self.mark_bytes[-1]
+        self.refused = self.mark_refused[-1]
+        self.last, self.ended = b"", False
+        self.epochs = {e: first for e, first in self.epochs.items() if first < mark.next}
+        stands = depended(self.marks)
+        for log in self.logs.values():
+            log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
+
+    def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
+        """Take determinants; returns only what was new, each delta beginning where its log ended."""
+        fresh = []
+        for delta in deltas:
+            log = self.logs.get(delta.task)
+            if log is None:
+                log = self.logs[delta.task] = DeterminantLog(delta.task, self.kept_from)
+            taken = log.merge(delta)
+            if taken and not delta.bytes:  # what lies before it is stable, and never comes
+                fresh.append(delta)
+            elif taken:
+                start = log.extent(delta.epoch) - taken
+                fresh.append(LogDelta(delta.task, delta.epoch, start, delta.bytes[len(delta.bytes) - taken :]))
+        return tuple(fresh)
+
+    def truncate(self, epoch: int) -> bool:
+        """Forget determinants and starts of epochs below `epoch`; returns false if there was nothing to do."""
+        if epoch <= self.kept_from:
+            return False
+        self.kept_from = epoch
+        self.epochs = {e: first for e, first in self.epochs.items() if e >= epoch}
+        for log in self.logs.values():
+            log.truncate(epoch)
+        self.marks = truncated(self.marks, epoch)
+        if self.marks and self.marks[-1].epoch < epoch and self.marks[-1].next < self.next:
+            self.marks = []  # an upgrade began there, and rows came without dependencies: none of them goes back
+        self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
+        self.mark_refused = self.mark_refused[len(self.mark_refused) - len(self.marks) :]
+        return True
+
+    def store_state(self) -> StoreState:
+        """The state that `SinkStore.open` returns: whole logs, by task and epoch."""
+        whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].whole())
+        return StoreState(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
+
+    def fence(self, run: str, incarnation: int) -> None:
+        """Raise `Fenced` unless this account still belongs to that incarnation of that run.
+
+        Raises:
+            Superseded: it belongs to a newer run.
+        """
+        check_newest(f"the store of sink task {self.task}", run, self.run)
+        if (self.run, self.incarnation) != (run, incarnation):
+            raise fenced(self.task, incarnation)
+
+
+def fenced(task: str, incarnation: int) -> Fenced:
+    """The error of a zombie that wants to write."""
+    return Fenced(
+        f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
+    )
+
+
+def shown(run: str) -> str:
+    """A run as messages name it: its identity, and when it was started if that is known."""
+    start = start_of(run)
+    if not start:
+        return run
+    return f"{run} (started {datetime.fromtimestamp(seconds_of(start), UTC):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def check_newest(place: object, run: str, *others: str | None) -> None:
+    """Raise `Superseded` if one of the other runs, which have begun to write there, is newer than `run` (D15)."""
+    newest = max([other for other in others if other], default="")
+    if newest > run:
+        raise Superseded(
+            f"{place} belongs to a newer run, {shown(newest)}, which has begun to write there; this run, {shown(run)}, "
+            "must not write there again, nor be resumed: give one of the two another path and restart it"
+        )
+
+
+def foreign_rows(place: object, sink: str) -> PipelineError:
+    """The error of a store that holds rows of another run."""
+    return PipelineError(
+        f"{place} holds rows of another run; resume that run if it has not ended "
+        f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
+    )

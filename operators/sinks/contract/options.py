@@ -1,0 +1,41 @@
+"""Checks of options that several sinks have, with the same messages.
+
+`sink` is how a message names the sink.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from causal.errors import PipelineError
+
+EXISTING = ("refuse", "replace")
+DURABILITY = ("process", "os")
+WAIT_MS_MAX = 60_000
+
+
+def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise `PipelineError` unless `value` is one of the choices."""
+    if value not in choices:
+        raise PipelineError(f"{sink}: {name} is {value!r}; give {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+def absolute(sink: str, name: str, path: str | os.PathLike[str]) -> Path:
+    """The absolute path, from the working directory; raises `PipelineError` where it is none."""
+    if not path or not isinstance(path, (str, os.PathLike)):
+        raise PipelineError(f"{sink}: {name} is {path!r}; give a path, as a str or a Path")
+    return Path(path).absolute()
+
+
+def check_durability(sink: str, value: object, choices: Sequence[str] = DURABILITY) -> None:
+    """Raise `PipelineError` unless the value is one of the choices, or None, which stands for the job's setting."""
+    if value is not None:
+        check_choice(sink, "durability", value, choices)
+
+
+def check_range(sink: str, name: str, value: float, least: int, most: int) -> None:
+    """Raise `PipelineError` unless `value` is between the two, or one of them."""
+    if not least <= value <= most:
+        raise PipelineError(f"{sink}: {name} is {value!r}; give {least} to {most}")

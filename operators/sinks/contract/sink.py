@@ -1,0 +1,229 @@
+"""The contract of a sink, and all that the author of one imports (D8).
+
+A sink has no downstream to hold its determinants, so its store holds them beside the rows.  A `Sink` encodes records
+and opens a `SinkStore` for each of its tasks; the runtime gives that store a `Bundle` at a time, and asks it after a
+failure what it holds (`StoreState`).  An `Account` decides which bundle may be taken, the same for every store; what a
+store adds is to make that durable in one atomic step.  Errors that a store may raise:
+
+    Fenced             a younger incarnation has opened the store: this process must exit
+    Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
+    Unavailable        nothing was written, or the bundle may be written again: it is retried for `sink_retry_timeout_s`
+    RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
+    PipelineError      the user must change something first; the job ends with that line
+    CorruptData        what is stored does not match its digest; the job ends with that line
+
+`operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from itertools import compress
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, invariant
+from causal.log import LogDelta
+from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
+from causal.rows import Rows
+from causal.values import NotCarried
+from causal.vectors import Vectors
+from operators.records.nesting import room_for_nesting
+from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
+from operators.sinks.contract.account_bytes import packed, unpacked
+
+__all__ = [
+    "Account",
+    "Bundle",
+    "CorruptData",
+    "Fenced",
+    "StoreState",
+    "LogDelta",
+    "WithdrawPoint",
+    "PipelineError",
+    "RowRefused",
+    "Sink",
+    "SinkStore",
+    "Superseded",
+    "Unavailable",
+    "WithdrawingStore",
+    "check_directory",
+    "check_newest",
+    "check_writable",
+    "encode_json",
+    "fenced",
+    "foreign_rows",
+    "lines_of",
+    "packed",
+    "unpacked",
+]
+
+
+def _plain(before_bytes: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return before_bytes + value.hex()
+    raise NotCarried(f"{type(value).__qualname__} cannot be written as JSON")
+
+
+def _spelled(value: Any) -> Any:
+    """The value with text for what JSON has no number for: NaN and the infinities, also as keys."""
+    if isinstance(value, float) and not isfinite(value):
+        return NOT_FINITE[repr(value)]
+    if isinstance(value, dict):
+        odd = next((key for key in value if not isinstance(key, _KEYS)), None)
+        if odd is not None:
+            raise NotCarried(f"a key that is a {type(odd).__qualname__} cannot be written as JSON; make it text")
+        return {_spelled(key): _spelled(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled(inner) for inner in value]
+    return value
+
+
+_KEYS = (str, int, float, bool, type(None))
+NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""The text for numbers that JSON does not have; `float` reads it back."""
+
+
+def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
+    """Returns `JSONEncoder.encode` with its C part made once instead of for every record, in two thirds of the time.
+
+    It does not look for records that hold themselves: what comes to a sink was bytes before.
+
+    Args:
+        before_bytes: what stands before the hexadecimal digits of bytes.
+    """
+    plain = partial(_plain, before_bytes)
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=plain, allow_nan=False)
+    make_encoder = getattr(json.encoder, "c_make_encoder", None)
+    if make_encoder is None:
+        parts = encoder.iterencode
+    else:
+        parts = make_encoder(None, plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
+
+    def encode(record: Any) -> str:
+        try:
+            return "".join(parts(record, False))
+        except (ValueError, TypeError, RecursionError):
+            return again(record)
+
+    def again(record: Any) -> str:
+        """Encode a record with a number or a key that JSON does not have, or nested deeper than calls go otherwise."""
+        with room_for_nesting():
+            try:
+                try:
+                    return "".join(parts(record, False))
+                except (ValueError, TypeError):
+                    return "".join(parts(_spelled(record), False))
+            except RecursionError:
+                raise NotCarried("it is nested too deeply to be written as JSON") from None
+
+    return encode
+
+
+encode_json = json_encoder()
+"""A value as JSON.  What JSON does not have is text: a `datetime` in ISO form, a `Decimal` in its digits, bytes in
+hexadecimal digits, NaN, Infinity and -Infinity by these names; a tuple is an array.  A key that is a number, a boolean
+or None is its text; any other is refused (`NotCarried`)."""
+
+
+class Sink(ABC):
+    """A sink, as `.sink(name, …)` takes it."""
+
+    durability: str | None = None
+    """The promise of its stores for acknowledged rows: "process", they survive the death of every process; "os", also a
+    loss of power.  None, as a job is planned: what the job promises (`durability`)."""
+
+    existing: str | None = None
+    """The treatment of rows of an earlier run; a sink with "refuse" is asked before that run's state is discarded."""
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """The rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
+
+        A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
+        """
+        return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+
+    def encode_rows(self, rows: Rows) -> bytes:
+        """The rows that `encode` returns for these tuples."""
+        return self.encode(rows.listed() if type(self).encode is not Sink.encode else rows)  # type: ignore[arg-type]
+
+    def encode_vectors(self, vectors: Vectors) -> bytes:
+        """The rows that `encode` returns for those of `vectors`, column by column unless `encode` is overridden."""
+        from operators.records.arrow_rows import rows_of
+        from operators.sinks.contract.json_columns import json_lines
+
+        if type(self).encode is not Sink.encode:
+            return self.encode(rows_of(vectors.batch, 0, len(vectors)))
+        return json_lines(vectors, encode_json)
+
+    def shown_row(self, rows: bytes, index: int) -> Any:
+        """Returns one of the rows that `encode` gave, for a dead letter and for people, as JSON can carry it.
+
+        A sink whose `encode` gives anything but a JSON document per line overrides this.
+        """
+        return json.loads(rows.split(b"\n", index + 1)[index])
+
+    @abstractmethod
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is fenced or read before its `open`."""
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""
+
+    def newest_run(self) -> str | None:
+        """The newest run that has begun to write where this sink writes; None if there is none, or it is not known.
+
+        A run that begins takes a higher start number.  A sink that lets a newer run take the place of an older one
+        (`existing="replace"`) should say it: otherwise a clock that was set back makes the new run the older one.
+
+        Raises:
+            Unavailable: the store cannot be asked now.
+        """
+        return None
+
+
+def check_writable(directory: Path, sink: str) -> None:
+    """Raise `PipelineError` unless a file can be made in `directory`; leaves nothing behind."""
+    if not directory.is_dir():
+        raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as problem:
+        raise PipelineError(
+            f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
+        ) from None
+
+
+def check_directory(directory: Path, sink: str) -> None:
+    """Raise `PipelineError` unless files can be made in `directory`, or it can be made in the one above it."""
+    if directory.exists() and not directory.is_dir():
+        raise PipelineError(f"{sink}: {directory} is not a directory; give another path")
+    check_writable(directory if directory.exists() else directory.parent, sink)
+
+
+def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:
+    """Returns positions and lines of the rows that are to be stored: all of the bundle but those in `refused`.
+
+    For a sink that leaves `Sink.encode` as it is.
+    """
+    lines = bundle.rows.decode().split("\n")
+    invariant(len(lines) == bundle.count + 1, "one line per row", first=bundle.first, count=bundle.count)
+    lines.pop()
+    positions = range(bundle.first, bundle.first + bundle.count)
+    if not bundle.refused:
+        return positions, lines
+    kept = bytearray(b"\1") * bundle.count
+    for position, _ in bundle.refused:
+        kept[position - bundle.first] = 0
+    return compress(positions, kept), compress(lines, kept)

@@ -1,0 +1,1 @@
+"""Rows handed to something without transactions: a function, the console, a web service."""

@@ -1,0 +1,76 @@
+"""A sink that hands rows to a function of the user, for a system that has no sink of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
+from causal.ports import SinkStore
+from causal.shell.modes import public
+from operators.sinks.contract.options import check_durability, check_range
+from operators.sinks.contract.sink import Sink
+from operators.sinks.delivery.outward import Delivery, OutwardStore
+from operators.tracebacks import described
+
+DELIVERIES = "deliveries"
+"""The directory, in that of the job, of the journals of its outward sinks."""
+BATCH_ROWS_MAX = 100_000
+
+
+class CallbackSink(Sink):
+    """A sink that calls `fn(delivery)`, with up to `batch_rows` rows at a time, in order, by one thread per task.
+
+    When `fn` returns, its rows count as taken.  It raises `causal.errors.Unavailable`, or one of `retried`, where it
+    may be called again with the same delivery; `RowRefused(position, reason)`, having taken nothing, where the row at
+    that position will never be taken; anything else ends the job.
+
+    Each row is given at least once, and always with the same key (`delivery.keys`, `delivery.positions`): exactly once
+    for an `fn` that ignores keys it has seen, e.g. by storing the highest position of each task with what it does.  A
+    row may come twice only when a process died, or was cut off, between taking it and saying so.
+
+    Args:
+        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Delivery], object],
+        batch_rows: int = 500,
+        retried: tuple[type[Exception], ...] = (ConnectionError, TimeoutError),
+        durability: str | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; give a function of one argument")
+        check_range("CallbackSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
+        check_durability("CallbackSink", durability)
+        self._fn = fn
+        self._retried = retried
+        self.batch_rows = batch_rows
+        self.durability = durability
+
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task, with a journal in the directory of the job."""
+        carry = partial(self._carry, task)
+        sync = self.durability == "os"
+        return OutwardStore(task, job_directory / DELIVERIES, carry, _nothing, self.batch_rows, sync)
+
+    def _carry(self, task: str, delivery: Delivery) -> None:
+        try:
+            with public():
+                self._fn(delivery)
+        except CausalError:
+            raise
+        except self._retried as problem:
+            raise Unavailable(described(problem)) from problem
+        except Exception as problem:
+            raise OperatorFailed(
+                f"sink task {task}, positions {delivery.positions[0]} to {delivery.positions[-1]}: its function raised "
+                f"{described(problem)}; correct it, or let it raise RowRefused for a row that is never taken, "
+                "Unavailable to be called again"
+            ) from problem
+
+
+def _nothing() -> None:
+    """Release nothing: a function holds no resources."""

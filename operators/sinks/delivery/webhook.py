@@ -1,0 +1,143 @@
+"""A sink that posts rows to a web service, in batches, in order, with idempotency keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from causal.errors import PipelineError, Unavailable
+from causal.ports import SinkStore
+from operators.sinks.contract.options import check_durability, check_range
+from operators.sinks.contract.sink import Sink
+from operators.sinks.delivery.callback import BATCH_ROWS_MAX, DELIVERIES
+from operators.sinks.delivery.outward import Delivery, DeliveryRefused, OutwardStore
+
+if TYPE_CHECKING:
+    import http.client
+
+RETRIED = (408, 425, 429, 500, 502, 503, 504)
+REFUSED = (400, 409, 413, 415, 422)
+ANSWER_BYTES_MAX = 1 << 20
+ANSWER_SHOWN_MAX = 200
+RETRY_AFTER_S_MAX = 60.0
+
+
+class WebhookSink(Sink):
+    """A sink that posts `{"run", "task", "rows": [{"position", "record"}, …]}` to `url`.
+
+    The header `Idempotency-Key` is the same when the same rows are posted again.  One request of a task is under way
+    at a time, so rows arrive in order.  A status of 2xx means that all rows of the request were taken.  One of
+    `retried`, no answer, or a broken connection: the same request again, not before `Retry-After`.  One of `refused`:
+    none were taken; the request is halved until the row is found that is refused, and that one stops the job or is
+    put aside (`on_error`).  Any other status, also a redirection, ends the job.
+
+    Each row is posted at least once.  It takes effect exactly once if the service ignores what it has taken already:
+    a request with a key that it knows; or, which holds however rows are cut into requests, a row with a position not
+    above the highest of its run and task, which the service stores together with what it does for the row.
+
+    Args:
+        url: http or https; no proxy is used, certificates are checked.
+        batch_rows: the most rows of a request.
+        timeout_s: of connecting, and of each wait for the answer.
+        headers: sent with each request, e.g. for authorisation.
+        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        batch_rows: int = 100,
+        timeout_s: float = 10.0,
+        headers: Mapping[str, str] | None = None,
+        retried: Collection[int] = RETRIED,
+        refused: Collection[int] = REFUSED,
+        durability: str | None = None,
+    ) -> None:
+        check_range("WebhookSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
+        check_durability("WebhookSink", durability)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as problem:
+            raise PipelineError(f"WebhookSink: {url} is not a URL ({problem}); give http://… or https://…") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PipelineError(f"WebhookSink: {url} is not a URL; give http://… or https://…")
+        if not 0 < timeout_s <= 600:
+            raise PipelineError(f"WebhookSink: timeout_s is {timeout_s!r}; give seconds above 0, at most 600")
+        self.place = f"{parts.scheme}://{parts.hostname}{'' if port is None else f':{port}'}{parts.path}"
+        """The URL without what may be secret in it."""
+        self.secure, self.host, self.port = parts.scheme == "https", parts.hostname, port
+        self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self.batch_rows = batch_rows
+        self.timeout_s = timeout_s
+        self.headers = {"Content-Type": "application/json", **(headers or {})}
+        self.retried = frozenset(retried)
+        self.refused = frozenset(refused)
+        self.durability = durability
+
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task, with a journal in the directory of the job."""
+        courier = Courier(self)
+        sync = self.durability == "os"
+        return OutwardStore(task, job_directory / DELIVERIES, courier.post, courier.close, self.batch_rows, sync)
+
+
+class Courier:
+    """A client that posts the deliveries of one task over one connection, which is kept."""
+
+    def __init__(self, sink: WebhookSink) -> None:
+        self._sink = sink
+        self._connection: http.client.HTTPConnection | None = None
+        self._not_before_s = 0.0
+
+    def post(self, delivery: Delivery) -> None:
+        """See `OutwardStore.carry`."""
+        import http.client  # takes longer than all the rest of a worker's start; few jobs need it
+
+        if monotonic() < self._not_before_s:
+            raise Unavailable(f"{self._sink.place} has asked not to be called for a while")
+        rows = ", ".join(map('{{"position": {}, "record": {}}}'.format, delivery.positions, delivery.lines))
+        body = f'{{"run": {json.dumps(delivery.run)}, "task": {json.dumps(delivery.task)}, "rows": [{rows}]}}\n'
+        try:
+            answer, content = self._asked(body.encode("utf-8", "backslashreplace"), delivery.key)
+        except (OSError, http.client.HTTPException) as problem:
+            self.close()
+            raise Unavailable(f"{self._sink.place}: {type(problem).__name__}: {problem}") from problem
+        self._judge(answer, content)
+
+    def _asked(self, body: bytes, key: str) -> tuple[http.client.HTTPResponse, bytes]:
+        if self._connection is None:
+            import http.client
+
+            kind = http.client.HTTPSConnection if self._sink.secure else http.client.HTTPConnection
+            self._connection = kind(self._sink.host, self._sink.port, timeout=self._sink.timeout_s)
+        self._connection.request("POST", self._sink.target, body, {**self._sink.headers, "Idempotency-Key": key})
+        answer = self._connection.getresponse()
+        content = answer.read(ANSWER_BYTES_MAX)
+        if answer.isclosed() is False or answer.will_close:
+            self.close()  # the answer is longer than what is read, or the service asks for it
+        return answer, content
+
+    def _judge(self, answer: http.client.HTTPResponse, content: bytes) -> None:
+        if 200 <= answer.status < 300:
+            return
+        words = " ".join(content[: 4 * ANSWER_SHOWN_MAX].decode("utf-8", "replace").split())[:ANSWER_SHOWN_MAX]
+        line = f"{self._sink.place} answers {answer.status} {answer.reason}{': ' if words else ''}{words}"
+        if answer.status in self._sink.retried:
+            after = answer.headers.get("Retry-After", "")
+            if after.isdecimal():
+                self._not_before_s = monotonic() + min(float(after), RETRY_AFTER_S_MAX)
+            raise Unavailable(line)
+        if answer.status in self._sink.refused:
+            raise DeliveryRefused(line)
+        raise PipelineError(f"{line}; correct the address or its access, then resume (--resume)")
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,68 @@
+"""The rule that a directory of Parquet files belongs to the newest run: older rows are refused, or removed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from causal.errors import PipelineError
+from operators.sinks.contract.account import check_newest, foreign_rows
+from operators.sinks.files.ledger import Ledger
+from operators.sinks.parquet.manifest import OURS, Manifest, load_manifest, store_manifest
+from operators.sinks.storage.journal import bodies
+
+if TYPE_CHECKING:
+    from operators.sinks.parquet.parquet_sink import ParquetSink
+
+_ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
+
+
+def make_room(sink: ParquetSink, run: str) -> None:
+    """Make the manifest that of `run`; the caller holds the directory's lock.
+
+    A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.  The
+    manifest names the new run before anything is removed, so an older run that comes back in the middle of this finds
+    out, and a run that is killed in the middle removes the rest when it comes back.
+
+    Raises:
+        Superseded: a newer run has begun to write there.
+        PipelineError: there are rows of another run, files that no run wrote, or the schema has changed.
+    """
+    directory, sync = sink.directory, sink.durability == "os"
+    manifest = load_manifest(directory)
+    if manifest is None:
+        strange = sorted(path.name for path in directory.glob("*.parquet"))
+        if strange:
+            raise PipelineError(f"{directory} holds {strange[0]}, which no run wrote; give a directory of its own")
+        store_manifest(directory, Manifest(run, sink.schema), sync)
+    elif manifest.run != run or manifest.emptying:
+        check_newest(directory, run, manifest.run)
+        if manifest.run != run and _has_rows(directory, manifest) and sink.existing == "refuse":
+            raise foreign_rows(directory, "ParquetSink")
+        store_manifest(directory, Manifest(run, sink.schema, emptying=True), sync)
+        for path in sorted(directory.glob("*.parquet")):
+            if _ROWS.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        for path in sorted((directory / OURS).iterdir()):
+            if path.suffix in (".journal", ".part"):
+                path.unlink(missing_ok=True)
+        store_manifest(directory, Manifest(run, sink.schema), sync)
+    elif sink.schema is not None and manifest.schema != sink.schema:
+        if manifest.schema is not None:
+            raise PipelineError(
+                f"{directory}: its files have other columns or types than ParquetSink's schema (columns "
+                f"{', '.join(manifest.schema.names)}); give the schema of these files, or another directory"
+            )
+        manifest.schema = sink.schema
+        store_manifest(directory, manifest, sync)
+
+
+def _has_rows(directory: Path, manifest: Manifest) -> bool:
+    if any(manifest.files.values()):
+        return True
+    for journal in sorted((directory / OURS).glob("*.journal")):
+        records, _ = bodies(journal.read_bytes(), journal)
+        if records and Ledger.of(records, journal).account.next:
+            return True
+    return False

@@ -1,0 +1,211 @@
+"""Turns records into Arrow columns of one fixed schema, and finds those that do not fit it.
+
+A row fits when no value has to be changed (`operators.sinks.parquet.exact_types`), and a key that is no column does not
+vanish.  What is missing is null.  Columns of vectors are only looked at where their types differ from those of the
+schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, compress, repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from causal.rows import Rows, listed
+from causal.vectors import Vectors
+from operators.sinks.parquet.exact_types import Unlike, check_cast, check_values
+
+_REASON_CHARACTERS_MAX = 300
+
+
+class Misfit(ValueError):
+    """A record that does not fit; the message says why."""
+
+
+def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """The records as columns of just this schema.
+
+    Raises:
+        Misfit: one of them does not fit; `misfits` says which.
+    """
+    if isinstance(records, Vectors):
+        return _cast(records.batch, schema)
+    parts = _parts(records, schema.names)
+    columns = [_column(field, values) for field, values in zip(schema, parts, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def misfits(records: Any, schema: pa.Schema) -> list[tuple[int, str]]:
+    """Returns (index, reason) of each record that does not fit, by halving, so few are found fast among many."""
+    return _misfits(listed(records), lambda piece: columns_of(piece, schema), 0)
+
+
+def _misfits(records: Any, attempt: Callable[[Any], object], offset: int) -> list[tuple[int, str]]:
+    try:
+        attempt(records)
+        return []
+    except Misfit as problem:
+        if len(records) == 1:
+            return [(offset, str(problem))]
+    half = len(records) // 2
+    return [*_misfits(records[:half], attempt, offset), *_misfits(records[half:], attempt, offset + half)]
+
+
+def without(records: Any, left_out: Sequence[int]) -> Any:
+    """The records but those at these indices."""
+    if not left_out:
+        return records
+    kept = bytearray(b"\1") * len(records)
+    for index in left_out:
+        kept[index] = 0
+    if isinstance(records, Vectors):
+        return Vectors(records.batch.filter(pa.array(map(bool, kept), pa.bool_())))
+    return list(compress(listed(records), kept))
+
+
+def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
+    """The schema of these records: the columns in the order in which they are first met.
+
+    A column that has no value yet is taken for text; decimals get all the digits there are.
+
+    Args:
+        names: of the columns, where records are tuples or lists.
+
+    Raises:
+        Misfit: there is nothing in them that could be columns.
+    """
+    if isinstance(records, Vectors):
+        return records.batch.schema
+    if names is None:
+        records = [record for record in listed(records) if type(record) is dict] or [_no_columns(listed(records)[0])]
+        names = list(dict.fromkeys(chain.from_iterable(records)))
+        wrong = [name for name in names if type(name) is not str]
+        if wrong or not names:
+            raise Misfit(f"{wrong[0]!r} is no name of a column" if wrong else "a record without keys has no columns")
+        parts: Sequence[list[Any]] = [list(map(dict.get, records, repeat(name))) for name in names]
+    else:
+        fitting = [record for record in listed(records) if type(record) is not dict and not _odd(record, names)]
+        parts = _parts(fitting or listed(records), names)
+    return pa.schema([(name, _kind(name, values)) for name, values in zip(names, parts, strict=True)])
+
+
+def _odd(record: Any, names: Sequence[str]) -> bool:
+    return type(record) not in (tuple, list) or len(record) != len(names)
+
+
+def _no_columns(record: Any) -> Any:
+    raise Misfit(f"a {type(record).__name__} has no columns; give dicts, or name the parts of tuples with columns=[…]")
+
+
+def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
+    """The values of each column."""
+    if isinstance(records, Rows):
+        parts: Sequence[list[Any]] = records.columns
+    else:
+        kinds = set(map(type, records))
+        if kinds == {dict}:
+            strangers = set().union(*records).difference(names)
+            if strangers:
+                raise Misfit(f"{min(map(str, strangers))!r} is none of its columns ({_shown(names)})")
+            return [list(map(dict.get, records, repeat(name))) for name in names]
+        if not kinds <= {tuple, list}:
+            _no_columns(next(record for record in records if type(record) not in (tuple, list)))
+        widths = set(map(len, records))
+        if len(widths) > 1:
+            raise Misfit("the records have different lengths")
+        parts = list(map(list, zip(*records, strict=True)))
+    if len(parts) != len(names):
+        raise Misfit(f"it has {len(parts)} values for {len(names)} columns ({_shown(names)})")
+    return parts
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names)[:_REASON_CHARACTERS_MAX]
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        check_values(field.name, field.type, values)  # first: Arrow ends the process for some values of odd shapes
+        column = pa.array(values, field.type)
+    except Unlike as problem:
+        raise Misfit(str(problem)) from None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
+        raise _misfit(field, problem) from None
+    return _complete(field, column)
+
+
+def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
+    if not field.nullable and column.null_count:
+        raise Misfit(f"column {field.name!r} must have a value")
+    return column
+
+
+def _misfit(field: pa.Field, problem: Exception) -> Misfit:
+    return Misfit(
+        f"column {field.name!r} takes {field.type}: {' '.join(str(problem).split())[:_REASON_CHARACTERS_MAX]}"
+    )
+
+
+def _kind(name: str, values: list[Any]) -> pa.DataType:
+    """The type of the values; where they are of several, that of the first that is there."""
+    try:
+        return _firm(pa.array(values).type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        first = next(value for value in values if value is not None)
+    try:
+        return _firm(pa.array([first]).type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
+        raise Misfit(f"column {name!r}: {' '.join(str(problem).split())[:_REASON_CHARACTERS_MAX]}") from None
+
+
+def _firm(kind: pa.DataType) -> pa.DataType:
+    if types.is_null(kind):
+        return pa.string()
+    if types.is_decimal(kind):
+        return pa.decimal128(38, max(kind.scale, 0))
+    if types.is_list(kind):
+        return pa.list_(_firm(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([(field.name, _firm(field.type)) for field in kind])
+    return kind
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema == schema:
+        return batch
+    strangers = [name for name in batch.schema.names if name not in schema.names]
+    if strangers:
+        raise Misfit(f"{strangers[0]!r} is none of its columns ({_shown(schema.names)})")
+    columns = []
+    for field in schema:
+        place = batch.schema.get_field_index(field.name)
+        if place < 0:
+            columns.append(_complete(field, pa.nulls(batch.num_rows, field.type)))
+            continue
+        column = batch.column(place)
+        if _family(column.type) != _family(field.type):
+            raise Misfit(f"column {field.name!r} takes {field.type}, not {column.type}")
+        try:
+            cast = column.cast(field.type)
+        except (pa.ArrowException, ValueError) as problem:
+            raise _misfit(field, problem) from None
+        try:
+            check_cast(field.name, column, cast)
+        except Unlike as problem:
+            raise Misfit(str(problem)) from None
+        columns.append(_complete(field, cast))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _family(kind: pa.DataType) -> str:
+    """The family of a type: types of one family differ in their range, and a cast within it may keep the values."""
+    families = {
+        "number": (types.is_integer, types.is_floating, types.is_decimal),
+        "text": (types.is_string, types.is_large_string),
+        "bytes": (types.is_binary, types.is_large_binary),
+        "time": (types.is_timestamp, types.is_date),
+    }
+    return next((name for name, kinds in families.items() if any(is_of(kind) for is_of in kinds)), str(kind))

@@ -1,0 +1,170 @@
+"""A reader of all that a `ParquetSink` wrote, at any moment: rows in files that the manifest names, and in journals.
+
+No writer is locked out and nothing is changed.  A journal is read before the manifest: rows that move from one to the
+other in between are in both, never in neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from causal.errors import CorruptData, PipelineError
+from operators.sinks.files.ledger import Ledger
+from operators.sinks.parquet.bundle_columns import batches_of
+from operators.sinks.parquet.manifest import OURS, Manifest, file_name, load_manifest
+from operators.sinks.parquet.parquet_file import description_of
+from operators.sinks.storage.journal import bodies
+
+Located = tuple[pa.Array, pa.RecordBatch]
+"""A pair of positions (int64) and the rows there."""
+
+
+class ParquetOutput:
+    """A reader of one directory; what it has read of a journal it does not read again."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory).absolute()
+        self._tails: dict[Path, _Tail] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self._manifest = Manifest("")
+
+    def look(self) -> None:
+        """Read what is there now.
+
+        Raises:
+            PipelineError: no sink has written there.
+            CorruptData: what is there is damaged; names the file.
+        """
+        tails = {}
+        ledgers = {}
+        for path in sorted((self.directory / OURS).glob("*.journal")):
+            tails[path] = self._tails.get(path) or _Tail(path)
+            try:
+                ledger = tails[path].ledger()
+            except FileNotFoundError:
+                continue
+            ledgers[ledger.account.task] = ledger
+        manifest = load_manifest(self.directory)
+        if manifest is None:
+            raise PipelineError(f"{self.directory} was not written by a ParquetSink; give the directory of one")
+        # A journal of another run: its directory is being emptied for a new one.
+        self._ledgers = {task: ledger for task, ledger in ledgers.items() if ledger.account.run == manifest.run}
+        for task, ledger in self._ledgers.items():
+            ledger.forget(manifest.end_of(task))
+        self._tails, self._manifest = tails, manifest
+
+    @property
+    def run(self) -> str:
+        """The run whose rows they are."""
+        return self._manifest.run
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema; None as long as there are no rows."""
+        return self._manifest.schema
+
+    def ends(self, uncovered: bool) -> dict[str, int]:
+        """Returns the end of the rows that can be read, by task.
+
+        Args:
+            uncovered: also rows that may still be taken back, below full sharing depth.
+        """
+        ends = {task: ranges[-1][1] for task, ranges in self._manifest.files.items() if ranges}
+        for task, ledger in self._ledgers.items():
+            ends[task] = max(ends.get(task, 0), ledger.account.next if uncovered else ledger.covered)
+        return ends
+
+    def hint(self, task: str, position: int) -> Any:
+        """Returns no hint: files are named after positions."""
+        return None
+
+    def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:
+        """The rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
+        for first, next_ in self._manifest.files.get(task, []):
+            if first < stop and start < next_:
+                yield from _rows_of_file(self.directory / file_name(task, first, next_), first, next_, start, stop)
+        for entry in self._ledgers[task].entries if task in self._ledgers else ():
+            if entry.first < stop and start < entry.next:
+                positions = _positions(entry.first, entry.next, entry.refused)
+                batches = batches_of(entry.rows, entry.first, entry.refused, self.schema)
+                if batches:
+                    whole = pa.Table.from_batches(batches).combine_chunks()
+                    yield from _within(positions, whole, start, stop)
+
+    def table(self, uncovered: bool = True) -> pa.Table:
+        """Returns all rows, by task and position."""
+        schema = pa.schema([]) if self.schema is None else self.schema
+        ends = self.ends(uncovered)
+        batches = [batch for task in sorted(ends) for _, batch in self.rows(task, 0, ends[task])]
+        return pa.Table.from_batches(batches, schema)
+
+
+class _Tail:
+    """A journal that is read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = (0, 0)
+        self._sound = 0
+        self._ledger: Ledger | None = None
+
+    def ledger(self) -> Ledger:
+        with open(self._path, "rb") as journal:
+            status = os.fstat(journal.fileno())
+            if self._ledger is None or self._file != (status.st_dev, status.st_ino) or status.st_size < self._sound:
+                self._ledger, self._sound, self._file = None, 0, (status.st_dev, status.st_ino)
+            journal.seek(self._sound)
+            records, sound = bodies(journal.read(), self._path)
+        if self._ledger is None:
+            self._ledger = Ledger.of(records, self._path)
+        else:
+            self._ledger.feed(records, self._path)
+        self._sound += sound
+        return self._ledger
+
+
+def _rows_of_file(path: Path, first: int, next_: int, start: int, stop: int) -> Iterator[Located]:
+    description = description_of(path)
+    if description is None:
+        raise CorruptData(f"{path} is missing or damaged; restore it, or start a new run elsewhere")
+    positions = _positions(first, next_, description["refused"])
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows != len(positions):
+            raise CorruptData(f"{path} has {file.metadata.num_rows} rows, not {len(positions)}; restore it")
+        place = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            here = positions[place : place + size]
+            place += size
+            if size and here[0] < stop and start <= here[-1]:
+                yield from _within(here, file.read_row_group(group), start, stop)
+
+
+def _within(positions: np.ndarray, rows: pa.Table, start: int, stop: int) -> Iterator[Located]:
+    low, high = np.searchsorted(positions, [start, stop])
+    place = low
+    for batch in rows.slice(low, high - low).to_batches():
+        yield pa.array(positions[place : place + batch.num_rows]), batch
+        place += batch.num_rows
+
+
+def _positions(first: int, next_: int, refused: object) -> np.ndarray:
+    return np.setdiff1d(np.arange(first, next_, dtype=np.int64), np.array(refused, np.int64), assume_unique=True)
+
+
+def read(directory: str | os.PathLike[str], uncovered: bool = True) -> pa.Table:
+    """Returns all rows that a `ParquetSink` has written so far, each once, by task and in their order.
+
+    Args:
+        uncovered: also rows that may still be taken back, which happens below full sharing depth only.
+    """
+    output = ParquetOutput(directory)
+    output.look()
+    return output.table(uncovered)

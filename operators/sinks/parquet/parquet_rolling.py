@@ -1,0 +1,169 @@
+"""Moves rows from a sink task's journal to Parquet files: they gather in a hidden file, named when it is complete.
+
+A file gets its name, then the manifest says that it exists, both under the directory's lock; a process that dies in
+between leaves a complete file with rows that are in the journal, too, and the next one that opens the store adds it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from causal.errors import CorruptData
+from operators.sinks.contract.account import check_newest, fenced
+from operators.sinks.files.ledger import Entry, Ledger
+from operators.sinks.parquet.bundle_columns import batches_of
+from operators.sinks.parquet.manifest import (
+    OURS,
+    Manifest,
+    file_name,
+    holding_directory,
+    load_manifest,
+    rows_in,
+    stem_of,
+    store_manifest,
+)
+from operators.sinks.parquet.parquet_file import GROUP_BYTES, PartFile, description_of
+from operators.sinks.storage.journal import sync_directory
+
+if TYPE_CHECKING:
+    from operators.sinks.parquet.parquet_sink import ParquetSink
+
+
+class Rolling:
+    """The files of one sink task, for the incarnation that has its journal."""
+
+    def __init__(self, sink: ParquetSink, task: str, run: str, incarnation: int) -> None:
+        self._sink = sink
+        self._task = task
+        self._run = run
+        self._incarnation = incarnation
+        self._directory = sink.directory
+        self._growing: PartFile | None = None
+        self._complete: list[PartFile] = []
+        self._waiting_since_s: float | None = None
+        """The arrival of the oldest row that is in no complete file, in monotonic time."""
+
+    def clear(self) -> None:
+        """Remove hidden files that a process of this task left behind."""
+        for left in sorted((self._directory / OURS).glob("*.part")):
+            if left.name.rsplit("-", 3)[0] == stem_of(self._task):
+                left.unlink(missing_ok=True)
+
+    @property
+    def holding(self) -> bool:
+        """Whether there are rows in hidden files."""
+        return self._growing is not None or bool(self._complete)
+
+    def drop(self) -> None:
+        """Remove the hidden files: they are made again from the journal."""
+        parts = [*self._complete, *([self._growing] if self._growing is not None else [])]
+        self._growing, self._complete, self._waiting_since_s = None, [], None
+        for part in parts:
+            part.drop()
+
+    def adopt(self, ledger: Ledger) -> None:
+        """Name the files for which a process died before it could do so, and remove any that is not whole."""
+        with holding_directory(self._directory, self._sink.busy_ms):
+            manifest = self.manifest()
+            named = len(manifest.files.get(self._task, []))
+            for path in sorted(self._directory.glob(f"{stem_of(self._task)}-*.parquet")):
+                place = rows_in(path.name, self._task)
+                if place is None or place[1] <= manifest.end_of(self._task):
+                    continue
+                description = description_of(path) or {}
+                follows = place[0] == manifest.end_of(self._task) and place[1] <= ledger.account.next
+                if follows and (description.get("run"), description.get("first"), description.get("next")) == (
+                    self._run,
+                    *place,
+                ):
+                    manifest.files.setdefault(self._task, []).append(place)
+                else:
+                    path.unlink()
+            if len(manifest.files.get(self._task, [])) > named:
+                store_manifest(self._directory, manifest, self._sink.durability == "os")
+        ledger.forget(manifest.end_of(self._task))
+
+    def manifest(self) -> Manifest:
+        """The manifest; raises `Fenced` unless it is still that of this run."""
+        manifest = load_manifest(self._directory)
+        if manifest is not None:
+            check_newest(self._directory, self._run, manifest.run)
+        if manifest is None or manifest.run != self._run:
+            raise fenced(self._task, self._incarnation)
+        return manifest
+
+    def due(self, ledger: Ledger) -> bool:
+        """Whether the oldest row has waited for long enough."""
+        if self._waiting_since_s is None and ledger.entries:
+            self._waiting_since_s = time.monotonic()
+        since_s = self._waiting_since_s
+        return since_s is not None and time.monotonic() - since_s >= self._sink.publish_s
+
+    def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
+        """Move rows on, a bounded number unless a file is due; returns whether files were named."""
+        below = ledger.covered
+        if ledger.row_bytes >= GROUP_BYTES:
+            left = ledger.row_bytes - GROUP_BYTES
+            while ledger.entries and ledger.row_bytes > left:
+                self._hide(ledger.shift(), schema)
+        if self.due(ledger):
+            self._settle(ledger, schema, below)
+        elif self._growing is not None and self._growing.bytes >= self._sink.file_bytes:
+            self._finish()
+        return self._name(ledger, below)
+
+    def publish(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> bool:
+        """Move on and name all rows below that position, as far as no hidden file has others with them."""
+        self._settle(ledger, schema, below)
+        return self._name(ledger, below)
+
+    def _settle(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> None:
+        """End the hidden file, at that position unless it is further already."""
+        if self._growing is None or self._growing.next <= below:
+            while ledger.entries and ledger.entries[0].next <= below:
+                self._hide(ledger.shift(), schema)
+        self._finish()
+
+    def _hide(self, entry: Entry, schema: pa.Schema | None) -> None:
+        """Move the rows to the hidden file."""
+        batches = entry.batches
+        if batches is None:
+            batches = batches_of(entry.rows, entry.first, entry.refused, schema)
+        if self._growing is None:
+            self._growing = self._begun(entry.first, pa.schema([]) if schema is None else schema)
+        self._growing.add(entry.next, batches, entry.refused)
+
+    def _begun(self, first: int, schema: pa.Schema) -> PartFile:
+        name = f"{stem_of(self._task)}-{first:012d}-{self._incarnation}-{os.getpid()}.part"
+        return PartFile(self._directory / OURS / name, schema, self._sink.compression, first)
+
+    def _finish(self) -> None:
+        part, self._growing = self._growing, None
+        if part is not None:
+            self._waiting_since_s = None
+            self._complete.append(part)
+            part.finish(self._run, self._task, self._sink.durability == "os")
+
+    def _name(self, ledger: Ledger, below: int) -> bool:
+        """Give the complete files whose rows stay their names, under which readers see them."""
+        due = [part for part in self._complete if part.next <= below]
+        if not due:
+            return False
+        sync = self._sink.durability == "os"
+        with holding_directory(self._directory, self._sink.busy_ms):
+            manifest = self.manifest()
+            for part in due:
+                if part.first != manifest.end_of(self._task):
+                    raise CorruptData(f"{self._directory}: files of {self._task} do not follow one another; restore it")
+                os.replace(part.path, self._directory / file_name(self._task, part.first, part.next))
+                manifest.files.setdefault(self._task, []).append((part.first, part.next))
+            if sync:
+                sync_directory(self._directory)
+            store_manifest(self._directory, manifest, sync)
+        self._complete = self._complete[len(due) :]
+        ledger.forget(manifest.end_of(self._task))
+        return True

@@ -1,0 +1,189 @@
+"""A sink that writes rows to Parquet files, each row exactly once; no reader ever sees a part of a file.
+
+In the directory lie files of rows, `<task>-<first>-<next>.parquet`, which never change once they are there, and
+`_causal/`, which readers of Parquet directories pass over: one manifest, which names the files that exist, and a
+journal for each task.  A bundle is first appended to the journal, rows, determinants, position, digest and all, with
+one write: that is the atomic step, and `read` and Spark's format
+"causal" see it at once.  From the journal rows move to a file when there are `file_bytes` of them or the oldest is
+`publish_s` old, and when the store is closed.  A file grows under a hidden name and gets its own when it is complete.
+
+So any other program that reads the `*.parquet` files sees whole files, no row twice, and rows up to `publish_s`
+and a checkpoint interval late; below full sharing depth no row that may still be taken back.
+
+What happens to a journal happens under the task's lock, and `open` appends the claim of its incarnation.  A zombie that
+wakes up finds under the lock that the journal has grown, reads it, and changes nothing.
+
+Durability.  What is written survives the death of any process with either setting; "os" also waits for the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from causal.errors import PipelineError
+from causal.ports import SinkStore
+from causal.rows import Rows
+from causal.values import NotCarried
+from causal.vectors import Vectors
+from operators.sinks.contract.blocks import block, records_in
+from operators.sinks.contract.options import (
+    EXISTING,
+    WAIT_MS_MAX,
+    absolute,
+    check_choice,
+    check_durability,
+    check_range,
+)
+from operators.sinks.contract.sink import Sink, check_directory, encode_json
+from operators.sinks.files.ledger import Ledger
+from operators.sinks.parquet.manifest import OURS, load_manifest
+from operators.sinks.parquet.parquet_reading import read
+from operators.sinks.parquet.parquet_store import ParquetStore
+from operators.sinks.storage.journal import bodies
+from operators.sinks.storage.lock import outside
+
+__all__ = ["ParquetSink", "publish", "read"]
+
+COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
+FILE_BYTES_MAX = 1 << 30
+
+
+class ParquetSink(Sink):
+    """A sink that writes Parquet files into a directory of its own.
+
+    Records are dicts, or tuples with `columns` or a `schema`, or vectors, which are never taken apart.  All files have
+    one schema; a row that does not fit it is refused, and what becomes of it is the job's setting `on_error`.
+
+    Args:
+        directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
+        schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string").  By
+            default that of the first bundle that is written, and it stays so.
+        columns: names for the parts of tuples, where no schema is given.
+        file_bytes: rows of so many bytes, before compression, make a file.
+        publish_s: rows wait no longer for others before they go to a file; then files may be small.
+        compression: of the files: "snappy", "zstd", "lz4", "gzip" or "none".
+        existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
+        durability: "process" or "os" (see the module); none: the job's.
+        busy_ms: how long to wait for a process that writes the same files before the write counts as `Unavailable`.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        schema: pa.Schema | Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        file_bytes: int = 32 << 20,
+        publish_s: float = 10.0,
+        compression: str = "snappy",
+        existing: str = "refuse",
+        durability: str | None = None,
+        busy_ms: int = 2000,
+    ) -> None:
+        check_choice("ParquetSink", "existing", existing, EXISTING)
+        check_durability("ParquetSink", durability)
+        check_choice("ParquetSink", "compression", compression, COMPRESSIONS)
+        check_range("ParquetSink", "busy_ms", busy_ms, 1, WAIT_MS_MAX)
+        check_range("ParquetSink", "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
+        if not publish_s > 0:
+            raise PipelineError(f"ParquetSink: publish_s is {publish_s!r}; give a number of seconds above 0")
+        self.directory = absolute("ParquetSink", "directory", directory)
+        self.schema = None if schema is None else _schema_of(schema)
+        self.columns = None if columns is None else _names_of(columns)
+        self.file_bytes = file_bytes
+        self.publish_s = publish_s
+        self.compression = compression
+        self.existing = existing
+        self.durability = durability
+        self.busy_ms = busy_ms
+        if self.schema is not None and self.columns not in (None, self.schema.names):
+            raise PipelineError("ParquetSink: columns are not those of the schema; give one of the two")
+
+    def encode(self, records: Sequence[Any]) -> bytes:
+        """A block of the records as they are; they become columns when they are written."""
+        return block(records)
+
+    def encode_rows(self, rows: Rows) -> bytes:
+        """The same block that `encode` gives for these tuples."""
+        return block(rows)
+
+    def encode_vectors(self, vectors: Vectors) -> bytes:
+        """A block with the Arrow buffers of the vectors; no value becomes a Python object here or later."""
+        return block(vectors)
+
+    def shown_row(self, rows: bytes, index: int) -> Any:
+        """Returns one of the rows that `encode` gave, as JSON could carry it."""
+        for records in records_in(rows):
+            if index < len(records):
+                record = records.listed()[index] if isinstance(records, Rows) else records[index]
+                try:
+                    return json.loads(encode_json(record))
+                except NotCarried:
+                    return repr(record)
+            index -= len(records)
+        raise IndexError(index)
+
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is touched before its `open`."""
+        return ParquetStore(self, task)
+
+    def check(self) -> None:
+        """Raise `PipelineError` where the directory could not be made or written."""
+        check_directory(self.directory, "ParquetSink")
+
+    def newest_run(self) -> str | None:
+        """The newest run that has opened the directory."""
+        with outside(self.directory):
+            manifest = load_manifest(self.directory)
+        return None if manifest is None else manifest.run
+
+
+def _names_of(columns: Sequence[str]) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names or not all(type(name) is str and name for name in names) or len(dict.fromkeys(names)) < len(names):
+        raise PipelineError(f"ParquetSink: columns are {columns!r}; give a list of names, each once")
+    return names
+
+
+def _schema_of(schema: pa.Schema | Mapping[str, Any]) -> pa.Schema:
+    if isinstance(schema, Mapping):
+        try:
+            schema = pa.schema(
+                [(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in schema.items()]
+            )
+        except (TypeError, ValueError, pa.ArrowException) as problem:
+            raise PipelineError(
+                f"ParquetSink: the schema is none ({problem}); give a dict from names to types, or a pyarrow.Schema"
+            ) from None
+    if not isinstance(schema, pa.Schema) or not schema.names:
+        raise PipelineError(
+            f"ParquetSink: {schema!r} is no schema; give a pyarrow.Schema or a dict from names to types"
+        )
+    _names_of(schema.names)
+    return schema.remove_metadata()
+
+
+def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
+    """Move all rows from the journals to files: for a job whose end came by `kill -9`.
+
+    Args:
+        ended: the job will not be resumed, so rows that could be taken back (below full sharing depth) stay for good.
+
+    Raises:
+        PipelineError: no sink has written there.
+    """
+    read(directory)
+    for path in sorted((Path(directory) / OURS).glob("*.journal")):
+        account = Ledger.of(bodies(path.read_bytes(), path)[0], path).account
+        store = ParquetStore(ParquetSink(directory, existing="refuse"), account.task)
+        store.open(account.task, account.run, account.incarnation)  # as the process that had it last
+        try:
+            store.publish(uncovered=ended)
+        finally:
+            store.close()

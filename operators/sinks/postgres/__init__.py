@@ -1,0 +1,1 @@
+"""Rows in a table of a PostgreSQL database."""

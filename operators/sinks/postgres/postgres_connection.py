@@ -1,0 +1,115 @@
+"""A connection to PostgreSQL on which nothing waits for ever, set up so that an acknowledged commit is durable.
+
+The server bounds each statement, lock and idle transaction; that does not help against a server that is stopped or a
+network that is cut, so each wait of the client ends at a deadline, too, and the connection with it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from causal.errors import PipelineError, Unavailable
+
+VERSION_MIN = 120000
+CONNECT_S = 2
+_SESSION = """SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+    current_setting('full_page_writes'), coalesce(current_schema(), ''),
+    pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+    set_config('statement_timeout', %(ms)s, false), set_config('lock_timeout', %(ms)s, false),
+    set_config('idle_in_transaction_session_timeout', %(ms)s, false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)"""
+
+
+class Late(psycopg.OperationalError):  # type: ignore[misc]
+    """The server did not answer in time; whether it did what was asked is unknown."""
+
+
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[misc]
+    """A connection that raises `Late` once `deadline_s` (time.monotonic) has passed."""
+
+    deadline_s = math.inf
+
+    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
+        """See psycopg; the deadline is looked at ten times a second."""
+        return super().wait(_until(self.deadline_s, gen), *arguments, **named)
+
+
+def _until(deadline_s: float, waited: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    ready = None
+    while True:
+        try:
+            wanted = waited.send(ready)
+        except StopIteration as ended:
+            return ended.value
+        ready = yield wanted
+        # Nothing is there to be read, and it is late.
+        if not ready and time.monotonic() > deadline_s:
+            raise Late("the server does not answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection, and the schema that an unqualified name stands for."""
+
+    db: BoundedConnection
+    schema: str
+
+
+def parsed(dsn: str) -> dict[str, Any]:
+    """The parts of a connection string; raises `PipelineError` if it is none."""
+    try:
+        return dict(conninfo_to_dict(dsn))
+    except psycopg.ProgrammingError as problem:
+        words = " ".join(str(problem).split())
+        raise PipelineError(
+            f'PostgresSink: dsn is no connection string ({words}); e.g. "postgresql://user@host/db"'
+        ) from None
+
+
+def place_of(dsn: str) -> str:
+    """The name of the server in messages, without its password."""
+    options = parsed(dsn)
+    host, port, name = (str(options.get(key) or "") for key in ("host", "port", "dbname"))
+    if host.startswith("/"):
+        return f"PostgreSQL {name or '(default)'} at {host}" + (f" port {port}" if port else "")
+    return f"PostgreSQL {name or '(default)'} at {host or '(default)'}" + (f":{port}" if port else "")
+
+
+def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> Session:
+    """Connect; raises the errors of psycopg, `Unavailable` or `PipelineError`.
+
+    Commits are synchronous whatever the role's default is: an asynchronous one is lost when a single process of the
+    server is killed.
+    """
+    defaults = {
+        "application_name": "causal", "connect_timeout": CONNECT_S, "client_encoding": "UTF8",
+        "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": timeout_ms,
+    }  # fmt: skip
+    db = BoundedConnection.connect(make_conninfo("", **{**defaults, **parsed(dsn)}), autocommit=True)
+    try:
+        db.deadline_s = time.monotonic() + timeout_ms / 1000
+        row = db.execute(_SESSION, {"ms": str(timeout_ms)}).fetchone()
+        version, fsync, full_page_writes, schema, read_only = row[:5]
+        if version < VERSION_MIN:
+            raise PipelineError(f"{place} is version {version // 10000}; at least 12 is needed")
+        if durability == "os" and "off" in (fsync, full_page_writes):
+            raise PipelineError(
+                f"{place}: fsync or full_page_writes is off, so nothing survives a loss of power; turn them on, "
+                'or say durability="process"'
+            )
+        if read_only:
+            raise Unavailable(
+                f"{place} takes no writes: it is a standby, or read-only; give the address of the primary"
+            )
+        return Session(db, schema)
+    except BaseException:
+        db.close()
+        raise

@@ -1,0 +1,71 @@
+"""The translation of PostgreSQL's errors: which may be retried, which blame a row, what to do about each."""
+
+from __future__ import annotations
+
+import psycopg
+
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from operators.sinks.postgres.postgres_columns import words_of
+
+_WORDS_MAX = 400
+_ROW_CLASSES = ("22", "23", "44")
+"""The classes of data exceptions, integrity constraints and the check option of a view."""
+_ROW_STATES = ("P0001", "P0004", "21000", "54000", "54011")
+"""The states of a trigger's error, a row twice in one command, and an index entry or a row that is too large."""
+_REMEDIES = {
+    "53100": "no space is left on the server: make room",
+    "53200": "the server is out of memory: give it more, or take work from it",
+    "53300": "the server has no connection left: raise max_connections or close some",
+    "25006": "the server takes no writes: give the address of the primary",
+    "42P01": "a table is gone: put it back",
+    "42703": "a column is gone: put it back",
+    "3F000": "a schema is gone: put it back",
+    "55P03": "another session holds a lock for too long: end it",
+    "57014": "the server took too long: end what keeps it busy, or raise timeout_ms",
+    "57P03": "the server is starting, stopping or recovering: wait for it",
+    "25P03": "the server ended an idle transaction",
+}
+_FOR_GOOD = {
+    "28": "give a role that may connect",
+    "3D000": "make the database, or name another one in dsn",
+    "42501": "grant the role what it lacks",
+}
+_FOR_GOOD_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+
+
+def one_line(problem: BaseException) -> str:
+    """The server's words, bounded."""
+    diag = getattr(problem, "diag", None)
+    primary, detail = getattr(diag, "message_primary", None), getattr(diag, "message_detail", None)
+    text = f"{primary}; {detail}" if primary and detail else primary or str(problem)
+    line = words_of(" ".join(str(text).split())) or type(problem).__name__
+    return line if len(line) <= _WORDS_MAX else line[:_WORDS_MAX] + "…"
+
+
+def blames_a_row(problem: psycopg.Error) -> bool:
+    """Whether some row of the statement is the reason, and would be for ever."""
+    state = problem.sqlstate
+    if state is None:
+        return isinstance(problem, psycopg.DataError)
+    return state.startswith(_ROW_CLASSES) or state in _ROW_STATES
+
+
+def translated(problem: psycopg.Error, place: str) -> CausalError:
+    """The error of ours that says what to do about one of PostgreSQL's."""
+    state, words = problem.sqlstate, one_line(problem)
+    if state is None:
+        return _unconnected(words, place)
+    if state in ("XX001", "XX002"):
+        return CorruptData(f"{place}: {words} ({state}); it is not used any further: restore the database")
+    remedy = next((remedy for start, remedy in _FOR_GOOD.items() if state.startswith(start)), None)
+    if remedy is not None:
+        return PipelineError(f"{place}: {words} ({state}); {remedy}")
+    remedy = _REMEDIES.get(state, "nothing was written, or the same may be written again")
+    return Unavailable(f"{place}: {words} ({state}); {remedy}")
+
+
+def _unconnected(words: str, place: str) -> CausalError:
+    """The error for a connection that failed or broke: the driver gives no state, only the server's words."""
+    if "FATAL" in words and any(phrase in words for phrase in _FOR_GOOD_WORDS):
+        return PipelineError(f"{place}: {words}; give a dsn that the server accepts")
+    return Unavailable(f"{place} cannot be reached: {words}; start it, or look at the network and the dsn")

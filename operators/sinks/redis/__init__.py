@@ -1,0 +1,1 @@
+"""Rows in streams of a Redis server."""

@@ -1,0 +1,58 @@
+"""The translation of Redis's errors: which of them may be retried, and what to do about each."""
+
+from __future__ import annotations
+
+import redis
+
+from causal.errors import CausalError, PipelineError, Unavailable
+
+_WORDS_MAX = 400
+_REMEDIES = (
+    (
+        "used memory > 'maxmemory'",
+        "the server is out of memory and keeps what it has: raise maxmemory, or bound the stream (rows_max)",
+    ),
+    ("MISCONF", "the server cannot write its files: look at its disk"),
+    ("read only replica", "the server is a replica: give the address of the primary"),
+    ("MASTERDOWN", "the server is a replica without its primary"),
+    ("MasterDownError", "the server is a replica without its primary"),
+    ("NOREPLICAS", "the server has too few replicas to take writes"),
+    ("BusyLoadingError", "the server is reading its files: wait for it"),
+    ("BUSY", "another script keeps the server busy: end it (SCRIPT KILL)"),
+    ("max number of clients", "the server has no connection left: raise maxclients or close some"),
+)
+_FOR_GOOD = (
+    ("WRONGTYPE", "a key of this sink is something else: give another stream"),
+    ("MovedError", "a Redis Cluster is no single server: give one that is"),
+    ("ClusterCrossSlotError", "a Redis Cluster is no single server: give one that is"),
+    ("ClusterDownError", "a Redis Cluster is no single server: give one that is"),
+    ("NOAUTH", "give a url with the password"),
+    ("WRONGPASS", "give a url with the right user and password"),
+    ("NOPERM", "grant the user what it lacks"),
+    ("NoPermissionError", "grant the user what it lacks"),
+    ("invalid password", "give a url with the right password"),
+    ("without any password", "give a url without a password"),
+    ("invalid DB index", "give a url with a database that is there"),
+    ("DB index is out of range", "give a url with a database that is there"),
+    ("unknown command", "Redis 6.2 or later is needed"),
+)
+
+
+def translated(problem: redis.RedisError, place: str) -> CausalError:
+    """The error of ours that says what to do about one of Redis's."""
+    words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
+    # The client makes some of the server's codes into classes and takes them out of the text, others it leaves there.
+    text = f"{type(problem).__name__} {words}"
+    for start, remedy in _FOR_GOOD:
+        if start in text:
+            return PipelineError(f"{place}: {words}; {remedy}")
+    if isinstance(problem, redis.AuthenticationError):
+        return PipelineError(f"{place}: {words}; give a url with the right user and password")
+    for start, remedy in _REMEDIES:
+        if start in text:
+            return Unavailable(f"{place}: {words}; nothing was written; {remedy}")
+    if isinstance(problem, redis.TimeoutError):
+        return Unavailable(f"{place} does not answer: {words}; wake it, or raise timeout_ms")
+    if isinstance(problem, redis.ConnectionError):
+        return Unavailable(f"{place} cannot be reached: {words}; start it, or look at the network and the url")
+    return Unavailable(f"{place}: {words}")

@@ -1,0 +1,158 @@
+"""A sink that writes rows to streams of a Redis server, each exactly once, readable at any moment.
+
+One stream per sink task, `<stream>:<task>`, e.g. `output:out/0`.  An entry's ID is `<position>-1` and its one field
+`record` is the row as JSON, so a row cannot come twice: Redis itself refuses an ID that is not above the last one.
+
+    XRANGE output:out/0 - +                     all rows of a task
+    XREAD BLOCK 0 STREAMS output:out/0 41-1     what follows position 41
+
+A bundle is one script, which the server performs as a whole or not at all: rows, position, digest, determinants and the
+comparison of the incarnation.  Beside the stream lie `…:causal` (the account), `…:held` (determinants of epochs that no
+complete checkpoint covers yet), `…:refused` (rows put aside: position and reason) and `<stream>:causal` (the tasks).
+
+Durability is the server's, and looked at when the store is opened.
+
+    "process"   survives kill -9 of the server: needs appendonly yes with appendfsync always or no.  With the default,
+                everysec, Redis may answer before it has written: up to two seconds of rows are lost with its process
+    "os"        survives loss of power: needs appendonly yes with appendfsync always
+    "server"    whatever the server is set to; nothing is asked
+
+Rows that were acknowledged and are gone took the order with them in which this task had its inputs: the job ends and
+says so.  A sink task that dies together with the server cannot know it, and resumes from what is there.  The same holds
+for a failover: replication is asynchronous, so a replica that takes over may lack rows.  A Redis Cluster is refused.
+
+Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from causal.errors import PipelineError, Unavailable
+from causal.ports import SinkStore
+from operators.sinks.contract.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
+from operators.sinks.contract.sink import Sink
+
+if TYPE_CHECKING:
+    from operators.sinks.redis.redis_store import Target
+
+DURABILITY = ("process", "os", "server")
+_SCHEMES = ("redis", "rediss", "unix")
+
+
+class RedisSink(Sink):
+    """A sink whose rows are entries of Redis streams.
+
+    Args:
+        url: "redis://host:6379/0", "rediss://…" (TLS) or "unix:///path/to/socket".
+        stream: what the keys begin with.
+        existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
+        durability: "process", "os" or "server" (see the module); none: the job's.
+        rows_max: about how many of the last rows each stream keeps; None for all of them.
+        timeout_ms: for each call; then it counts as `Unavailable`, and is retried.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        stream: str = "output",
+        existing: str = "refuse",
+        durability: str | None = None,
+        rows_max: int | None = None,
+        timeout_ms: int = 2000,
+    ) -> None:
+        said = f"RedisSink(stream={stream!r})"
+        if not stream:
+            raise PipelineError(f"{said}: stream is empty; give what the keys begin with")
+        if urlsplit(url).scheme not in _SCHEMES:
+            raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
+        check_choice(said, "existing", existing, EXISTING)
+        check_durability(said, durability, DURABILITY)
+        if rows_max is not None and rows_max < 1:
+            raise PipelineError(f"{said}: rows_max is {rows_max!r}; give 1 or more, or None for all rows")
+        check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
+        self.url = url
+        self.stream = stream
+        self.durability = durability
+        self.existing: str = existing
+        self._said = (stream, existing, "", rows_max or 0, timeout_ms)
+
+    def key_of(self, task: str) -> str:
+        """The stream with the rows of one sink task."""
+        return f"{self.stream}:{task}"
+
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is connected before its `open`."""
+        _needs_redis()
+        from operators.sinks.redis.redis_store import RedisStore
+
+        return RedisStore(self._target(), task)
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what is wrong with the url or the server; an unavailable one is waited for."""
+        _needs_redis()
+        import redis
+
+        from operators.sinks.redis.redis_errors import translated
+        from operators.sinks.redis.redis_store import check_durable, connected
+
+        target = self._target()
+        try:
+            client = connected(target)
+        except ValueError as problem:
+            raise PipelineError(f"RedisSink: url is none ({problem}); e.g. redis://host:6379/0") from None
+        try:
+            client.ping()
+            check_durable(client, target)
+        except redis.RedisError as problem:
+            error = translated(problem, target.place)
+            if not isinstance(error, Unavailable):
+                raise error from problem
+        finally:
+            client.close()
+
+    def newest_run(self) -> str | None:
+        """The newest run that has opened one of the streams."""
+        _needs_redis()
+        import redis
+
+        from operators.sinks.redis.redis_errors import translated
+        from operators.sinks.redis.redis_store import connected, newest_run
+
+        target = self._target()
+        client = connected(target)
+        try:
+            return newest_run(client, target)
+        except redis.RedisError as problem:
+            raise translated(problem, target.place) from problem
+        finally:
+            client.close()
+
+    def _target(self) -> Target:
+        from operators.sinks.redis.redis_store import Target
+
+        said = Target(self.url, _place_of(self.url), *self._said)
+        return replace(said, existing=self.existing, durability=self.durability or "process")
+
+
+def _place_of(url: str) -> str:
+    """The name of the server in messages, without its password."""
+    parts = urlsplit(url)
+    at = (
+        parts.path
+        if parts.scheme == "unix"
+        else f"{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    )
+    return f"Redis at {at}"
+
+
+def _needs_redis() -> None:
+    try:
+        import redis  # noqa: F401
+    except ImportError as problem:
+        raise PipelineError(
+            f"RedisSink needs redis-py ({problem}); pip install -e '.[redis]' in the checkout"
+        ) from None

@@ -1,0 +1,33 @@
+"""The translation of SQLite's errors: which of them may be retried, and what to do about each."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+
+
+def code_of(problem: sqlite3.Error) -> int:
+    """Returns SQLite's primary result code; 0 where the driver itself raised."""
+    return getattr(problem, "sqlite_errorcode", 0) & 0xFF
+
+
+def translated(problem: sqlite3.Error, path: Path) -> CausalError:
+    """The error of ours that says what to do about one of SQLite's."""
+    code = code_of(problem)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Unavailable(f"{path} is locked by another process for too long; close what writes to it")
+    if code == sqlite3.SQLITE_FULL:
+        return Unavailable(f"{path}: no space is left; nothing was written; make room")
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM):
+        return Unavailable(f"{path}: {problem}; nothing was written; check the disk, its space and the directory")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return PipelineError(f"{path} cannot be written: {problem}; give it and its directory write permission")
+    if code == sqlite3.SQLITE_NOTADB:
+        return PipelineError(f"{path} is not a SQLite file; give another path")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return CorruptData(f"{path}: {problem}; it is not used any further: restore it or give another path")
+    if code == sqlite3.SQLITE_ERROR:
+        return Unavailable(f"{path}: {problem}; its tables have been changed while the job runs: put them back")
+    return Unavailable(f"{path}: {type(problem).__name__}: {problem}")

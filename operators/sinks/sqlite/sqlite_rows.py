@@ -1,0 +1,84 @@
+"""Inserts the rows of a bundle into the table `output` of a SQLite file, and names rows that it refuses.
+
+`output` is ours, but a user may add a unique index or a trigger of their own to it.  Called inside the transaction
+of the bundle, which an error rolls back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import repeat
+from pathlib import Path
+
+from causal.errors import CorruptData, RowRefused
+from causal.ports import Bundle
+from operators.sinks.contract.sink import lines_of
+from operators.sinks.sqlite.sqlite_errors import code_of
+
+_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add columns of their own
+AT_ONCE = 32
+"""The number of rows per statement."""
+_INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
+    f"(?1, ?2 + {place}, ?{place + 3})" for place in range(AT_ONCE)
+)
+_REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
+REFUSED_NAMED_MAX = 1000
+"""The most refused rows of one bundle that are named at once."""
+
+
+def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> None:
+    """Insert every row of the bundle but those that are known to be refused.
+
+    Raises:
+        RowRefused: the file refuses rows; names them all, up to a bound.
+        CorruptData: a row of that position is there already.
+    """
+    note_refused(db, task, bundle)
+    try:
+        _insert_all(db, task, bundle)
+    except sqlite3.Error as problem:
+        if code_of(problem) not in _REFUSALS:
+            raise
+    else:
+        return
+    if not db.in_transaction:
+        db.execute("BEGIN IMMEDIATE")  # a trigger may roll all of it back; nothing here is to stay
+    refused: list[tuple[int, str]] = []
+    db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (task, bundle.first))
+    for position, line in zip(*lines_of(bundle)):
+        try:
+            db.execute(_INSERT, (task, position, line))
+        except sqlite3.Error as problem:
+            if code_of(problem) not in _REFUSALS:
+                raise
+            refused.append((position, " ".join(str(problem).split())))
+            if not db.in_transaction or len(refused) == REFUSED_NAMED_MAX:
+                break
+    if refused:
+        raise RowRefused(*refused[0], *refused[1:])
+    raise CorruptData(f"{path}: table output holds rows of {task} that no bundle wrote; restore the file")
+
+
+def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
+    """Insert many rows per statement: beginning and ending a statement is a good part of what a row costs."""
+    positions, lines = lines_of(bundle)
+    if not bundle.refused:
+        texts = list(lines)
+        done = len(texts) - len(texts) % AT_ONCE
+        for start in range(0, done, AT_ONCE):
+            db.execute(_INSERT_MANY, (task, bundle.first + start, *texts[start : start + AT_ONCE]))
+        positions, lines = range(bundle.first + done, bundle.first + bundle.count), texts[done:]
+    db.executemany(_INSERT, zip(repeat(task), positions, lines))
+
+
+def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
+    """Note in the file which rows of the bundle are left out, and why."""
+    if bundle.refused:
+        rows = [(task, position, reason) for position, reason in bundle.refused]
+        db.executemany("INSERT INTO causal_refused VALUES(?, ?, ?)", rows)
+
+
+def refused_below(db: sqlite3.Connection, task: str, next_: int) -> int:
+    """The number of a task's rows below that position that were left out."""
+    asked = "SELECT count(*) FROM causal_refused WHERE task = ? AND position < ?"
+    return int(db.execute(asked, (task, next_)).fetchone()[0])

@@ -1,0 +1,34 @@
+"""Frees disk space at the beginning of a file that still grows: it reads as zeros, and offsets stay."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
+_UNKNOWN = (errno.EOPNOTSUPP, errno.ENOSYS)
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system's own blocks are."""
+
+
+def free(descriptor: int, below: int) -> bool:
+    """Free the disk space of the bytes before `below`; returns false where the file system cannot do that.
+
+    Raises:
+        OSError: something else was in the way.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "fallocate64", None) or libc.fallocate
+    length = ctypes.c_int64(below)
+    if below <= 0 or call(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(0), length) == 0:
+        return True
+    problem = ctypes.get_errno()
+    if problem in _UNKNOWN:
+        return False
+    raise OSError(problem, os.strerror(problem))
+
+
+def taken_bytes(descriptor: int) -> int:
+    """The bytes that the file takes of its disk."""
+    return os.fstat(descriptor).st_blocks * _BLOCK_BYTES

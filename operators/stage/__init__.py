@@ -1,0 +1,1 @@
+"""The parts of every operator kind: the stage, its context, its failures, its routes and its event time."""

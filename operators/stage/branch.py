@@ -1,0 +1,88 @@
+"""A chain is a tree of branches: a stage, and where its output goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from operators.stage.routing import DirectRoute, Route, StraightRoute
+from operators.stage.stages import Stage
+
+
+@dataclass(slots=True)
+class Branch:
+    """A stage and where its output goes: fused stages, routes out of the task, or both.
+
+    Attributes:
+        sides: (tag, reader) of each side output.
+        ordinals: output channels of its watermarks: those of its routes.
+        plain: whether the stage emits only records; the chain sets it.
+        received: the last watermark that the stage received; END_NS when its input has ended.
+        passed: the last watermark that it passed on.
+    """
+
+    stage: Stage
+    children: list[Branch] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+    sides: list[tuple[str, Branch]] = field(default_factory=list)
+    ordinals: list[int] = field(default_factory=list)
+    output: Any = field(default_factory=list)
+    """The last output of the stage in this event, to find the place of a record that cannot be encoded."""
+    plain: bool = True
+    received: int | None = None
+    passed: int | None = None
+
+    @property
+    def leaves_straight(self) -> bool:
+        """Whether the whole output goes to channels without being split."""
+        return all(type(route) is DirectRoute or type(route) is StraightRoute for route in self.routes)
+
+    def side(self, tag: str) -> Branch | None:
+        """Returns the reader of a side output."""
+        return next((side for other, side in self.sides if other == tag), None)
+
+
+class SideStage(Stage):
+    """The first stage of the reader of a side output."""
+
+    traces = False
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input channel: its label in messages, and the keys, side of the operator and event time of its edge.
+
+    Attributes:
+        item: index of the item of a record that is its key, where `key_of` returns an item (see `item_keys`).
+    """
+
+    label: str
+    key_of: Callable[[Any], Any] | None = None
+    side: int = 0
+    time_of: Callable[[Any], Any] | None = None
+    item: int | None = None
+
+
+class Numbers:
+    """Returns 0, 1, 2 … on successive calls; one object per chain, part of its snapshot."""
+
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __call__(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+def descend(branch: Branch) -> Iterable[Branch]:
+    """Returns the branch and all below it, in the order of the ordinals of the stages, which is topological."""
+    branches = [branch]
+    place = 0
+    while place < len(branches):
+        branches += branches[place].children
+        branches += [side for _, side in branches[place].sides]
+        place += 1
+    return sorted(branches, key=lambda branch: branch.stage.ordinal)

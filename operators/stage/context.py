@@ -1,0 +1,184 @@
+"""`ctx`: gives an operator access to its state, the time, random numbers and the outside world (D10).
+
+Each nondeterministic result is logged in live execution and returned again in a replay.  There is one object per
+operator and task, used for every record in turn: it is valid only during the call that received it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Protocol
+from uuid import UUID
+
+from causal.errors import CausalError, invariant
+from causal.ports import Services
+from operators.capture.active import RUNNING, Streams
+from operators.records.keys import canonical_keys
+from operators.records.seconds import LATEST_NS, LATEST_S, ns_of_seconds, seconds_of
+from operators.stage.calls import CLOSED, CallFailed, Calls
+from operators.state.timers import Timers
+
+__all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
+
+
+class Surroundings(Protocol):
+    """The interface of the stage of an operator: event time, watermark and side outputs."""
+
+    def event_time_ns(self) -> int | None:
+        """Returns the event time of the current record or event-time timer."""
+        ...
+
+    def watermark_ns(self) -> int | None:
+        """Returns the last watermark of the operator."""
+        ...
+
+    def put_aside(self, tag: str, record: Any) -> None:
+        """Adds a record to a side output."""
+        ...
+
+
+class Context(Calls):
+    """The `ctx` of `process(record, ctx)`.
+
+    Attributes:
+        key: the current key; None without key_by.
+        state: dict of the current key, checkpointed; change it in place.
+        task: for example "count/1".
+    """
+
+    __slots__ = (
+        "state", "task",
+        "_states", "_timers", "_event_timers", "_around", "_logs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operator: str,
+        task: str,
+        states: dict[Any, dict[Any, Any]],
+        timers: Timers,
+        event_timers: Timers,
+        around: Surroundings,
+    ) -> None:
+        super().__init__(operator)
+        self.state: dict[Any, Any] = {}
+        self.task = task
+        self._states = states
+        self._timers = timers
+        self._event_timers = event_timers
+        self._around = around
+        muted = logging.Logger("muted")
+        muted.disabled = True
+        self._logs = (logging.getLogger(f"operators.{operator}"), muted)
+
+    # Called by the stage around each event.
+
+    def begin(self, services: Services) -> None:
+        """Begins an event, whose results come from `services`."""
+        self._services = services
+
+    def end(self) -> None:
+        """Ends the event.
+
+        Raises:
+            CausalError: a service raised it, and user code caught it, which it must not.
+        """
+        self._services = CLOSED
+        if self._fault is not None:
+            raise self._fault
+
+    # For users.
+
+    def now(self) -> float:
+        """Returns the wall-clock time in seconds; the same in a replay."""
+        return seconds_of(self.now_ns())
+
+    def now_ns(self) -> int:
+        """Returns the wall-clock time in ns; the same in a replay."""
+        try:
+            return self._services.now_ns()
+        except CausalError as fault:
+            self._fault = fault
+            raise
+
+    @property
+    def replaying(self) -> bool:
+        """Whether this execution is a replay; for side effects only, never for results."""
+        return self._services.replaying()
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger that is silent in a replay, so that each message is seen once."""
+        live, muted = self._logs
+        return muted if self._services is not CLOSED and self._services.replaying() else live
+
+    @property
+    def random(self) -> Random:
+        """The random numbers of this operator, seeded in each epoch; draws are not logged."""
+        return self._streams().random
+
+    def uuid(self) -> UUID:
+        """Returns a version-4 UUID; the same in a replay.  A record needs it as `str()`."""
+        return UUID(int=self._streams().bits.getrandbits(128), version=4)
+
+    def _streams(self) -> Streams:
+        """Returns the streams that `random.random()` and the like use, too: no draw is returned twice."""
+        self._services.epoch()  # refuses where there is no event
+        active = RUNNING.active
+        invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
+        return active.streams(self._operator)  # type: ignore[union-attr]
+
+    def event_time(self) -> float | None:
+        """Returns the event time of the current record or event-time timer in seconds; None without one."""
+        return _seconds(self._around.event_time_ns())
+
+    def watermark(self) -> float | None:
+        """Returns the watermark in seconds: no record with a smaller event time will arrive; None before the first."""
+        return _seconds(self._around.watermark_ns())
+
+    def aside(self, tag: str, record: Any) -> None:
+        """Adds a record to the side output `tag`, which `.side(tag)` reads; it is dropped when none does."""
+        self._around.put_aside(tag, record)
+
+    def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
+        """Calls `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after.
+
+        Setting it again moves it.  Timers fire one by one, the earliest first, at equal times the one that was set
+        first.  A timer in the past fires after the current event.  With `clock="event"` it fires when the watermark
+        reaches `at_s`, at the latest when the input ends; a time before that of the current record or timer is set to
+        that time.  Timers of the two clocks are independent.
+
+        Raises:
+            TypeError: the operator has no `on_timer`, or the arguments have other types.
+            ValueError: `at_s` is not a time, or there is no such clock.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
+        if not -LATEST_S < at_s < LATEST_S:
+            raise ValueError(f"a timer at {at_s!r} s: give seconds since 1970, as ctx.now() does")
+        if clock == "event":
+            at_ns, time_ns = ns_of_seconds(at_s), self._around.event_time_ns()
+            self._event_timers.set(self.key, name, at_ns if time_ns is None else max(at_ns, time_ns))
+        else:
+            self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
+
+    def clear_timer(self, name: str = "", clock: str = "processing") -> None:
+        """Deletes the timer `name` of the current key and that clock, if there is one."""
+        self._timers_of(clock).clear(self.key, name)
+
+    def _timers_of(self, clock: str) -> Timers:
+        if clock not in ("processing", "event"):
+            raise ValueError(f'a timer by the clock {clock!r}; give "processing" or "event"')
+        return self._event_timers if clock == "event" else self._timers
+
+    def states(self, keys: Sequence[Any]) -> list[dict[Any, Any]]:
+        """Returns the states of `keys`, for `process_batch(records, keys, ctx)`; only keys of the batch."""
+        invariant(self._services is not CLOSED, "states are asked for during an event", operator=self._operator)
+        states = self._states
+        return [states[key] for key in canonical_keys(list(keys))]
+
+
+def _seconds(at_ns: int | None) -> float | None:
+    return None if at_ns is None or not abs(at_ns) < LATEST_NS else seconds_of(at_ns)

@@ -1,0 +1,23 @@
+"""Decides whether the state of an operator is on disk, and where: by its option `state`, else by the job's setting."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from causal.config import JobConfig
+from operators.graph import Node
+from operators.state.cold_values import Disk
+
+
+def disk_of(node: Node, config: JobConfig) -> Disk | None:
+    """Returns the disk store of an operator; None where all of its state is in memory."""
+    if (node.options.get("state") or config.state) != "disk":
+        return None
+    return Disk(config.state_directory or tempfile.gettempdir(), config.state_memory_bytes_max)
+
+
+def located(config: JobConfig, job: Path) -> JobConfig:
+    """Returns the configuration with a directory for state on disk, by default in that of the job."""
+    return config if config.state_directory else replace(config, state_directory=str(job / "spill"))

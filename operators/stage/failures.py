@@ -1,0 +1,143 @@
+"""Handles records on which user code raises: one line that names the record ends the job, or a dead letter is written.
+
+The bounds and the text of the line are here, so that every operator fails in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from causal.batch import WATERMARK, Chunk
+from causal.errors import OperatorFailed
+from causal.values import NotCarried, encode
+from operators.sinks.contract.sink import Sink
+from operators.tracebacks import described, location, shown, user_traceback
+
+__all__ = ["NO_KEY", "Failures", "shown"]
+
+_NO_KEY = object()
+NO_KEY: Any = _NO_KEY
+
+
+class Failures:
+    """Knows the current event, and fails it or writes a dead letter.
+
+    Attributes:
+        letters: dead letters of this event, in order; the chain sends them at its end.
+        set_aside: whether the job continues after a failing record, which must then have no effect.
+    """
+
+    def __init__(
+        self,
+        dead_letters: Sink | None,
+        record_bytes_max: int,
+        givers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """
+        Args:
+            dead_letters: the sink of failing records; None stops the job instead.
+            givers: by operator, for messages, what it reads from.
+        """
+        self._givers = givers
+        self.letters: list[dict[str, Any]] = []
+        self.set_aside = dead_letters is not None
+        self._sink = dead_letters
+        self._record_bytes_max = record_bytes_max
+        self._place = ""
+        self._first: int | None = None
+        self._chunks: Sequence[Chunk] = ()
+
+    def delivering(self, label: str, first: int, chunks: Sequence[Chunk]) -> None:
+        """Begins an event that delivers `chunks`, from position `first` of the channel named `label`."""
+        self._place, self._first, self._chunks = label, first, chunks
+
+    def elsewhere(self, place: str) -> None:
+        """Begins an event that delivers nothing, for example timers."""
+        self._place, self._first, self._chunks = place, None, ()
+
+    @property
+    def delivers(self) -> bool:
+        return self._first is not None
+
+    def position(self, index: int) -> int | None:
+        """Returns the position in its channel of record `index` of the event; None when the event delivers nothing."""
+        if self._first is None:
+            return None
+        position = self._first
+        for chunk in self._chunks:
+            if chunk.kind != WATERMARK:
+                if index < chunk.count:
+                    return position + index
+                index -= chunk.count
+            position += chunk.count
+        return None
+
+    def failed(self, operator: str, key: Any, index: int | None, record: Any, problem: Exception) -> None:
+        """Writes a dead letter for a record on which `problem` was raised, or fails.
+
+        Args:
+            index: index of the record among those that the event delivered; None when it is not one of them.
+
+        Raises:
+            OperatorFailed: the job stops on failing records.
+        """
+        position = None if index is None else self.position(index)
+        if self._sink is None:
+            raise OperatorFailed(self.line(operator, key, position, record, problem)) from problem
+        letter = {
+            "operator": operator,
+            "key": self._carried(None if key is NO_KEY else key),
+            "position": position,
+            "record": self._carried(record),
+            "error": described(problem),
+            "where": location(problem) or None,
+            "traceback": self._cut(user_traceback(problem)),
+        }
+        self.letters.append(letter)
+
+    def stop(self, operator: str, record: Any, problem: Exception) -> NoReturn:
+        """Fails on a `problem` that belongs to no single record, also where the job writes dead letters.
+
+        Raises:
+            OperatorFailed: always.
+        """
+        raise OperatorFailed(self.line(operator, NO_KEY, None, record, problem)) from problem
+
+    def line(self, operator: str, key: Any, position: int | None, record: Any, problem: Exception) -> str:
+        """Returns the line that says what happened, where, and what to do."""
+        of_key = "" if key is NO_KEY else f", key {shown(key)}"
+        of_record = "" if record is None else f"; record {shown(record)}"
+        if record is None and position is not None and operator in self._givers:
+            of_record = f"; record None, which {self._givers[operator]} gave"
+        where = location(problem)
+        at = f" at {where}" if where else ""
+        return (
+            f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; "
+            "correct the pipeline and resume with --code new, or resume with --on-error dead-letter to set such "
+            "records aside"
+        )
+
+    def _where(self, position: int | None) -> str:
+        if position is not None:
+            return f"position {position} of {self._place}"
+        if self._first is None:
+            return self._place
+        count = sum(chunk.count for chunk in self._chunks)
+        return f"positions {self._first} to {self._first + count - 1} of {self._place}"
+
+    def _cut(self, text: str) -> str:
+        """Returns the end of `text`, where the whole text is too long for a record."""
+        return text.encode(errors="replace")[-(self._record_bytes_max // 4) :].decode(errors="ignore")
+
+    def _carried(self, value: Any) -> Any:
+        """Returns `value` where it can be written unchanged, otherwise its text."""
+        try:
+            body = encode([{"": value}])  # as in a batch of letters
+            if len(body) <= self._record_bytes_max // 2 and self._sink is not None:
+                self._sink.encode([value])
+                return value
+        except (NotCarried, TypeError, ValueError, RecursionError):
+            pass  # the text below is what can be said about it
+        return shown(value)

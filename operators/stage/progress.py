@@ -1,0 +1,193 @@
+"""Finds out, from another thread, how far the work of a process has come: the loop's thread notes next to nothing.
+
+A thread looks now and then.  Where the loop's thread is found at the same place again, the frames of that thread show
+which operator runs, on which record and key, and at which line.  So nothing is done per record to know it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import length_hint
+from reprlib import Repr
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+from causal.activity import TEXT_MAX, Activity
+from causal.shell.clock import monotonic_ns
+from operators.capture.active import NO_OPERATOR, RUNNING
+from operators.tracebacks import LIBRARIES, OURS
+
+LONG_NS = 500_000_000
+"""The duration from which work is reported: well below what counts as silence."""
+
+_FROZEN = "<frozen"
+_NOTHING = object()
+
+_BRIEF = Repr()
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother, _BRIEF.maxlong = 3, 80, 80, 40
+
+
+@dataclass(slots=True)
+class Work:
+    """The notes of the loop's thread: plain attributes, written there and read by the other thread.
+
+    Attributes:
+        kind: "start", "load" or "work" (see `causal.activity`); empty while the loop rests.
+        step: a number that differs for each piece of work of the loop; its turn, for a task.
+        began_ns: when that piece began.
+        done: bytes of the state that are loaded.
+        total: bytes of the state.
+        events: that had begun in this process before.
+        thread: of the loop.
+    """
+
+    kind: str = "start"
+    step: int = 0
+    began_ns: int = field(default_factory=monotonic_ns)
+    done: int = 0
+    total: int = 0
+    events: int = 0
+    thread: int = field(default_factory=get_ident)
+
+    def begin(self, kind: str, total: int = 0) -> None:
+        """Begin a piece of work."""
+        self.turn(monotonic_ns())
+        self.kind, self.done, self.total = kind, 0, total
+
+    def turn(self, now_ns: int) -> None:
+        """Begin another turn of the task."""
+        self.kind = "work"
+        self.step += 1
+        self.began_ns, self.events = now_ns, RUNNING.events
+
+    def rest(self) -> None:
+        """Note that nothing is under way."""
+        self.kind = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place in the code where the loop's thread is."""
+
+    operator: str = ""
+    index: int = -1
+    """The index of the record in its batch; -1 where that is not known."""
+    key: Any = _NOTHING
+    record: Any = _NOTHING
+    at: str = ""
+
+
+class Progress:
+    """An observer of one `Work`, from another thread than that which does it."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._seen: tuple[Any, ...] = ()
+        self._since_ns = 0
+
+    def look(self) -> Activity | None:
+        """The activity that has been under way for `LONG_NS` or longer; None where there is none."""
+        work, now_ns = self._work, monotonic_ns()
+        kind = work.kind
+        if not kind:
+            self._seen = ()
+            return None
+        if now_ns - work.began_ns < LONG_NS:
+            return None
+        place = self._place()
+        if kind == "work" and place.operator:
+            kind = "event"
+        seen = (work.step, RUNNING.events, kind, place.operator, place.index)
+        if seen != self._seen:
+            # The first record of the first event of this work began with it.  Of any other only this look is known.
+            first = self._seen[:1] != seen[:1] and place.index <= 0 and RUNNING.events - work.events <= 1
+            self._since_ns = work.began_ns if first else now_ns
+            self._seen = seen
+        if now_ns - self._since_ns < LONG_NS:
+            return None
+        shown_key = "" if place.key is _NOTHING else _shown(place.key)
+        shown_record = "" if place.record is _NOTHING else _shown(place.record)
+        return Activity(
+            kind, self._since_ns, place.operator, shown_key, shown_record, place.at, work.done, work.total
+        )  # fmt: skip
+
+    def _place(self) -> _Place:
+        frame = sys._current_frames().get(self._work.thread)
+        active = RUNNING.active
+        operator = NO_OPERATOR if active is None else active.operator
+        if frame is None:
+            return _Place(operator)
+        at = _outside(frame)
+        if active is None:
+            return _Place(at=at)
+        index, key, record = -1, _NOTHING, _NOTHING
+        for variables in _locals_of_ours(frame):
+            stage = variables.get("self")
+            records, rows = variables.get("records"), variables.get("rows")
+            context = getattr(stage, "_ctx", None)
+            if key is _NOTHING:
+                key = (
+                    context.key
+                    if context is not None and getattr(stage, "_keyed", False)
+                    else variables.get("key", key)
+                )
+            if rows is None:
+                records, rows = getattr(stage, "_records", None), getattr(stage, "_rows", None)
+            if index < 0 and isinstance(records, list) and rows is not None:
+                index = len(records) - length_hint(rows) - 1
+            if record is _NOTHING:
+                record = variables.get("record", record)
+                if record is _NOTHING and isinstance(records, list) and 0 <= index < len(records):
+                    record = records[index]
+            if stage is not None and hasattr(stage, "told_as"):
+                operator = (
+                    stage.name if operator == NO_OPERATOR else operator
+                )  # within ctx.call no operator is said to run
+                break  # what lies further out is of the chain
+        return _Place(operator, index, key, record, at)
+
+
+def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
+    """The one line about an event that takes longer than it may."""
+    of_key = f", key {doing.key}" if doing.key else ""
+    of_record = f"; record {doing.record}" if doing.record else ""
+    at = f" at {doing.at}" if doing.at else ""
+    return (
+        f"operator {doing.operator!r}{of_key}: still{at} after {lasted_s:.1f} s (event_timeout_s is {limit_s:g})"
+        f"{of_record}; correct the operator, or raise event_timeout_s and resume (--resume)"
+    )
+
+
+def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """The variables of the runtime's frames, from the innermost one out."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(OURS):
+            yield dict(frame.f_locals)
+        frame = frame.f_back
+
+
+def _outside(frame: FrameType | None) -> str:
+    """The file and line of the innermost frame of user code; where there is none, of the library that is running."""
+    library = ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(OURS) and not name.startswith(_FROZEN):
+            at = f"{name}:{frame.f_lineno}"
+            if not name.startswith(LIBRARIES):
+                return at[-TEXT_MAX:]
+            library = library or at
+        elif library and name.startswith(OURS):
+            return library[-TEXT_MAX:]
+        frame = frame.f_back
+    return ""
+
+
+def _shown(value: object) -> str:
+    """A value in one line, shortened: also while the other thread changes it."""
+    try:
+        return " ".join(_BRIEF.repr(value).split())[:TEXT_MAX]
+    except (RuntimeError, LookupError):  # it lost an item in the middle
+        return f"<{type(value).__name__} that changes>"

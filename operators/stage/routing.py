@@ -1,0 +1,184 @@
+"""Routes each output record to a task: by key group, in turn, or to the one that there is.
+
+A route gathers what an event gives, and is emptied at the event's end, when each output channel's
+records are encoded at once.  Per record a keyed route costs one dict lookup and one append.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import call, length_hint
+from typing import Any, Protocol
+
+from causal.rows import listed
+from operators.records.item_keys import item_of, keys_in
+from operators.records.keys import Unroutable, key_group, task_of_group
+from operators.stage.failures import NO_KEY
+from operators.stage.stages import apply, without
+
+KEYS_CACHED_MAX = 1 << 17
+"""The most keys whose target a route remembers; beyond that it forgets them all and begins again."""
+
+Failed = Callable[[int, Any, Exception], None]
+"""A function of (index, key or NO_KEY, exception) that writes a dead letter, or raises to stop."""
+
+Buckets = list[tuple[int, list[Any]]]
+"""Pairs (ordinal of an output channel, records for it), without empty ones."""
+
+
+class Route(Protocol):
+    """A route of the output of one operator along one edge of the pipeline."""
+
+    target: str
+
+    def add(self, records: Any, failed: Failed) -> None:
+        """Assign records to channels."""
+        ...
+
+    def drain(self) -> list[tuple[int, Any]]:
+        """Remove and return what was added since the last call."""
+        ...
+
+
+class DirectRoute:
+    """A route of all records to one channel."""
+
+    def __init__(self, target: str, ordinal: int) -> None:
+        self.target = target
+        self._ordinal = ordinal
+        self._batches: list[Any] = []
+
+    def add(self, records: Any, failed: Failed) -> None:
+        self._batches.append(records)
+
+    def drain(self) -> Buckets:
+        batches, self._batches = self._batches, []
+        if len(batches) == 1:
+            return [(self._ordinal, batches[0])]
+        return [(self._ordinal, [record for batch in batches for record in batch])] if batches else []
+
+
+class BroadcastRoute(DirectRoute):
+    """A route of all records to every channel."""
+
+    def __init__(self, target: str, ordinals: Sequence[int]) -> None:
+        super().__init__(target, ordinals[0])
+        self._ordinals = ordinals
+
+    def drain(self) -> Buckets:
+        return [(ordinal, records) for _, records in super().drain() for ordinal in self._ordinals]
+
+
+class TurnRoute:
+    """A route of one record to each channel in turn.
+
+    Attributes:
+        turn: index of the channel that is next; part of the task's snapshot.
+    """
+
+    def __init__(self, target: str, ordinals: Sequence[int]) -> None:
+        self.target = target
+        self.turn = 0
+        self._ordinals = ordinals
+        self._buckets: list[list[Any]] = [[] for _ in ordinals]
+
+    def add(self, records: list[Any], failed: Failed) -> None:
+        count = len(self._ordinals)
+        for index, bucket in enumerate(self._buckets):
+            bucket += records[(index - self.turn) % count :: count]
+        self.turn = (self.turn + len(records)) % count
+
+    def drain(self) -> Buckets:
+        buckets, self._buckets = self._buckets, [[] for _ in self._ordinals]
+        return [(ordinal, bucket) for ordinal, bucket in zip(self._ordinals, buckets, strict=True) if bucket]
+
+
+class _Appends(dict[Any, Callable[[Any], None]]):
+    """A cache of key -> `append` of the bucket of the task that owns the key."""
+
+    __slots__ = ("_key_groups", "_per_task")
+
+    def __init__(self, buckets: Sequence[list[Any]], key_groups: int) -> None:
+        super().__init__()
+        # Bound once per bucket: one object per key would not stay in the processor's cache.
+        self._per_task = [bucket.append for bucket in buckets]
+        self._key_groups = key_groups
+
+    def __missing__(self, key: Any) -> Callable[[Any], None]:
+        if len(self) >= KEYS_CACHED_MAX:
+            self.clear()
+        task = task_of_group(key_group(key, self._key_groups), len(self._per_task), self._key_groups)
+        append = self[key] = self._per_task[task]
+        return append
+
+
+class KeyedRoute:
+    """A route of each record to the task that owns its key."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
+        self.target = target
+        self._ordinals = ordinals
+        self._key_of = key_of
+        self._item = item_of(key_of)
+        self._buckets: list[list[Any]] = [[] for _ in ordinals]
+        self._appends = _Appends(self._buckets, key_groups)
+
+    def add(self, records: Any, failed: Failed) -> None:
+        self._sort(listed(records), keys_in(records, self._item), failed)
+
+    def _sort(self, records: list[Any], keys: list[Any] | Exception, failed: Failed) -> None:
+        lost: list[int] = []
+        if isinstance(keys, Exception):  # the function is to raise it, for each record that has none
+            keys, lost = apply(self._key_of, records, lambda index, problem: failed(index, NO_KEY, problem))
+        places: Sequence[int] = range(len(records))
+        if lost:
+            places = without(places, lost)
+            records = without(records, lost)
+        rows = iter(records)
+        appended = map(call, map(self._appends.__getitem__, keys), rows)
+        while True:
+            try:
+                deque(appended, maxlen=0)
+                return
+            except (TypeError, Unroutable) as problem:
+                index = len(records) - length_hint(rows)
+                next(rows)  # the key was taken, its record not yet
+                if isinstance(problem, Unroutable):
+                    failed(places[index], keys[index], problem)
+                else:
+                    remedy = f"{problem}; give key_by a str, a number or a tuple of these"
+                    failed(places[index], keys[index], Unroutable(remedy))
+
+    def drain(self) -> list[tuple[int, Any]]:
+        buckets = []
+        for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
+            if bucket:
+                buckets.append((ordinal, bucket.copy()))
+                bucket.clear()
+        return buckets
+
+
+class StraightRoute(KeyedRoute):
+    """A keyed route to the one task that owns all keys: records must have a key, and pass as they are, also `Rows`."""
+
+    def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
+        super().__init__(target, ordinals, key_of, key_groups)
+        self._direct = DirectRoute(target, ordinals[0])
+
+    def add(self, records: Any, failed: Failed) -> None:
+        keys = keys_in(records, self._item)
+        try:
+            if type(keys) is list:
+                deque(map(self._appends.__getitem__, keys), maxlen=0)
+                self._direct.add(records, failed)
+                return
+        except (TypeError, Unroutable):
+            pass  # one of them has no route: found and reported one by one
+        self._sort(listed(records), keys, failed)
+        if self._buckets[0]:
+            self._direct.add(self._buckets[0].copy(), failed)
+            self._buckets[0].clear()
+
+    def drain(self) -> list[tuple[int, Any]]:
+        return self._direct.drain()

@@ -1,0 +1,353 @@
+"""The operators of a chain as batch loops: a list of records in, a list of records out.
+
+Only the user's function runs per record.  Nothing tracks which record is under way: a list iterator
+knows how many it has left, so the record on which a function raised is found afterwards.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from operator import length_hint, truth
+from types import GeneratorType
+from typing import Any
+
+from causal.errors import CausalError, PipelineError
+from causal.ports import Request, Services
+from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
+from operators.stage.failures import NO_KEY, Failures
+from operators.state.keyed_tables import FragmentJob, KeyedTable
+
+_NOT_RECORDS = (str, bytes, dict)
+
+Due = tuple[int, int, int, Any]
+"""An entry (time in ns, 0 for a timer and 1 for a window, sequence or ordinal, what the stage needs), in this order."""
+
+
+class Ended(RuntimeError):
+    """An error for StopIteration of user code, which must not end a batch in silence."""
+
+
+def apply(
+    fn: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
+) -> tuple[list[Any], list[int]]:
+    """Returns `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise."""
+    results: list[Any] = []
+    lost: list[int] = []
+    rows = iter(records)
+    while len(results) + len(lost) < len(records):
+        try:
+            results.extend(map(fn, rows))
+            if len(results) + len(lost) == len(records):
+                break
+            raise Ended("StopIteration was raised")  # map() took it for the end
+        except CausalError:
+            raise
+        except Exception as problem:
+            index = len(records) - length_hint(rows) - 1
+            lost.append(index)
+            failed(index, problem)
+    return results, lost
+
+
+def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
+    """The records but those at the indices `lost`."""
+    gone = set(lost)
+    return [record for index, record in enumerate(records) if index not in gone]
+
+
+def check_records(result: Any, operator: str) -> None:
+    """Refuse what can be iterated but is no iterable of records.
+
+    Raises:
+        TypeError: with the remedy.
+    """
+    if isinstance(result, _NOT_RECORDS):
+        kind = type(result).__name__
+        raise TypeError(f"{operator!r} gave a {kind} where an iterable of records is wanted; yield it, or return [it]")
+
+
+class Stage:
+    """The part of one operator in one task.
+
+    Attributes:
+        ordinal: its place in the chain.
+        parent: the stage whose output is this one's input; None for the first.
+        traced: whether a fused stage follows, so that `source_of` may be asked.
+        traces: whether `source_of` is known; false where whole batches are worked on.
+        takes_rows: whether `run` may be given `Rows` for a list, when it is given keys.
+        sides: whether it distinguishes its inputs: `run_side` is called instead of `run`.
+        makes_marks: whether it makes watermarks of its own: `pieces` is asked for what it gives.
+        asks: whether it asks the outside world.
+        renews: whether what fires may make more due in the same event; `due` then gives everything once.
+        replicated: its tables of which every task holds the same copy.
+        moves: whether its state without a key may go to any of its tasks, when there are more or fewer of them.
+        counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
+        aside: tag -> records for that side output; the chain takes them away.
+        keys: of the records that it gave last, where it stands before an operator that works by key.
+        side: the input, of the operator behind it, that they are for.
+        told_as: the operator under whose name it is counted and shown.
+    """
+
+    traces = True
+    takes_rows = False
+    sides = False
+    makes_marks = False
+    asks = False
+    moves = False
+    renews = False
+    replicated: tuple[str, ...] = ()
+
+    def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
+        self.name = name
+        self.ordinal = ordinal
+        self.kind = ""
+        """The builder's method that made it; state is never loaded into another kind of operator."""
+        self.failures = failures
+        self.parent: Stage | None = None
+        self.traced = False
+        self.counts: dict[str, int] = {}
+        self.aside: dict[str, list[Any]] = {}
+        self.keys: list[Any] | None = None
+        self.side = 0
+        self.told_as = name
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> Any:
+        """Process a batch; returns a list or `Rows`.  `keys` are the records', None without key_by."""
+        return records
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> Any:
+        """Process a batch of one input, where the operator distinguishes its inputs."""
+        return self.run(records, keys)
+
+    def source_of(self, index: int) -> int:
+        """The index of the input record that output `index` of the last `run` came from."""
+        return index
+
+    def root_index(self, index: int) -> int | None:
+        """The index, among the records of the event, of the one that led to this stage's input record `index`."""
+        if not self.failures.delivers:
+            return None
+        stage: Stage = self
+        while stage.parent is not None:
+            stage = stage.parent
+            if not stage.traces:
+                return None
+            index = stage.source_of(index)
+        return index
+
+    def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:
+        """Handle an exception of user code on input record `index`: see `Failures.failed`."""
+        self.failures.failed(self.name, key, self.root_index(index), record, problem)
+
+    def _check_buffers(self, outputs: list[Any], records: list[Any]) -> None:
+        """Stop where a buffer was filled again for the next record; see `refuse_shared_buffers`."""
+        try:
+            refuse_shared_buffers(outputs, self.name)
+        except TypeError as problem:
+            self.failures.stop(self.name, records, problem)
+
+    def count(self, reason: str, more: int) -> None:
+        """Count `more` elements that were dropped, held back or revised."""
+        if more:
+            self.counts[reason] = self.counts.get(reason, 0) + more
+
+    # What stages with time or state have more.
+
+    def open(self) -> None:
+        """Prepare, once, before the first event."""
+
+    def begin(self, services: Services) -> None:
+        """Begin an event."""
+
+    def end(self) -> None:
+        """End the event."""
+
+    def next_ns(self) -> int | None:
+        """The time at which its earliest timer or window is due."""
+        return None
+
+    def due(self, due_ns: int) -> list[Due]:
+        """The entries that are due."""
+        return []
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        """Fire entries that `due` gave, in their order; returns records."""
+        return []
+
+    def advance(self, mark_ns: int) -> Any:
+        """Raise the watermark, at the end of the input to END_NS; returns the records that this brings."""
+        return []
+
+    def passes(self, mark_ns: int) -> int | None:
+        """The watermark to pass on when the stage has received `mark_ns`: lower where it still owes older records."""
+        return mark_ns
+
+    def pieces(self) -> Iterable[tuple[Any, int | None]]:
+        """Remove and return what was made since the last call, in order: records, and the watermark behind them.
+
+        Only asked of a stage that makes watermarks; END_NS is not among them.
+        """
+        return []
+
+    def ended(self, input: int) -> None:
+        """Note that one input channel has ended and others have not; called for stages that make watermarks only."""
+
+    def finish(self) -> list[Any]:
+        """End the input, after END_NS was received; returns the last records."""
+        return []
+
+    # The outside world, of a stage that asks it.
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for answers that no more records are to come."""
+        return False
+
+    def asked(self) -> list[Request]:
+        """The requests that are new since the last call."""
+        return []
+
+    def requested(self) -> list[str]:
+        """The keys of the requests that this event has made, in their order."""
+        return []
+
+    def outstanding(self) -> list[Request]:
+        """The requests without an answer, in the order of asking."""
+        return []
+
+    def answer(self, number: int, body: bytes) -> Any:
+        """Take the response to request `number`; returns the records that this brings."""
+        return []
+
+    def rests(self) -> bool:
+        """Whether, behind a response, that was the last one and the input has been idle meanwhile."""
+        return False
+
+    # State.
+
+    def inspect(self, key: Any) -> dict[str, Any]:
+        """The state of a key, by table."""
+        shown = {table.name: table.inspect(key) for table in self.tables()}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merge the headers of all its tasks, for another parallelism.
+
+        Raises:
+            PipelineError: they differ, so it keeps something per task.
+        """
+        if any(header != headers[0] for header in headers):
+            raise PipelineError(
+                f"operator {self.name!r} keeps state per task; its parallelism cannot change; add key_by before it"
+            )
+        return headers[0] if headers else {}
+
+    def changed(self, epoch: int) -> None:
+        """Note that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
+
+    def tables(self) -> list[KeyedTable]:
+        """The keyed tables of the stage, in a fixed order."""
+        return []
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        """Freeze its state: a few values now, and jobs that encode the rest."""
+        return {}, [table.snapshot(full) for table in self.tables()]
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        """Take over the few values that `freeze` gave; with `full`, forget everything else first."""
+        if full:
+            for table in self.tables():
+                table.clear()
+
+    def loaders(self) -> dict[str, Callable[[bytes], None]]:
+        """The functions that take over a fragment, by table name."""
+        return {table.name: table.load for table in self.tables()}
+
+    def restored(self) -> None:
+        """Note that all fragments of a snapshot have been loaded."""
+
+
+class MapStage(Stage):
+    """The stage of `map(name, fn)`."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._lost: list[int] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        results, self._lost = apply(
+            self._fn, records, lambda index, problem: self.failed(index, records[index], problem)
+        )
+        if len(results) > 1 and type(results[0]) not in SCALARS:
+            self._check_buffers(results, records)
+        return results
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+
+class FilterStage(Stage):
+    """The stage of `filter(name, fn)`."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Any]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._kept: Sequence[int] = ()
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        def failed(index: int, problem: Exception) -> None:
+            self.failed(index, records[index], problem)
+
+        answers, lost = apply(self._fn, records, failed)
+        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        flags, vague = apply(truth, answers, lambda index, problem: failed(places[index], problem))
+        if vague:
+            places = without(places, vague)
+        if lost or vague or self.traced:
+            self._kept = list(compress(places, flags))
+            return [records[index] for index in self._kept]
+        return list(compress(records, flags))
+
+    def source_of(self, index: int) -> int:
+        return self._kept[index]
+
+
+class FlatMapStage(Stage):
+    """The stage of `flat_map(name, fn)`: `fn` gives an iterable of records, or None for none."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Iterable[Any] | None]) -> None:
+        super().__init__(name, ordinal, failures)
+        self._fn = fn
+        self._marks: list[int] = []
+
+    def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        fn, out, marks = self._fn, list[Any](), list[int]()
+        rows = iter(records)
+        while len(marks) < len(records):
+            try:
+                for record in rows:
+                    result = fn(record)
+                    if result is not None:
+                        if isinstance(result, _NOT_RECORDS):
+                            check_records(result, self.name)
+                        out.extend(map(kept, result) if type(result) is GeneratorType else result)
+                    marks.append(len(out))
+            except CausalError:
+                raise
+            except Exception as problem:
+                del out[marks[-1] if marks else 0 :]  # what it had given before it raised
+                marks.append(len(out))
+                index = len(records) - length_hint(rows) - 1
+                self.failed(index, records[index], problem)
+        self._marks = marks
+        if len(out) > 1 and type(out[0]) not in SCALARS:
+            self._check_buffers(out, records)
+        return out
+
+    def source_of(self, index: int) -> int:
+        return bisect_right(self._marks, index)

@@ -1,0 +1,97 @@
+"""Merges the watermarks of several inputs: the least of those that are neither idle nor ended, and it never falls.
+
+A watermark m says: no record with a time below m will arrive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+END_NS = (1 << 63) - 1
+"""The watermark after the last record; never on the wire, because the end of a channel implies it."""
+IDLE_NS = -(1 << 63)
+"""The watermark of an idle input: it is not waited for until its next element."""
+
+
+class Merge:
+    """The watermarks of the inputs of one task.
+
+    Attributes:
+        marks: the last watermark of each input; None before the first.
+        merged: the last merged watermark; None before the first.
+        dozing: whether some input is idle.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self.merged: int | None = None
+        self.marks: list[int | None] = [None] * inputs
+        self.dozing = False
+        self._idle = [False] * inputs
+        self._ended = [False] * inputs
+        self._waiting = True
+        """Whether some input was neither idle nor ended when the last result was returned."""
+
+    def update(self, input: int, stamp_ns: int) -> int | None:
+        """Takes a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
+        self._idle[input] = stamp_ns == IDLE_NS
+        self.dozing = True in self._idle
+        if stamp_ns != IDLE_NS:
+            known = self.marks[input]
+            self.marks[input] = stamp_ns if known is None else max(known, stamp_ns)
+        return self._rose()
+
+    def active(self, input: int) -> None:
+        """Notes a record from an input: it is not idle."""
+        if self._idle[input]:
+            self._idle[input] = False
+            self.dozing = True in self._idle
+            self._waiting = True
+
+    def ended(self, input: int) -> int | None:
+        """Notes the end of an input; returns the same as `update`, END_NS if all have ended."""
+        self._ended[input] = True
+        return self._rose()
+
+    def _rose(self) -> int | None:
+        open_inputs = [input for input, ended in enumerate(self._ended) if not ended]
+        awake = [input for input in open_inputs if not self._idle[input]]
+        waited, self._waiting = self._waiting, bool(awake)
+        if open_inputs and not awake:
+            return IDLE_NS if waited else None
+        lowest = END_NS
+        for input in awake:
+            mark = self.marks[input]
+            if mark is None:
+                return None
+            lowest = min(lowest, mark)
+        if self.merged is not None and lowest <= self.merged:
+            return None
+        self.merged = lowest
+        return lowest
+
+    def furthest(self) -> int | None:
+        """Returns the highest watermark of all inputs if it is above the merged one; passed on once all have ended.
+
+        So event time before the end does not depend on which input ended first.
+        """
+        known = [mark for mark in self.marks if mark is not None]
+        mark = max(known, default=None)
+        if mark is None or (self.merged is not None and self.merged != END_NS and mark <= self.merged):
+            return None
+        return mark
+
+    def header(self) -> dict[str, Any]:
+        """Returns the whole state, for a snapshot."""
+        return {
+            "marks": list(self.marks),
+            "idle": list(self._idle),
+            "ended": list(self._ended),
+            "merged": self.merged,
+            "waiting": self._waiting,
+        }
+
+    def load(self, header: dict[str, Any]) -> None:
+        """Restores what `header` returned."""
+        self.marks, self._idle, self._ended = list(header["marks"]), list(header["idle"]), list(header["ended"])
+        self.merged, self._waiting = header["merged"], header["waiting"]
+        self.dozing = True in self._idle

@@ -1,0 +1,104 @@
+"""A store for values that are not in memory: bytes by key in one file, which is only a cache.
+
+Only checkpoints survive; the file has no name once it is open and ends with its process, so it is not synchronised,
+not journaled and never read again.  Another engine would be another class with these methods.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import TypeVar
+
+from causal.errors import Unavailable
+
+_AT_ONCE = 500
+_CACHE_KIB = 2048
+_NUMBERS = count()
+
+R = TypeVar("R")
+
+
+class ColdStore:
+    """Bytes by key, which is bytes as well; the file is created with the first value."""
+
+    def __init__(self, directory: str) -> None:
+        """
+        Args:
+            directory: of the file; created if it does not exist.
+        """
+        self._directory = directory
+        self._base: sqlite3.Connection | None = None
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Returns the values of those keys that have one."""
+        base, values = self._base, dict[bytes, bytes]()
+        if base is not None:
+            for start in range(0, len(keys), _AT_ONCE):
+                part = keys[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(part))
+                values.update(self._asked(base, f"SELECT k, v FROM cold WHERE k IN ({marks})", part))
+        return values
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
+        """Sets values: (key, value, what `names` returns for the key; None for the key itself).
+
+        Raises:
+            Unavailable: the disk is full or fails.
+        """
+        base = self._tried(self._opened)
+        self._tried(lambda: base.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?, ?)", rows))
+
+    def delete_many(self, keys: Sequence[bytes]) -> None:
+        """Deletes the values of these keys, where they have one."""
+        base = self._base
+        if base is not None:
+            self._tried(lambda: base.executemany("DELETE FROM cold WHERE k = ?", [(key,) for key in keys]))
+
+    def names(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yields (key, its name) of all keys; nothing may be put or deleted meanwhile."""
+        if self._base is not None:
+            yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
+
+    def close(self) -> None:
+        """Closes the file; the store is empty then."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    def _asked(self, base: sqlite3.Connection, query: str, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        return self._tried(lambda: base.execute(query, keys).fetchall())
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._base is None:
+            os.makedirs(self._directory, exist_ok=True)
+            path = self._new_file()
+            base = sqlite3.connect(path, isolation_level=None)
+            base.execute("PRAGMA journal_mode = OFF")
+            base.execute("PRAGMA synchronous = OFF")
+            base.execute("PRAGMA locking_mode = EXCLUSIVE")
+            base.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            base.execute("CREATE TABLE cold (k BLOB PRIMARY KEY, v BLOB NOT NULL, o BLOB) WITHOUT ROWID")
+            os.unlink(path)
+            self._base = base
+        return self._base
+
+    def _new_file(self) -> str:
+        """Creates a numbered file: a random name would be drawn in the running operator, and logged."""
+        while True:
+            path = os.path.join(self._directory, f"state-{os.getpid()}-{next(_NUMBERS)}.cold")
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            except FileExistsError:  # of a process with the same id that died before it unlinked its file
+                continue
+            return path
+
+    def _tried(self, ask: Callable[[], R]) -> R:
+        try:
+            return ask()
+        except (sqlite3.Error, OSError) as problem:
+            raise Unavailable(
+                f"state cannot be kept in {self._directory}: {problem}; free space there, or set state to memory"
+            ) from problem

@@ -1,0 +1,247 @@
+"""A dict of which only the hot part is in memory; the rest is in a `ColdStore`, and is loaded on access.
+
+When the values in memory are over their budget, those that were not touched recently are stored between two events.  A
+value in memory is current: what the store has under its key is older.  So a change writes nothing to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import filterfalse, islice
+from typing import Any
+
+from causal.values import NotCarried, decode, encode
+from operators.state.cold_store import ColdStore
+
+_ABSENT: Any = object()
+_INFINITY = float("inf")
+_GONE_MAX = 10_000
+_BYTES_PER_VALUE = 400
+_BYTES_PER_ENCODED = 6
+"""An estimate of the memory of a value from its encoded bytes: small dicts and their keys are mostly overhead."""
+_SAMPLE, _EVERY = 8, 64
+_AT_ONCE = 1000
+_KEPT = 0.75
+
+
+def cold_key(key: Any) -> bytes:
+    """Returns bytes that are equal if and only if the keys are one key of a dict."""
+    return encode(key if type(key) in (str, int, bytes) else _normal(key))
+
+
+def _normal(key: Any) -> Any:
+    """Returns one form for equal keys; a fraction becomes a list, which cannot be part of a key."""
+    if isinstance(key, tuple):
+        return tuple(map(_normal, key))
+    if isinstance(key, (int, float, Decimal)):
+        if key in (_INFINITY, -_INFINITY):
+            return float(key)
+        over, under = key.as_integer_ratio()
+        return over if under == 1 else [over, under]
+    if isinstance(key, datetime):
+        moment = key.replace(fold=0)
+        return moment if moment.utcoffset() is None else moment.astimezone(UTC)
+    return key
+
+
+def _original(key: Any) -> bytes | None:
+    """Returns the encoded key where `cold_key` does not determine it."""
+    return None if type(key) in (str, int, bytes) else encode(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The directory for the cold part of the state of an operator, and the memory budget of its state."""
+
+    directory: str
+    memory_bytes_max: int
+
+    def values(
+        self,
+        pack: Callable[[Any], Any],
+        unpack: Callable[[Any], Any],
+        tables: int,
+        fresh: Callable[[], Any] | None = None,
+    ) -> ColdValues:
+        """Returns the values of one of `tables` tables; the other arguments are those of `ColdValues`."""
+        return ColdValues(ColdStore(self.directory), self.memory_bytes_max // tables, pack, unpack, fresh)
+
+
+class ColdValues(dict[Any, Any]):
+    """A dict without an order.
+
+    `touch` loads many values at once; `shrink`, between events, keeps it small.
+    """
+
+    def __init__(
+        self,
+        store: ColdStore,
+        memory_bytes_max: int,
+        pack: Callable[[Any], Any],
+        unpack: Callable[[Any], Any],
+        fresh: Callable[[], Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            pack, unpack: convert between a value and what can be encoded.
+            fresh: returns the empty value of a missing key; None where that is a KeyError.
+        """
+        super().__init__()
+        self._store = store
+        self._memory_bytes_max = memory_bytes_max
+        self._pack, self._unpack, self._fresh = pack, unpack, fresh
+        self._recent: dict[Any, None] = {}
+        self._gone: dict[bytes, None] = {}
+        self._bytes_per_value = 0
+        self._shrinks = 0
+
+    # Between memory and the store.
+
+    def touch(self, keys: Collection[Any]) -> None:
+        """Loads the values of these keys into memory, where they have one."""
+        self._recent.update(dict.fromkeys(keys))
+        for key, value in self.read(keys, hot=False).items():
+            dict.__setitem__(self, key, value)
+
+    def read(self, keys: Iterable[Any], hot: bool = True) -> dict[Any, Any]:
+        """Returns the values of those keys that have one, without loading them; `hot`: also those in memory."""
+        in_memory = super().__contains__
+        away = {cold_key(key): key for key in filterfalse(in_memory, keys)}
+        values = {away[name]: self._opened(body) for name, body in self._store.get_many(self._there(away)).items()}
+        if hot:
+            values.update({key: dict.__getitem__(self, key) for key in filter(in_memory, keys)})
+        return values
+
+    def _there(self, keys: Iterable[bytes]) -> list[bytes]:
+        return list(filterfalse(self._gone.__contains__, keys))
+
+    def _opened(self, body: bytes) -> Any:
+        return self._unpack(decode(body))
+
+    def shrink(self) -> None:
+        """Stores values that were not touched recently, if there are too many; only between two events."""
+        if self._shrinks % _EVERY == 0:
+            self._measure()
+            self._recent.clear()
+        self._shrinks += 1
+        room = self._memory_bytes_max // max(1, self._bytes_per_value)
+        if super().__len__() > room:
+            self._put_away(super().__len__() - int(room * _KEPT))
+        if len(self._gone) > _GONE_MAX:
+            self._store.delete_many(list(self._gone))
+            self._gone.clear()
+
+    def _measure(self) -> None:
+        keys = islice(filter(super().__contains__, self._recent), _SAMPLE)
+        sample = [(key, dict.__getitem__(self, key)) for key in keys]
+        if sample:
+            size = sum(len(self._encoded(key, value)) for key, value in sample) // len(sample)
+            now = _BYTES_PER_VALUE + _BYTES_PER_ENCODED * size
+            self._bytes_per_value = (now + 3 * self._bytes_per_value) // 4 if self._bytes_per_value else now
+
+    def _put_away(self, count: int) -> None:
+        keys = list(islice(filterfalse(self._recent.__contains__, super().__iter__()), count))
+        if len(keys) < count:
+            keys += islice(filter(self._recent.__contains__, super().__iter__()), count - len(keys))
+        self._recent.clear()
+        away = keys if self._fresh is None else list(filter(super().__getitem__, keys))
+        rows = [(cold_key(key), self._encoded(key, dict.__getitem__(self, key)), _original(key)) for key in away]
+        if rows:
+            self._store.put_many(rows)
+        if len(away) < len(keys):  # an empty value is the same as none
+            self._gone.update(dict.fromkeys(map(cold_key, keys)))
+        for key in keys:
+            dict.__delitem__(self, key)
+        for name, _, _ in rows:
+            self._gone.pop(name, None)
+
+    def _encoded(self, key: Any, value: Any) -> bytes:
+        try:
+            return encode(self._pack(value))
+        except NotCarried as problem:
+            raise NotCarried(f"key {key!r:.200}: {problem}") from problem
+
+    # The methods of a dict.
+
+    def __missing__(self, key: Any) -> Any:
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            if self._fresh is None:
+                raise KeyError(key)
+            value = self[key] = self._fresh()
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Returns the value of the key, and loads it."""
+        value = super().get(key, _ABSENT)
+        if value is not _ABSENT:
+            return value
+        if key in self._recent:  # the store has been read already
+            return default
+        self.touch((key,))
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key, _ABSENT) is not _ABSENT
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Returns the value of the key, set to `default` if it has none."""
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = self[key] = default
+        return value
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Removes the key; returns its value, or the default."""
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            if not default:
+                raise KeyError(key)
+            return default[0]
+        del self[key]
+        return value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        super().__delitem__(key)
+        self._gone[cold_key(key)] = None
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from list(super().__iter__())
+        in_memory, gone = super().__contains__, self._gone
+        for name, original in self._store.names():
+            if name not in gone:
+                key = decode(original)
+                if not in_memory(key):
+                    yield key
+
+    def keys(self) -> Any:
+        """Returns all keys."""
+        return iter(self)
+
+    def items(self) -> Any:
+        """Yields key and value of all keys; those of the store are not loaded."""
+        keys = iter(list(self))
+        while part := list(islice(keys, _AT_ONCE)):
+            yield from self.read(part).items()
+
+    def values(self) -> Any:
+        """Returns all values."""
+        return (value for _, value in self.items())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(iter(self), _ABSENT) is not _ABSENT
+
+    def clear(self) -> None:
+        """Removes all values and closes the store."""
+        super().clear()
+        self._store.close()
+        self._recent.clear()
+        self._gone.clear()

@@ -1,0 +1,465 @@
+"""State that an operator declares on its class: a value, a list, a map or a fold per key, typed, with a time to live.
+
+    class Profile(Operator):
+        pages = ListState[str]()
+        total = ValueState(Totals, ttl_s=86_400)
+
+The instance of the operator in each task gets bound copies, which represent the state of `ctx.key`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args, overload
+
+from operators.records.ownership import SCALARS, copy_containers
+from operators.records.seconds import ns_of_seconds
+from operators.state.lists import ListTable
+from operators.state.maps import MapTable
+from operators.state.schema import Codec, codec_of
+from operators.state.ttl import ClockExpiry, EventExpiry, Expiry
+from operators.state.undo import Undo, UndoneLists, UndoneMaps, UndoneValues
+from operators.state.values import ValueTable
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+Clock = Literal["event", "processing"]
+_ABSENT: Any = object()
+_BUILT_IN = (int, float, bool, str, bytes, list, tuple, dict)
+
+
+class NoKey:
+    """The current key where there is none: any use of it raises."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __hash__(self) -> NoReturn:
+        raise RuntimeError(self._why)
+
+
+class _Unbound:
+    """The table and the `ctx` of a state that is not bound to a task: any use of it raises."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(
+            "state is declared on the class of an operator, and used as self.<name> in process, on_timer and finish"
+        )
+
+
+_UNBOUND = _Unbound()
+
+
+class State:
+    """Base of all declared states.
+
+    Attributes:
+        ttl_ns: time to live after the last write; 0 for ever.
+        clock: the clock of the time to live.
+        name: name of the attribute.
+    """
+
+    label: ClassVar[str] = ""
+    """The kind of the state in snapshots and messages."""
+    use: ClassVar[str] = ""
+    """The expression that changes the state, for messages."""
+
+    def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
+        if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
+            raise ValueError(f"ttl_s is {ttl_s!r}; give seconds above 0, or None to keep state for ever")
+        if clock not in ("event", "processing"):
+            raise ValueError(f"clock is {clock!r}; give 'event' or 'processing'")
+        self.ttl_ns = 0 if ttl_s is None else max(1000, ns_of_seconds(ttl_s))
+        self.clock = clock
+        self.name = ""
+        self._kind = kind
+        self._ctx: Any = _UNBOUND
+        self._table: Any = _UNBOUND
+        self._codec = Codec()
+        self._aging: EventExpiry | None = None
+        """The expiry by event time, which each read checks."""
+        self.renewed = 0
+        """The number of expired places that have been written again, each from its beginning."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __set__(self, operator: Any, value: State) -> None:
+        # Without __get__, so that a read is that of an attribute.
+        if not isinstance(value, State):
+            raise TypeError(f"state {self.name!r} was assigned to; change what it holds: self.{self.name}{self.use}")
+        vars(operator)[value.name or self.name] = value
+
+    def codec(self) -> Codec:
+        """Returns the codec of its values: of the type that is an argument, or in square brackets.
+
+        Raises:
+            TypeError: values of the type cannot be carried.
+        """
+        return codec_of(self._type())
+
+    def _type(self) -> Any:
+        if self._kind is not None:
+            return self._kind
+        arguments = get_args(getattr(self, "__orig_class__", None))[-1:]
+        return arguments[0] if arguments else Any
+
+    def bound(
+        self,
+        name: str,
+        operator: str,
+        ctx: Any,
+        key_groups: int,
+        now: Callable[[], int],
+        event_ns: Callable[[], int | None],
+        undo: Undo | None = None,
+    ) -> State:
+        """Returns a copy that represents the state of `ctx.key`.
+
+        Args:
+            undo: undoes changes of a record that fails; None where nothing is undone.
+            now: reads the wall clock as a determinant, in ns.
+            event_ns: returns event time, as for `EventExpiry`.
+
+        Raises:
+            TypeError: its type cannot be carried.
+        """
+        copied = copy.copy(self)
+        copied.name, copied._ctx, copied._codec = name, ctx, self.codec()
+        expiry: Expiry | None = None
+        if self.ttl_ns and self.clock == "event":
+            expiry = copied._aging = EventExpiry(self.ttl_ns, event_ns)
+        elif self.ttl_ns:
+            expiry = ClockExpiry(self.ttl_ns, now)
+        copied._table = copied._new_table(f"{operator}:{name}", operator, key_groups, expiry, undo)
+        return copied
+
+    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None) -> Any:
+        raise NotImplementedError
+
+    @property
+    def table(self) -> Any:
+        """The table that is checkpointed: a `ValueTable`, `ListTable` or `MapTable`."""
+        return self._table
+
+    def expire(self, place: Any) -> None:
+        """Removes an expired place."""
+        self._table.drop(place)
+
+    def _renew(self, place: Any) -> None:
+        """Removes an existing place that has expired, before it is written."""
+        if self._aging is not None and self._aging.gone(place):
+            self.expire(place)
+            self.renewed += 1
+
+    def shown(self, key: Any) -> Any:
+        """Returns the state of a key as dicts, lists and scalars; None where there is none."""
+        value = self._table.values.get(key)
+        return None if value is None else copy_containers(self._codec.shown(value))
+
+    def clear(self) -> None:
+        """Deletes the state of the current key."""
+        self._table.drop(self._ctx.key)
+
+
+class _One(State, Generic[T]):
+    """The base of states of one value."""
+
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> ValueTable:
+        if undo is not None:
+            return UndoneValues(name, operator, key_groups, self._codec, expiry, undo=undo)
+        return ValueTable(name, operator, key_groups, self._codec, expiry)
+
+    def _get(self) -> Any:
+        """Returns the value without copying it; a value that could change in place counts as written."""
+        key, table = self._ctx.key, self._table
+        value = table.values.get(key, _ABSENT)
+        if value is _ABSENT or (self._aging is not None and self._aging.gone(key)):
+            return _ABSENT
+        if type(value) not in SCALARS:
+            table.put(key, value)
+        return value
+
+    def _put(self, value: T) -> None:
+        if self._aging is not None and self._ctx.key in self._table.values:
+            self._renew(self._ctx.key)
+        self._table.put(self._ctx.key, value if type(value) in SCALARS else self._codec.own(value))
+
+
+class ValueState(_One[T]):
+    """One value per key: `value`, and `clear()`.
+
+    Reading `value` returns the state itself: an object, a list or a dict may be changed in place.  What is assigned is
+    copied.  Without a value it is the default: that of `default`, or for a dataclass or Struct whose fields all have
+    defaults a new one, otherwise None.
+    """
+
+    label = "a value"
+    use = ".value = …"
+
+    def __init__(
+        self,
+        kind: type[T] | None = None,
+        *,
+        default: T | Callable[[], T] | None = None,
+        ttl_s: float | None = None,
+        clock: Clock = "event",
+    ) -> None:
+        """
+        Args:
+            kind: type of the value, where it is a dataclass or a msgspec Struct.
+            default: a value, or a function that returns one.
+            ttl_s: time to live after the last write, in seconds; by the wall clock up to an eighth longer.
+            clock: "event": the event times of the records that write and read it; "processing": the wall clock.
+        """
+        super().__init__(kind, ttl_s, clock)
+        self._default = default
+
+    def codec(self) -> Codec:
+        """See `State`.
+
+        Raises:
+            ValueError: its default has another type than its values.
+        """
+        kind, default = self._type(), self._default
+        # Any and TypedDict are classes as well, but isinstance refuses them.
+        if kind in _BUILT_IN and default is not None and not callable(default):
+            if not isinstance(default, (int, float) if kind is float else kind):
+                raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
+        return super().codec()
+
+    @property
+    def value(self) -> T:
+        """The value of the current key."""
+        value = self._get()
+        if value is _ABSENT:
+            default: Any = self._default
+            value = self._codec.fresh() if default is None else default() if callable(default) else default
+            if type(value) not in SCALARS:
+                self._put(value)
+                value = self._get()
+        return value  # type: ignore[no-any-return]
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._put(value)
+
+
+class ReducingState(_One[T]):
+    """One value per key to which others are reduced: `add(value)`, `value` (None before the first), `clear()`."""
+
+    label = "a fold"
+    use = ".add(…)"
+
+    def __init__(
+        self,
+        fn: Callable[[T, T], T],
+        kind: type[T] | None = None,
+        *,
+        ttl_s: float | None = None,
+        clock: Clock = "event",
+    ) -> None:
+        """
+        Args:
+            fn: (value so far, value added) -> value; the first one added is the first value.
+            kind, ttl_s, clock: as for `ValueState`.
+        """
+        if not callable(fn):
+            raise TypeError(f"ReducingState needs a function of two values, not a {type(fn).__name__}")
+        super().__init__(kind, ttl_s, clock)
+        self._fn = fn
+
+    def add(self, value: T) -> None:
+        """Reduces the state and a value to the new state."""
+        known = self._get()
+        self._put(value if known is _ABSENT else self._fn(known, value))
+
+    @property
+    def value(self) -> T | None:
+        """The reduced value of the current key; None before the first."""
+        known = self._get()
+        return None if known is _ABSENT else known
+
+
+class ListState(State, Sequence[T], Generic[T]):
+    """A list per key, of which a checkpoint writes only what was appended.
+
+    Items are copied when they are put and when they are read: to change an item, assign it (the list is then written
+    whole).
+    """
+
+    label = "a list"
+    use = ".append(…)"
+
+    def __init__(self, kind: type[T] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
+        """
+        Args:
+            kind: type of the items, where they are objects of a dataclass or Struct.
+            ttl_s: time to live of the list after the last append, in seconds.
+            clock: as for `ValueState`.
+        """
+        super().__init__(kind, ttl_s, clock)
+
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> ListTable:
+        if undo is not None:
+            return UndoneLists(name, operator, key_groups, codec=self._codec, expiry=expiry, undo=undo)
+        return ListTable(name, operator, key_groups, codec=self._codec, expiry=expiry)
+
+    def append(self, item: T) -> None:
+        """Appends an item."""
+        self._renew_list()
+        self._table.append(self._ctx.key, item if type(item) in SCALARS else self._codec.own(item))
+
+    def extend(self, items: Iterable[T]) -> None:
+        """Appends items, in their order."""
+        owned = list(map(self._codec.own, items))
+        if owned:
+            self._renew_list()
+            self._table.extend(self._ctx.key, owned)
+
+    def _renew_list(self) -> None:
+        if self._aging is not None and self._ctx.key in self._table.values:
+            self._renew(self._ctx.key)
+
+    def _items(self) -> list[T]:
+        key = self._ctx.key
+        items: list[T] = self._table.values.get(key) or []
+        return [] if items and self._aging is not None and self._aging.gone(key) else items
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return self._owned(self._items()[index])
+        item: T = self._codec.own(self._items()[index])
+        return item
+
+    def __setitem__(self, index: int, item: T) -> None:
+        _ = self._items()[index]  # raises IndexError before anything is touched
+        self._table.touch((self._ctx.key,))
+        self._items()[index] = self._codec.own(item)
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._owned(self._items()))
+
+    def _owned(self, items: list[T]) -> list[T]:
+        owned: list[T] = copy_containers(items) if self._codec.plain else list(map(self._codec.own, items))
+        return owned
+
+    def shown(self, key: Any) -> Any:
+        items = self._table.values.get(key)
+        return None if items is None else copy_containers([self._codec.shown(item) for item in items])
+
+
+class MapState(State, MutableMapping[K, V], Generic[K, V]):
+    """A dict per key, of which a checkpoint writes the entries that changed; it iterates as a dict does.
+
+    Values are copied when they are put; what is read is the state itself, as with a dict, and may be changed in place.
+    """
+
+    label = "a map"
+    use = "[…] = …"
+
+    def __init__(self, kind: type[V] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
+        """
+        Args:
+            kind: type of the values, where they are objects of a dataclass or Struct.
+            ttl_s: time to live of an entry after its last write, in seconds.
+            clock: as for `ValueState`.
+        """
+        super().__init__(kind, ttl_s, clock)
+
+    def _new_table(
+        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
+    ) -> MapTable:
+        if undo is not None:
+            return UndoneMaps(name, operator, key_groups, self._codec, expiry, undo=undo)
+        return MapTable(name, operator, key_groups, self._codec, expiry)
+
+    def expire(self, place: Any) -> None:
+        self._table.remove(*place)
+
+    def _entries(self) -> dict[K, V]:
+        key, aging = self._ctx.key, self._aging
+        entries: dict[K, V] = self._table.values.get(key) or {}
+        if aging is None or not entries:
+            return entries
+        return {entry: value for entry, value in entries.items() if not aging.gone((key, entry))}
+
+    def _entry(self, entry: Any) -> Any:
+        """Returns the value of an entry without copying it; `_ABSENT` where it has none."""
+        key = self._ctx.key
+        value = (self._table.values.get(key) or {}).get(entry, _ABSENT)
+        if value is not _ABSENT and self._aging is not None and self._aging.gone((key, entry)):
+            return _ABSENT
+        return value
+
+    def __getitem__(self, entry: K) -> V:
+        value: Any = self._entry(entry)
+        if value is _ABSENT:
+            raise KeyError(entry)
+        if type(value) not in SCALARS:
+            self._table.put(self._ctx.key, entry, value)
+        return value  # type: ignore[no-any-return]
+
+    def __setitem__(self, entry: K, value: V) -> None:
+        key = self._ctx.key
+        if self._aging is not None and entry in (self._table.values.get(key) or ()):
+            self._renew((key, entry))
+        self._table.put(self._ctx.key, entry, value if type(value) in SCALARS else self._codec.own(value))
+
+    def __delitem__(self, entry: K) -> None:
+        if self._entry(entry) is _ABSENT:
+            raise KeyError(entry)
+        self._table.remove(self._ctx.key, entry)
+
+    def __contains__(self, entry: object) -> bool:
+        return self._entry(entry) is not _ABSENT
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._entries()))
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def setdefault(self, entry: K, default: Any = None) -> V:
+        """Returns the value of an entry, set to `default` if there is none; it may be changed in place."""
+        if entry not in self:
+            self[entry] = default
+        return self[entry]
+
+    def popitem(self) -> tuple[K, V]:
+        """Removes the entry that was put last, and returns it.
+
+        Raises:
+            KeyError: there is none.
+        """
+        entries = self._entries()
+        if not entries:
+            raise KeyError("popitem(): the map of this key is empty")
+        entry = next(reversed(entries))
+        return entry, self.pop(entry)
+
+    def clear(self) -> None:
+        """Deletes all entries of the current key."""
+        self._table.drop(self._ctx.key)
+
+    def shown(self, key: Any) -> Any:
+        entries = self._table.values.get(key)
+        return (
+            None
+            if entries is None
+            else copy_containers({entry: self._codec.shown(value) for entry, value in entries.items()})
+        )

@@ -1,0 +1,89 @@
+"""The parts of a chain's snapshot: a header, a part of what is undivided, and one for each key group.
+
+A complete snapshot is divided by key group, so that another task can take over some of them.  What an increment holds
+is not, where it can be loaded without what it continues from: a query loads one key group, and all of the increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from causal.errors import CorruptData, PeerViolation, invariant
+from causal.values import decode, encode, encode_loosely
+from operators.state.keyed_tables import UNDIVIDED, FragmentJob
+
+_FORMAT = 2
+_HEADER = -1
+"""The value in the place of a part's key group."""
+
+
+class ChainSnapshot:
+    """The snapshot of all tables of a chain at one barrier (causal.ports.SnapshotJob)."""
+
+    __slots__ = ("full", "_header", "_jobs", "_left")
+
+    def __init__(self, full: bool, header: dict[str, Any], jobs: Sequence[FragmentJob]) -> None:
+        self.full = full
+        self._header = header_part({**header, "full": full})
+        self._jobs = list(jobs)
+        self._left = list(jobs)
+
+    def step(self, keys_max: int) -> bool:
+        """Encode up to `keys_max` more keys; returns true when all is encoded."""
+        invariant(keys_max > 0, "a step encodes something", keys_max=keys_max)
+        while self._left:
+            keys_max -= self._left[0].step(keys_max)
+            if keys_max <= 0:
+                return False
+            del self._left[0]
+        return True
+
+    def parts(self) -> list[bytes]:
+        """A header, then a part of what is undivided, then one per key group, of those that are not empty."""
+        invariant(not self._left, "parts are there when every step is done")
+        groups: dict[int, dict[str, list[bytes]]] = {}
+        for job in self._jobs:
+            for group, fragments in job.fragments.items():
+                groups.setdefault(group, {})[job.name] = fragments
+        return [self._header, *(table_part(group, groups[group]) for group in sorted(groups))]
+
+
+def header_part(header: dict[str, Any]) -> bytes:
+    """The part of a snapshot that `read_part` reads as that header."""
+    return encode([_FORMAT, _HEADER, header])
+
+
+def table_part(group: int, fragments: dict[str, list[bytes]]) -> bytes:
+    """The part of a snapshot that holds these fragments, by table, of one key group."""
+    return encode_loosely([_FORMAT, group, fragments])  # fragments are bytes
+
+
+def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
+    """Returns (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`.
+
+    Raises:
+        CorruptData: it is not such a part.
+    """
+    group, content = _opened(part)
+    return (content, {}) if group == _HEADER else (None, content)
+
+
+def group_of_part(part: bytes) -> int | None:
+    """The key group that a part is of; None for what no key can do without: the header, and what is undivided.
+
+    Raises:
+        CorruptData: it is not such a part.
+    """
+    group, _ = _opened(part)
+    return None if group in (_HEADER, UNDIVIDED) else group
+
+
+def _opened(part: bytes) -> tuple[int, dict[str, Any]]:
+    try:
+        content = decode(part)
+    except PeerViolation as problem:
+        raise CorruptData(f"a part of a snapshot cannot be read: {problem}") from None
+    if type(content) is not list or len(content) != 3 or content[0] != _FORMAT or type(content[2]) is not dict:
+        raise CorruptData("a part of a snapshot has an unknown form; it was written by another version")
+    return content[1], content[2]

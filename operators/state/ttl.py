@@ -1,0 +1,299 @@
+"""Time to live: a place of a table expires when it was last written long enough ago.
+
+By event time (`EventExpiry`) a place expires where it is read: by the time of the record that reads it and the
+latest time of a record that wrote it.  Watermarks only remove what no future record could read.
+
+By the wall clock (`ClockExpiry`) a place expires when a timer removes it: the clock is not read when a place is read
+or written, so it lives for the time to live and up to an eighth longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from causal.errors import PipelineError
+
+_TICKS = 8
+_ABSENT: Any = object()
+
+Age = int | None
+"""The age of a place in a snapshot: by event time the time of its last write, by the wall clock its generation."""
+
+
+class Expiry(Protocol):
+    """The ages of all places of one table."""
+
+    def wrote(self, place: Any) -> None:
+        """Notes that the place is written now."""
+        ...
+
+    def written_in(self, place: Any, age: Age) -> None:
+        """Restores an earlier `age` of the place, because a later write was undone."""
+        ...
+
+    def removed(self, place: Any) -> None:
+        """Notes that the place was removed, for whatever reason."""
+        ...
+
+    def age(self, place: Any) -> Age:
+        """Returns the age of a place for a snapshot."""
+        ...
+
+    def load(self, place: Any, age: Age) -> None:
+        """Sets the age of a place from a snapshot."""
+        ...
+
+    def __contains__(self, place: Any) -> bool:
+        """Returns whether the place has an age."""
+        ...
+
+    def unload(self, place: Any) -> None:
+        """Removes a place that a snapshot lists as removed; its header has been loaded."""
+        ...
+
+    def advance(self, now_ns: int) -> list[Any]:
+        """Advances the clock to `now_ns`; returns the expired places, which stay until `removed`."""
+        ...
+
+    def forget(self) -> None:
+        """Removes all places, before state is loaded."""
+        ...
+
+    def header(self) -> list[Any]:
+        """Returns what a snapshot holds beside the ages of the places."""
+        ...
+
+    def load_header(self, header: Sequence[Any]) -> None:
+        """Restores what `header` returned, perhaps with another time to live or by another clock."""
+        ...
+
+
+class EventExpiry:
+    """Ages by event time.
+
+    A place whose latest write has time w is expired for a record with time t if t >= w + ttl.  Events without event
+    time, such as timers of the wall clock, read and write at the watermark.
+    """
+
+    clock = "event"
+
+    def __init__(self, ttl_ns: int, now: Callable[[], int | None]) -> None:
+        """
+        Args:
+            now: returns the event time of the current record or timer, otherwise the watermark; None before the first
+                watermark.
+        """
+        self.ttl_ns = ttl_ns
+        self.tick_ns = -(-ttl_ns // _TICKS)
+        """The granularity of removal; results do not depend on it."""
+        self.written: dict[Any, Age] = {}
+        """The time of the last write of each place; None: before any time was known, so at `first_ns`."""
+        self.first_ns: int | None = None
+        """The first watermark."""
+        self._now = now
+        self._buckets: dict[int, dict[Any, None]] = {}
+        self._ticks: list[int] = []
+        self._undated: dict[Any, None] = {}
+        self._foreign = False
+
+    def gone(self, place: Any) -> bool:
+        """Returns whether an existing place is expired for the current event."""
+        written_ns = self.written.get(place)
+        if written_ns is None:
+            written_ns = self.first_ns
+        now_ns = self._now()
+        return written_ns is not None and now_ns is not None and now_ns - written_ns >= self.ttl_ns
+
+    def wrote(self, place: Any) -> None:
+        now_ns = self._now()
+        known = self.written.get(place, _ABSENT)
+        if known is _ABSENT or (now_ns is not None and (known is None or now_ns > known)):
+            self._put(place, now_ns)
+
+    def _put(self, place: Any, at_ns: Age) -> None:
+        self.written[place] = at_ns
+        if at_ns is None:
+            self._undated[place] = None
+            return
+        tick = at_ns // self.tick_ns
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            bucket = self._buckets[tick] = {}
+            heappush(self._ticks, tick)
+        bucket[place] = None
+
+    def removed(self, place: Any) -> None:
+        self.written.pop(place, None)
+
+    unload = removed
+
+    def __contains__(self, place: Any) -> bool:
+        return place in self.written
+
+    def written_in(self, place: Any, age: Age) -> None:
+        self._put(place, age)
+
+    def age(self, place: Any) -> Age:
+        return self.written.get(place)
+
+    def load(self, place: Any, age: Age) -> None:
+        self._put(place, None if self._foreign else age)
+
+    def advance(self, now_ns: int) -> list[Any]:
+        if self.first_ns is None:
+            self.first_ns = now_ns
+        oldest_ns = now_ns - self.ttl_ns
+        expired: list[Any] = []
+        while self._ticks and (self._ticks[0] + 1) * self.tick_ns <= oldest_ns + 1:
+            tick = heappop(self._ticks)
+            for place in self._buckets.pop(tick):
+                at_ns = self.written.get(place)
+                if at_ns is not None and at_ns // self.tick_ns == tick:
+                    expired.append(place)
+        if self._undated and self.first_ns <= oldest_ns:
+            expired += [place for place in self._undated if self.written.get(place, _ABSENT) is None]
+            self._undated.clear()
+        return expired
+
+    def gone_by(self, now_ns: int) -> list[Any]:
+        """Returns all places that are expired at `now_ns`, to the nanosecond; looks at every place."""
+        oldest_ns = now_ns - self.ttl_ns
+        first_ns = now_ns if self.first_ns is None else self.first_ns
+        return [place for place, at_ns in self.written.items() if (first_ns if at_ns is None else at_ns) <= oldest_ns]
+
+    def forget(self) -> None:
+        self.written.clear()
+        self._buckets.clear()
+        self._ticks.clear()
+        self._undated.clear()
+
+    def header(self) -> list[Any]:
+        return [self.clock, self.first_ns]
+
+    def load_header(self, header: Sequence[Any]) -> None:
+        self._foreign = header[0] != self.clock
+        self.first_ns = None if self._foreign else header[1]
+
+
+class ClockExpiry:
+    """Ages by the wall clock.
+
+    The places that are written between two timers are one generation.  It counts as written when the second of them
+    fires, whose time is known by then, and is removed by the first timer that fires a time to live later: never too
+    early, however late timers fire.
+
+    Attributes:
+        current_ns: start of the current generation, which identifies it; None while there are no places.
+    """
+
+    clock = "processing"
+
+    def __init__(self, ttl_ns: int, now: Callable[[], int]) -> None:
+        """
+        Args:
+            now: reads the wall clock, which is logged; called when a place is written while there are none.
+        """
+        self.ttl_ns = ttl_ns
+        self.tick_ns = -(-ttl_ns // _TICKS)
+        self.current_ns: int | None = None
+        self.places: dict[Any, Age] = {}
+        """The generation of each place; None for one that was restored without an age."""
+        self._now = now
+        self._closed: dict[Age, int] = {}
+        """The time of the timer that ended each generation; the current one has none."""
+        self._generations: dict[Age, dict[Any, None]] = {}
+        self._foreign = False
+
+    def wrote(self, place: Any) -> None:
+        if self.current_ns is None:
+            self.current_ns = self._now()
+        if self.places.get(place, _ABSENT) != self.current_ns:
+            self._put(place, self.current_ns)
+
+    def _put(self, place: Any, generation: Age) -> None:
+        self.places[place] = generation
+        self._generations.setdefault(generation, {})[place] = None
+
+    def removed(self, place: Any) -> None:
+        self.places.pop(place, None)
+        if not self.places:
+            self._nothing_held()
+
+    def _nothing_held(self) -> None:
+        self.current_ns = None
+        self._generations.clear()
+        self._closed.clear()
+
+    def __contains__(self, place: Any) -> bool:
+        return place in self.places
+
+    def written_in(self, place: Any, age: Age) -> None:
+        self._put(place, age)
+
+    def age(self, place: Any) -> Age:
+        return self.places.get(place)
+
+    def load(self, place: Any, age: Age) -> None:
+        self._put(place, None if self._foreign else age)
+
+    def unload(self, place: Any) -> None:
+        # The header of that snapshot has already set the times.
+        self.places.pop(place, None)
+
+    def next_ns(self) -> int | None:
+        """Returns when the next timer is due; None while there are no places."""
+        if not self.places:
+            return None
+        return 0 if self.current_ns is None else self.current_ns + self.tick_ns
+
+    def advance(self, now_ns: int) -> list[Any]:
+        if not self.places:
+            self._nothing_held()
+            return []
+        if self.current_ns is not None and now_ns < self.current_ns + self.tick_ns:
+            return []
+        self.current_ns = now_ns
+        expired: list[Any] = []
+        for generation in list(self._generations):
+            if self._closed.setdefault(generation, now_ns) + self.ttl_ns <= now_ns:
+                places = self._generations.pop(generation)
+                del self._closed[generation]
+                expired += [place for place in places if self.places.get(place, _ABSENT) == generation]
+        self._closed = {age: at_ns for age, at_ns in self._closed.items() if age in self._generations}
+        return expired
+
+    def forget(self) -> None:
+        self.places.clear()
+        self._generations.clear()
+
+    def header(self) -> list[Any]:
+        closed = [[age, at_ns] for age, at_ns in self._closed.items() if age in self._generations]
+        return [self.clock, self.current_ns, sorted(closed, key=lambda pair: pair[1])]
+
+    def load_header(self, header: Sequence[Any]) -> None:
+        self._foreign = header[0] != self.clock
+        self.current_ns = None if self._foreign else header[1]
+        self._closed = {} if self._foreign else dict(header[2])
+
+
+def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
+    """Merges the headers of several tasks.
+
+    Raises:
+        PipelineError: they count by different clocks.
+    """
+    clocks = list(dict.fromkeys(header[0] for header in headers))
+    if len(clocks) > 1:
+        raise PipelineError(f"times to live of one state are counted by the clocks {', '.join(map(str, clocks))}")
+    known = [header[1] for header in headers if header[1] is not None]
+    first_ns = min(known, default=None)
+    if clocks[0] == EventExpiry.clock:
+        return [clocks[0], first_ns]
+    closed: dict[Age, int] = {}
+    for header in headers:
+        for age, at_ns in header[2]:
+            closed[age] = max(at_ns, closed.get(age, at_ns))
+    closed.pop(first_ns, None)  # the next write belongs to it
+    return [clocks[0], first_ns, sorted(([age, at_ns] for age, at_ns in closed.items()), key=lambda pair: pair[1])]

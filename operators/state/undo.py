@@ -1,0 +1,288 @@
+"""Takes back everything that an operator has done for a record on which it raises (docs/design/0019).
+
+Only where failing records become dead letters: then each change of declared state, timers and side outputs notes how it
+is taken back, and `ctx.state` is copied before the operator is called.  A job that stops at the first failure notes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from operators.records.ownership import SCALARS, copy_containers
+from operators.state.lists import ListTable
+from operators.state.maps import MapTable
+from operators.state.timers import Timers
+from operators.state.ttl import Expiry
+from operators.state.values import ValueTable
+
+_ABSENT: Any = object()
+_NEAR = 64
+"""The distance from either end of a map within which an entry is looked for before the map is copied instead."""
+
+
+class Undo:
+    """The steps that take back the changes of one call of an operator, the latest first."""
+
+    __slots__ = ("_steps", "_noted", "_state", "_kept", "_out", "_out_length")
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], object]] = []
+        self._noted: set[Any] = set()
+        self._state: dict[Any, Any] | None = None
+        self._kept: dict[Any, Any] = {}
+        self._out: list[Any] = []
+        self._out_length = 0
+
+    def begin(self, state: dict[Any, Any], out: list[Any]) -> None:
+        """Begin to note changes, before the operator is called.
+
+        Args:
+            state: `ctx.state`, which it changes in place.
+            out: what its records are added to.
+        """
+        self._steps.clear()
+        self._noted.clear()
+        self._state, self._kept = state, copy_containers(state) if state else {}
+        self._out, self._out_length = out, len(out)
+
+    def end(self) -> None:
+        """Let what the operator has done stand."""
+        self._steps.clear()
+        self._noted.clear()
+        self._state = None
+
+    def undo(self) -> None:
+        """Restore everything as it was at `begin`, if `end` was not called since."""
+        state = self._state
+        if state is None:
+            return
+        self._state = None  # what the steps do is not noted again
+        steps, self._steps = self._steps, []
+        for step in reversed(steps):
+            step()
+        self._noted.clear()
+        state.clear()
+        state.update(self._kept)
+        del self._out[self._out_length :]
+
+    @property
+    def active(self) -> bool:
+        """Whether a call is under way, so that changes are to be noted."""
+        return self._state is not None
+
+    def note(self, step: Callable[[], object]) -> None:
+        """Note that a change is about to be made, which `step` takes back."""
+        if self._state is not None:
+            self._steps.append(step)
+
+    def first(self, what: Any) -> bool:
+        """Note a change of `what`; returns whether it is the first in this call, false where nothing is noted."""
+        if self._state is None or what in self._noted:
+            return False
+        self._noted.add(what)
+        return True
+
+
+class UndoneValues(ValueTable):
+    """A table of values whose changes can be taken back."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, *arguments: Any, undo: Undo) -> None:
+        super().__init__(*arguments)
+        self._undo = undo
+
+    def put(self, key: Any, value: Any) -> None:
+        self._note(key)
+        super().put(key, value)
+
+    def drop(self, key: Any) -> None:
+        self._note(key)
+        super().drop(key)
+
+    def _note(self, key: Any) -> None:
+        if self._undo.first((self.name, key)):
+            value = self.values.get(key, _ABSENT)
+            kept = value if type(value) in SCALARS or value is _ABSENT else self.codec.own(value)
+            self._undo.note(partial(self._back, key, kept, _ages(self.expiry, (key,))))
+
+    def _back(self, key: Any, kept: Any, ages: dict[Any, Any]) -> None:
+        if kept is _ABSENT:
+            super().drop(key)
+        else:
+            super().put(key, kept)
+            _aged(self.expiry, ages)
+
+
+class UndoneLists(ListTable):
+    """A table of lists whose changes can be taken back: what was appended is cut off again."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, *arguments: Any, undo: Undo, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._undo = undo
+
+    def append(self, key: Any, item: Any) -> None:
+        self._note_length(key)
+        super().append(key, item)
+
+    def extend(self, key: Any, items: Iterable[Any]) -> None:
+        more = list(items)
+        self._note_length(key)
+        super().extend(key, more)
+
+    def drop(self, key: Any) -> None:
+        self._note_all(key)
+        super().drop(key)
+
+    def touch(self, keys: Any) -> None:
+        for key in keys:
+            self._note_all(key)
+        super().touch(keys)
+
+    def _note_length(self, key: Any) -> None:
+        if self._undo.first((self.name, key)):
+            length = len(self.values.get(key, ()))
+            self._undo.note(partial(self._shorten, key, length, _ages(self.expiry, (key,))))
+
+    def _note_all(self, key: Any) -> None:
+        if key in self.values and self._undo.first((self.name, key, "all")):
+            self._undo.note(partial(self._back, key, list(self.values[key]), _ages(self.expiry, (key,))))
+
+    def _shorten(self, key: Any, length: int, ages: dict[Any, Any]) -> None:
+        if not length:
+            super().drop(key)
+        elif key in self.values:
+            # No checkpoint lies within an event, so what is cut off is in none.
+            del self.values[key][length:]
+            _aged(self.expiry, ages)
+
+    def _back(self, key: Any, kept: list[Any], ages: dict[Any, Any]) -> None:
+        super().touch((key,))
+        self.values[key] = kept
+        _aged(self.expiry, ages)
+
+
+class UndoneMaps(MapTable):
+    """A table of maps whose changes can be taken back, to the same order of entries."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, *arguments: Any, undo: Undo) -> None:
+        super().__init__(*arguments)
+        self._undo = undo
+
+    def put(self, key: Any, entry: Any, value: Any) -> None:
+        if self._undo.first((self.name, key, entry)):
+            previous = self.values.get(key, {}).get(entry, _ABSENT)
+            if previous is _ABSENT:
+                self._undo.note(partial(self._take_out, key, entry))
+            else:
+                kept = previous if type(previous) in SCALARS else self.codec.own(previous)
+                self._undo.note(partial(self._put_back, key, entry, kept, _ages(self.expiry, ((key, entry),))))
+        super().put(key, entry, value)
+
+    def remove(self, key: Any, entry: Any) -> None:
+        if self._undo.active:
+            mapping = self.values[key]
+            place = _place(mapping, entry)
+            if place is None:
+                self._note_all(key)
+            else:
+                ages = _ages(self.expiry, ((key, entry),))
+                entries = islice(mapping, place, None) if place >= 0 else islice(reversed(mapping), -place - 1, None)
+                written = next(entries)  # equal to `entry`, as it was put: 5 where 5.0 is removed
+                self._undo.note(partial(self._insert, key, written, mapping[entry], place, ages))
+        super().remove(key, entry)
+
+    def drop(self, key: Any) -> None:
+        self._note_all(key)
+        super().drop(key)
+
+    def _note_all(self, key: Any) -> None:
+        mapping = self.values.get(key) if self._undo.active else None
+        if mapping:
+            ages = _ages(self.expiry, [(key, entry) for entry in mapping]) if self.expiry is not None else {}
+            self._undo.note(partial(self._back, key, mapping.copy(), ages))
+
+    def _take_out(self, key: Any, entry: Any) -> None:
+        if entry in self.values.get(key, ()):
+            super().remove(key, entry)
+
+    def _put_back(self, key: Any, entry: Any, kept: Any, ages: dict[Any, Any]) -> None:
+        super().put(key, entry, kept)
+        _aged(self.expiry, ages)
+
+    def _insert(self, key: Any, entry: Any, value: Any, place: int, ages: dict[Any, Any]) -> None:
+        entries = [(each, kept) for each, kept in self.values.get(key, {}).items() if each != entry]
+        entries.insert(place if place >= 0 else len(entries) + 1 + place, (entry, value))
+        self._back(key, dict(entries), ages)
+
+    def _back(self, key: Any, kept: dict[Any, Any], ages: dict[Any, Any]) -> None:
+        super().touch((key,))
+        for entry in self.values.get(key, ()):
+            if self.expiry is not None and entry not in kept:
+                self.expiry.removed((key, entry))
+        self.values[key] = kept
+        _aged(self.expiry, ages)
+
+
+class UndoneTimers(Timers):
+    """The timers of an operator whose setting and clearing can be taken back."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, *arguments: Any, undo: Undo) -> None:
+        super().__init__(*arguments)
+        self._undo = undo
+
+    def set(self, key: Any, name: str, at_ns: int) -> None:
+        self._note(key, name)
+        super().set(key, name, at_ns)
+
+    def clear(self, key: Any, name: str) -> bool:
+        self._note(key, name)
+        return super().clear(key, name)
+
+    def _note(self, key: Any, name: str) -> None:
+        if self._undo.first((self.table.name, key, name)):
+            timer = self.table.values.get(key, {}).get(name)
+            self._undo.note(partial(self._back, key, name, None if timer is None else (timer[0], timer[1])))
+
+    def _back(self, key: Any, name: str, timer: tuple[int, int] | None) -> None:
+        if timer is None:
+            super().clear(key, name)
+        else:
+            self.put_back(key, name, *timer)
+
+
+def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
+    """The place of an entry in a map, from the front or (below 0) from the back; None where it is far off."""
+    if next(reversed(mapping)) == entry:
+        return -1
+    for place, each in enumerate(islice(mapping, _NEAR)):
+        if each == entry:
+            return place
+    for place, each in enumerate(islice(reversed(mapping), _NEAR)):
+        if each == entry:
+            return -1 - place
+    return None
+
+
+def _ages(expiry: Expiry | None, places: Iterable[Any]) -> dict[Any, Any]:
+    """The times at which these places were last written, without those that were not."""
+    if expiry is None:
+        return {}
+    return {place: expiry.age(place) for place in places if place in expiry}
+
+
+def _aged(expiry: Expiry | None, ages: dict[Any, Any]) -> None:
+    """Set the times at which these places were last written."""
+    if expiry is not None:
+        for place, age in ages.items():
+            expiry.written_in(place, age)

@@ -1,0 +1,1 @@
+"""The processes of one host: starting, forking, watching and reaping them."""

@@ -1,0 +1,321 @@
+"""The agent's table of processes: started, adopted, reaped, and on disk so that the next agent knows them.
+
+An entry is written before its process is started and completed after, so a process is either in the
+table or found by the marks in its environment; none is ever started twice or forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from causal.errors import Unavailable
+from causal.shell.processlog import parsed
+from standby.host.forks import ForkServer
+from standby.host.parentage import PARENT
+from standby.host.processes import JOB_MARK, SLOT_MARK, has_ended, marked, open_process, send_signal, start_time
+
+_log = logging.getLogger("standby.agent")
+
+FILE = "processes.json"
+DEAD_KEPT = 256
+"""The number of ends of processes that each beat repeats; the oldest are dropped first."""
+
+LINE_BYTES_MAX = 4096
+
+LOGS_KEPT = 200
+"""The number of log files of ended processes that are kept; the oldest are removed first."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the job."""
+
+    slot: str
+    role: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    pid: int = 0
+    started: int = 0
+    """Start time in clock ticks since boot."""
+    pidfd: int = -1
+    process: subprocess.Popen[bytes] | None = None
+    """None for a process that was forked or adopted."""
+    killed_ns: int | None = None
+    crashes: int = 0
+    began_ns: int = 0
+
+    @property
+    def companion(self) -> bool:
+        """Whether it is a companion and not a worker."""
+        return self.role.startswith("companion:")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a process."""
+
+    child: Child
+    at_ns: int
+    status: int | None
+    last_line: str
+
+
+@dataclass(slots=True)
+class Children:
+    """All processes of one agent."""
+
+    job: Path
+    living: dict[str, Child] = field(default_factory=dict)
+    dead: dict[str, int | None] = field(default_factory=dict)
+    killed: dict[str, int] = field(default_factory=dict)
+    dying: list[Child] = field(default_factory=list)
+    """Processes that count as dead while the kernel frees their memory."""
+    forks: ForkServer | None = None
+
+    def save(self) -> None:
+        """Replaces the table on disk atomically.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        table = {
+            "living": [
+                [c.slot, c.role, list(c.argv), dict(c.environment), c.pid, c.started, c.killed_ns]
+                for c in self.living.values()
+            ],
+            "dead": self.dead,
+            "killed": self.killed,
+        }
+        path = self.job / FILE
+        try:
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(table))
+            os.replace(fresh, path)
+        except OSError as problem:
+            raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
+
+    def start(self, child: Child) -> None:
+        """Starts the process in a session of its own, with its output in its log.
+
+        Raises:
+            Unavailable: it could not be started; the entry is removed.
+        """
+        self.living[child.slot] = child
+        child.pid = child.started = 0
+        child.killed_ns = None
+        self.save()
+        self._remove_old_logs()
+        try:
+            child.pid = self._forked(child) or self._spawned(child)
+        except OSError as problem:
+            del self.living[child.slot]
+            raise Unavailable(f"{child.argv[0]} cannot be started: {problem.strerror}") from None
+        # Not reaped yet, so pid and start time are its own even if it has ended already.
+        child.pidfd = os.pidfd_open(child.pid)
+        child.started = start_time(child.pid) or 0
+        child.began_ns = time.monotonic_ns()
+        self.save()
+
+    def serve_forks(self, module: str) -> None:
+        """Starts a fork server, which forks workers that run that module from now on where it can."""
+        self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
+        self.forks.begin()
+
+    def close(self) -> None:
+        """Ends the fork server."""
+        if self.forks is not None:
+            self.forks.close()
+
+    def _forked(self, child: Child) -> int | None:
+        child.process = None
+        if self.forks is None or child.companion or child.environment:
+            return None
+        # At the start of a job there is nothing else to do; later a start does not wait for a server to load.
+        patient = len(self.living) == 1
+        return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
+
+    def _spawned(self, child: Child) -> int:
+        with open(self._log_of(child), "ab") as log:
+            child.process = subprocess.Popen(
+                child.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment(self.job, child.environment, child.slot),
+            )
+        return child.process.pid
+
+    def _log_of(self, child: Child) -> Path:
+        return self.job / "logs" / f"{child.slot}.log"
+
+    def _remove_old_logs(self) -> None:
+        """Removes the oldest log files of ended workers, so that their number does not grow with failures."""
+        present = {child.slot for child in (*self.living.values(), *self.dying)}
+        files = (self.job / "logs").glob("w*.log*")
+        ended = [path for path in files if path.name.partition(".")[0] not in present]
+        try:
+            ended.sort(key=lambda path: path.stat().st_mtime_ns)
+            for path in ended[:-LOGS_KEPT]:
+                path.unlink()
+        except OSError as problem:  # the next start retries
+            _log.warning("old logs of %s cannot be removed: %s", self.job, problem.strerror)
+
+    def adopt(self) -> list[End]:
+        """Adopts the living processes of the agent before this one and returns the ends of the others."""
+        try:
+            table = json.loads((self.job / FILE).read_text())
+        except FileNotFoundError:
+            return []
+        except ValueError:
+            table = {"living": [], "dead": {}, "killed": {}}  # the marks still show what lives
+        self.dead, self.killed = table["dead"], table["killed"]
+        by_slot: dict[str, int] = {}
+        for process in marked(self.job):
+            by_slot[process.slot] = min(process.pid, by_slot.get(process.slot, process.pid))
+        ends: list[End] = []
+        for slot, role, argv, environment, pid, started, killed_ns in table["living"]:
+            child = Child(slot, role, tuple(argv), environment, pid, started, killed_ns=killed_ns)
+            if not pid and slot in by_slot:  # started, but its pid not yet written down
+                child.pid, child.started = by_slot[slot], start_time(by_slot[slot]) or 0
+            child.began_ns = time.monotonic_ns()
+            pidfd = open_process(child.pid, child.started) if child.pid else None
+            self.living[slot] = child
+            if pidfd is None:
+                ends.append(self._end(child, None))
+            else:
+                child.pidfd = pidfd
+        self.save()
+        return ends
+
+    def reap(self, child: Child) -> End | None:
+        """Reaps a process and returns its end; None if it has not ended."""
+        if not has_ended(child.pidfd):
+            return None
+        return self._end(child, self._bury(child))
+
+    def _bury(self, child: Child) -> int | None:
+        status = child.process.wait() if child.process is not None else _waited(child.pidfd)
+        os.close(child.pidfd)
+        child.pidfd = -1
+        return status
+
+    def lose(self, child: Child) -> End:
+        """Records the death of a process whose pidfd does not show it yet, and returns its end.
+
+        Its status is not known yet.  The signal makes sure that none of its threads continues.
+        """
+        send_signal(child.pidfd, signal.SIGKILL)
+        self.dying.append(child)
+        return self._end(child, None)
+
+    def reap_dying(self) -> list[int]:
+        """Takes the status of dying processes that have ended and returns the pidfds that were closed."""
+        dying, self.dying = self.dying, []
+        closed: list[int] = []
+        for child in dying:
+            if not has_ended(child.pidfd):
+                self.dying.append(child)
+                continue
+            closed.append(child.pidfd)
+            status = self._bury(child)
+            if child.slot in self.dead:
+                self.dead[child.slot] = status
+        return closed
+
+    def _end(self, child: Child, status: int | None) -> End:
+        at_ns = time.monotonic_ns()
+        del self.living[child.slot]
+        self.dead[child.slot] = status
+        if child.killed_ns is not None:
+            self.killed[child.slot] = child.killed_ns
+        for table in (self.dead, self.killed):
+            while len(table) > DEAD_KEPT:
+                del table[next(iter(table))]
+        quiet = status == 0 or child.killed_ns is not None
+        return End(child, at_ns, status, "" if quiet else self._last_line(child.slot))
+
+    def reap_orphans(self) -> None:
+        """Reaps orphaned descendants, whose parent is now the agent."""
+        ours = [child.pid for child in (*self.living.values(), *self.dying)]
+        if self.forks is not None:
+            self.forks.attend()
+            ours.append(self.forks.pid)
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None or ended.si_pid in ours:
+                return  # a process of the table is reaped elsewhere; the others follow after that
+            os.waitpid(ended.si_pid, 0)
+
+    def kill(self, child: Child) -> None:
+        """Sends SIGKILL and keeps the moment right before it."""
+        if child.pidfd >= 0:
+            if child.killed_ns is None:
+                child.killed_ns = time.monotonic_ns()
+            send_signal(child.pidfd, signal.SIGKILL)
+
+    def _last_line(self, slot: str) -> str:
+        """The last line in the process's log that is not empty."""
+        try:
+            with open(self.job / "logs" / f"{slot}.log", "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - LINE_BYTES_MAX))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        texts = (parsed(line)[2].strip() for line in reversed(lines))
+        return next(filter(None, texts), "")
+
+
+def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str]:
+    """The environment of a process of the job."""
+    own = {name: value for name, value in os.environ.items() if name != PARENT}
+    marks = {JOB_MARK: str(job), SLOT_MARK: slot}
+    # String hashes order sets; pinned, so that a replay sees the order of the first run (D10).
+    return {**own, "PYTHONUNBUFFERED": "1", **extra, "PYTHONHASHSEED": "0", **marks}
+
+
+def _waited(pidfd: int) -> int | None:
+    """The status of a process that has ended; None if it is no child of this one."""
+    try:
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+    except ChildProcessError:
+        return None
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def kill_listed(job: Path) -> None:
+    """Sends SIGKILL to every process that the table of an ended agent lists, if it is still that process."""
+    try:
+        table = json.loads((job / FILE).read_text())
+        listed = [(pid, started) for _, _, _, _, pid, started, _ in table["living"] if pid]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return  # the marks in their environment find them as well
+    for pid, started in listed:
+        pidfd = open_process(pid, started)
+        if pidfd is not None:
+            send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
+def command(argv: object, environment: object) -> tuple[Sequence[str], Mapping[str, str]] | None:
+    """`argv` and `environment` of a `start` message; None if they are malformed."""
+    if not isinstance(argv, (list, tuple)) or not argv or not all(isinstance(part, str) for part in argv):
+        return None
+    variables: Any = {} if environment is None else environment
+    if not isinstance(variables, dict) or not all(isinstance(p, str) for pair in variables.items() for p in pair):
+        return None
+    return tuple(argv), variables

@@ -1,0 +1,43 @@
+"""Finds the processes that use the processor: a silent process that computes is busy, one that does not hangs.
+
+C code that holds the interpreter's lock silences every thread of a process, but the kernel counts its processor time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_RUNNABLE = (b"R", b"D")
+"""States of a main thread that runs, waits for a processor, or for a disk: neither stopped nor waiting for others."""
+
+
+class Computing:
+    """Compares the processor time of processes between two looks."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, int] = {}
+
+    def look(self, pids: Mapping[str, int]) -> list[str]:
+        """Names of the processes that have used the processor since the last look, or wait for it."""
+        before, self._used = self._used, {}
+        computing: list[str] = []
+        for name, pid in pids.items():
+            usage = _of(pid)
+            if usage is None:
+                continue
+            state, used = usage
+            self._used[pid] = used
+            if state in _RUNNABLE or used > before.get(pid, used):
+                computing.append(name)
+        return computing
+
+
+def _of(pid: int) -> tuple[bytes, int] | None:
+    """The state of the main thread and the clock ticks that the process has used; None when it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return fields[0], int(fields[11]) + int(fields[12])

@@ -1,0 +1,75 @@
+"""Waits for the deaths of the agent's workers, in a thread for each, and wakes the agent's loop.
+
+The death of a watched worker is reported before the kernel has freed its memory (`causal.shell.lifeline`).
+The pidfd reports every other end: that of a worker that exits normally or has no lifeline, and of a companion.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from causal.shell.lifeline import Watch, watch
+from standby.host.children import Child
+from standby.host.processes import has_ended
+
+LOOK_NS = 60_000_000_000
+"""The time after its start during which a process is examined for a lifeline."""
+
+
+class Lifelines:
+    """The watches of one agent.
+
+    Attributes:
+        wake: a descriptor that is readable when `broken` would return a worker.
+    """
+
+    def __init__(self) -> None:
+        self.wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._watches: dict[str, tuple[Child, Watch]] = {}
+        self._broken: queue.SimpleQueue[Child] = queue.SimpleQueue()
+
+    def watch(self, living: Mapping[str, Child]) -> None:
+        """Watches those of these workers that have a lifeline, and forgets those that have ended."""
+        for slot, (child, lifeline) in list(self._watches.items()):
+            if living.get(slot) is not child:
+                lifeline.over = True
+                del self._watches[slot]
+        now_ns = time.monotonic_ns()
+        for slot, child in living.items():
+            if slot not in self._watches and not child.companion and now_ns - child.began_ns < LOOK_NS:
+                self._begin(child)
+
+    def _begin(self, child: Child) -> None:
+        lifeline = watch(child.pid)
+        if lifeline is None or has_ended(child.pidfd):  # if it has ended, its pid may already be another process's
+            return
+        # A daemon: it sleeps in the kernel, and must not keep the agent from ending.
+        waiter = threading.Thread(target=self._wait, args=(child, lifeline), name=child.slot, daemon=True)
+        try:
+            waiter.start()
+        except RuntimeError:
+            return  # no more threads: its pidfd reports the end
+        self._watches[child.slot] = child, lifeline
+
+    def _wait(self, child: Child, lifeline: Watch) -> None:
+        if lifeline.wait() and not lifeline.over:
+            self._broken.put(child)
+            with suppress(BlockingIOError):  # the pipe is full, so the loop is awake
+                os.write(self._waker, b"!")
+
+    def broken(self) -> list[Child]:
+        """The workers that died since the last call; one that was reaped meanwhile may be among them."""
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            return []
+        died: list[Child] = []
+        with suppress(queue.Empty):
+            while True:
+                died.append(self._broken.get_nowait())
+        return died

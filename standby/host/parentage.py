@@ -1,0 +1,34 @@
+"""Linux process facts that Python has no names for: parent-death signals and subreapers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+from causal.errors import Unavailable
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+PARENT = "CAUSAL_PARENT"
+"""The environment variable with the pid of the process that must outlive this one."""
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise Unavailable(f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
+
+
+def die_with_parent() -> None:
+    """Has SIGTERM sent to this process when the parent named by the environment dies, also if it already has."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent = os.environ.pop(PARENT, "")
+    if parent.isdecimal() and os.getppid() != int(parent):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every orphaned descendant, so that none is lost."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,0 +1,116 @@
+"""Identifies the processes of a job: by pid and start time together, and by two marks in the environment.
+
+A pid alone identifies nothing, since it may be used again.  Pid and start time are unique while the machine
+is up, and a pidfd, once opened and checked, always means the same process.  The marks are inherited,
+so descendants that a process leaves behind can be found as well.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+JOB_MARK, SLOT_MARK = "CAUSAL_JOB", "CAUSAL_SLOT"
+"""Environment variables of every process that an agent starts: the job's directory, and the slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A process that carries the marks of a job."""
+
+    pid: int
+    slot: str
+
+
+def start_time(pid: int) -> int | None:
+    """The start of a process, in clock ticks since boot; None when there is no such process, or it is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def open_process(pid: int, started: int) -> int | None:
+    """A pidfd of exactly that process; None when it is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (ProcessLookupError, OSError):
+        return None
+    if start_time(pid) != started:
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def send_signal(pidfd: int, number: int) -> None:
+    """Signal the process behind a pidfd; nothing happens when it has ended."""
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return
+
+
+def marked(job_directory: Path) -> list[Marked]:
+    """All living processes that carry the marks of this job."""
+    wanted = f"{JOB_MARK}={job_directory}".encode()
+    processes: list[Marked] = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+        except OSError:  # it has ended, or belongs to another user
+            continue
+        if wanted in environment and start_time(int(entry)) is not None:
+            slots = [v[len(SLOT_MARK) + 1 :] for v in environment if v.startswith(SLOT_MARK.encode() + b"=")]
+            processes.append(Marked(int(entry), slots[0].decode() if slots else ""))
+    return processes
+
+
+def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -> int:
+    """Sends SIGKILL to every process that carries the job's marks, and waits until they have ended.
+
+    Args:
+        only: the slot to which this is limited.
+
+    Returns: the number that is left after `within_s` seconds (0, unless one is stuck in the kernel).
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        left = [process for process in marked(job_directory) if only in (None, process.slot)]
+        for process in left:
+            kill_if_marked(process.pid, job_directory)
+        if not left or time.monotonic() >= deadline:
+            return len(left)
+        time.sleep(0.01)
+
+
+def kill_if_marked(pid: int, job_directory: Path) -> None:
+    """Sends SIGKILL to a process after checking through its pidfd that it is one of the job."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            mine = f"{JOB_MARK}={job_directory}".encode() in file.read().split(b"\0")
+        if mine:
+            send_signal(pidfd, signal.SIGKILL)
+    except OSError:
+        return
+    finally:
+        os.close(pidfd)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process behind a pidfd has ended."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

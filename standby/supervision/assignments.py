@@ -1,0 +1,357 @@
+"""The slots (processes) and the seats (tasks) of a job, and which slot runs which task: small state machines.
+
+The tables are the machines; a pair that is not in them is a bug and stops the supervisor.
+`Assignments.apply` is the only way in which decisions change them, live and after a restart alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from causal.activity import Activity
+from causal.errors import invariant
+from causal.topology import Topology
+from standby.supervision.effects import Record
+
+
+class WorkerState(Enum):
+    """The state of a worker process, as the supervisor knows it."""
+
+    STARTING = "starting"  # asked for; no beat yet
+    IDLE = "idle"  # beats, has no task: a standby
+    ASSIGNED = "assigned"  # has been given a task; no beat has confirmed it yet
+    SERVING = "serving"  # beats with its task
+    LEAVING = "leaving"  # to be killed; its exit is awaited
+    GONE = "gone"  # the process has ended
+
+
+_S = WorkerState
+SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
+    (_S.STARTING, "beat without task"): _S.IDLE,
+    (_S.STARTING, "kill"): _S.LEAVING,
+    (_S.STARTING, "exit"): _S.GONE,
+    (_S.IDLE, "beat without task"): _S.IDLE,
+    (_S.IDLE, "assign"): _S.ASSIGNED,
+    (_S.IDLE, "kill"): _S.LEAVING,
+    (_S.IDLE, "exit"): _S.GONE,
+    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal: the beats that made it idle are not in it
+    (_S.ASSIGNED, "beat without task"): _S.ASSIGNED,
+    (_S.ASSIGNED, "beat with task"): _S.SERVING,
+    (_S.ASSIGNED, "kill"): _S.LEAVING,
+    (_S.ASSIGNED, "exit"): _S.GONE,
+    (_S.SERVING, "beat without task"): _S.ASSIGNED,
+    (_S.SERVING, "beat with task"): _S.SERVING,
+    (_S.SERVING, "roll back"): _S.ASSIGNED,
+    (_S.ASSIGNED, "roll back"): _S.ASSIGNED,  # only from the journal: the beats that confirmed it are not in it
+    (_S.SERVING, "kill"): _S.LEAVING,
+    (_S.SERVING, "exit"): _S.GONE,
+    (_S.LEAVING, "beat without task"): _S.LEAVING,
+    (_S.LEAVING, "beat with task"): _S.LEAVING,
+    (_S.LEAVING, "kill"): _S.LEAVING,
+    (_S.LEAVING, "exit"): _S.GONE,
+}
+
+
+class TaskState(Enum):
+    """Whether a task has a process."""
+
+    WAITING = "waiting"  # no process: the next idle slot that may serve it gets it
+    PROMOTED = "promoted"  # a slot was promoted to be this task
+    SERVED = "served"  # that slot has confirmed it
+
+
+_T = TaskState
+SEAT_TABLE: dict[tuple[TaskState, str], TaskState] = {
+    (_T.WAITING, "assign"): _T.PROMOTED,
+    (_T.PROMOTED, "confirm"): _T.SERVED,
+    (_T.SERVED, "confirm"): _T.SERVED,
+    (_T.SERVED, "doubt"): _T.PROMOTED,
+    (_T.PROMOTED, "doubt"): _T.PROMOTED,
+    (_T.SERVED, "roll back"): _T.PROMOTED,
+    (_T.PROMOTED, "roll back"): _T.PROMOTED,
+    (_T.PROMOTED, "lose"): _T.WAITING,
+    (_T.SERVED, "lose"): _T.WAITING,
+}
+
+
+@dataclass(slots=True)
+class WorkerEntry:
+    """One worker process, from the decision to start it until it has ended."""
+
+    name: str
+    purpose: str
+    """The task it is a standby of; empty: it may become any task (a shared pool)."""
+    state: WorkerState = WorkerState.STARTING
+    task: str = ""
+    incarnation: int = 0
+    pid: int = 0
+    endpoint: str = ""
+    reported_state: str = ""
+    """The state that the worker itself reports."""
+    complaint: str = ""
+    """The error for which it cannot continue, as it reported it."""
+    epoch: int = 0
+    committed: int = 0
+    """Rows of epochs below it are visible, for a sink whose rows are staged."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+    followed: int | None = None
+    seen_ns: int = 0
+    """Time of its last beat to this supervisor; 0 for none."""
+    alive_ns: int = 0
+    """Time of its last beat or pulse to this supervisor; 0 for none."""
+    computed_ns: int = 0
+    """Time at which the agent last reported to this supervisor that it uses the processor; 0 for never."""
+    doing: Activity | None = None
+    """The work that it has been busy with for a while."""
+    line_after_ns: int = 0
+    """The time that its work must last before the next line about it is logged; 0 for the default."""
+    known_ns: int = 0
+    """Time at which this supervisor learnt of it."""
+    asked_ns: int = 0
+    """Time at which this supervisor last ordered its start or its end; 0 for never."""
+    ready_ns: int = 0
+    """Time at which it became idle and so a standby."""
+    commanded_ns: int = 0
+    """Time of the last `promote` or `follow` to it."""
+    following: tuple[str, int] | None = None
+    """(task, epoch) of the last `follow` sent."""
+    triggered: tuple[int, int] = (0, 0)
+    """(epoch, when) of the last `checkpoint` sent."""
+    held_epoch: int = 0
+    """The last checkpoint whose `checkpoint` had its source hold back records until it is complete; 0 for none."""
+    rollback: int = 0
+    """The number of the last decision about lost determinants that it has acted on, as it reports."""
+    asked_about: tuple[int, int] = (0, 0)
+    """(decision, question) that was last sent to it."""
+    asked_about_ns: int = 0
+    """Time at which that was sent."""
+    peers_sent: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """(endpoint, incarnation) of each neighbour as last sent to it; an empty endpoint means `peer_down`."""
+    peers_sent_ns: int = 0
+    """Time at which one of them was last sent."""
+    peers_known: Mapping[str, int] = field(default_factory=dict)
+    """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
+    waiting: tuple[int, str] | None = None
+    """(since, reason) while its task waits for its store."""
+
+    def update(self, rollback: int, peers: Mapping[str, int] | None, waiting: tuple[int, str] | None) -> None:
+        """Takes what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
+        self.rollback, self.waiting = rollback, waiting
+        self.peers_known = self.peers_known if peers is None else peers
+
+    def step(self, trigger: str) -> None:
+        """Takes the transition, which must be in the table."""
+        following = SLOT_TABLE.get((self.state, trigger))
+        invariant(following is not None, "no such transition of a slot", slot=self.name, state=self.state, on=trigger)
+        if following is not None:
+            self.state = following
+
+    @property
+    def living(self) -> bool:
+        return self.state is not WorkerState.GONE
+
+
+@dataclass(slots=True)
+class TaskEntry:
+    """One task and the process that holds it."""
+
+    name: str
+    source: bool
+    sink: bool
+    neighbours: tuple[str, ...]
+    upstream: tuple[str, ...]
+    state: TaskState = TaskState.WAITING
+    incarnation: int = 0
+    slot: str = ""
+    failures: int = 0
+    """The failures in a row without a complete checkpoint between them; kills on request do not count."""
+    finished: bool = False
+
+    def step(self, trigger: str) -> None:
+        """Takes the transition, which must be in the table."""
+        following = SEAT_TABLE.get((self.state, trigger))
+        invariant(following is not None, "no such transition of a task", task=self.name, state=self.state, on=trigger)
+        if following is not None:
+            self.state = following
+
+
+class Assignments:
+    """All slots and seats of a job."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.seats: dict[str, TaskEntry] = {}
+        self.slots: dict[str, WorkerEntry] = {}
+        self.started_max = 0
+        self.up = False
+        """Whether every task has had a process at least once."""
+        self.unserved: dict[str, dict[str, WorkerEntry]] = {}
+        """The slots of each purpose that start or are idle, the longest-serving first."""
+        self.short: dict[str, None] = {}
+        """Tasks for which no process starts or is idle."""
+        self._waiting: dict[str, None] = {}
+        self._unmanned: dict[str, None] = {}
+        self._unconfirmed: dict[str, None] = {}
+        self._never: dict[str, None] = {}
+        for task in topology.tasks:
+            upstream = tuple(topology.tasks[i].name for i in topology.upstream(task.index))
+            downstream = tuple(topology.tasks[i].name for i in topology.downstream(task.index))
+            self.seats[task.name] = TaskEntry(
+                task.name, topology.is_source(task.index), topology.is_sink(task.index), upstream + downstream, upstream
+            )
+        self.sources = tuple(seat for seat in self.seats.values() if seat.source)
+        for table in (self._never, self._waiting, self._unmanned, self.short):
+            table.update(dict.fromkeys(self.seats))
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern slots and seats change nothing."""
+        act = {
+            "process": self._process,
+            "promoted": self._promoted,
+            "rolled_back": self._rolled_back,
+            "killing": self._killing,
+            "gone": self._gone,
+            "checkpoint": self._checkpoint,
+            "phase": self._phase,
+            "resumed": self._resumed,
+            "changed": self._changed,
+        }.get(record["kind"])
+        if act is not None:
+            act(record)
+
+    def _process(self, record: Record) -> None:
+        self.started_max = max(self.started_max, record["number"])
+        slot = self.slots[record["slot"]] = WorkerEntry(record["slot"], record["purpose"])
+        self.unserved.setdefault(slot.purpose, {})[slot.name] = slot
+        self._manned(slot.purpose)
+
+    def _promoted(self, record: Record) -> None:
+        slot, seat = self.slots[record["slot"]], self.seats[record["task"]]
+        invariant(record["incarnation"] > seat.incarnation, "incarnations rise", task=seat.name)
+        slot.step("assign")
+        self.step(seat, "assign")
+        self._taken(slot)
+        slot.task, slot.incarnation = seat.name, record["incarnation"]
+        slot.following, slot.commanded_ns = None, 0
+        slot.peers_sent.clear()
+        seat.slot, seat.incarnation = slot.name, record["incarnation"]
+        self._never.pop(seat.name, None)
+        self.up = self.up or not self._never
+
+    def _rolled_back(self, record: Record) -> None:
+        for name, incarnation in record["tasks"].items():
+            seat = self.seats[name]
+            slot = self.slots[seat.slot]
+            slot.step("roll back")
+            self.step(seat, "roll back")
+            slot.incarnation = seat.incarnation = incarnation
+            slot.commanded_ns = 0
+            slot.peers_sent.clear()
+            seat.finished = False
+
+    def _killing(self, record: Record) -> None:
+        slot = self.slots[record["slot"]]
+        slot.step("kill")
+        self._taken(slot)
+
+    def _gone(self, record: Record) -> None:
+        slot = self.slots[record["slot"]]
+        slot.step("exit")
+        self._taken(slot)
+        seat = self.seats.get(record["task"] or slot.purpose)
+        if seat is not None and record["failure"]:
+            seat.failures += 1
+        if record["task"] and seat is not None:
+            self.step(seat, "lose")
+            seat.slot = ""
+        del self.slots[slot.name]
+
+    def _checkpoint(self, record: Record) -> None:
+        for seat in self.seats.values():
+            seat.failures = 0
+
+    def _phase(self, record: Record) -> None:
+        if record["phase"] == "finished":
+            self.seats[record["task"]].finished = True
+
+    def _changed(self, record: Record) -> None:
+        # The job began again from a savepoint: its incarnations are above all earlier ones.
+        for name in self.seats:
+            self.seats[name].incarnation = record["incarnation"]
+
+    def _resumed(self, record: Record) -> None:
+        # Every process of the job has died, so no slot is left.
+        self.slots.clear()
+        self.unserved.clear()
+        self._unconfirmed.clear()
+        self.up = False
+        for table in (self._waiting, self._unmanned, self.short):
+            table.clear()
+            table.update(dict.fromkeys(self.seats))
+        for seat in self.seats.values():
+            seat.state, seat.slot, seat.failures, seat.finished = TaskState.WAITING, "", 0, False
+
+    def step(self, seat: TaskEntry, trigger: str) -> None:
+        """Takes the transition of a seat and updates the tables that follow from it."""
+        seat.step(trigger)
+        for table, state in ((self._waiting, TaskState.WAITING), (self._unconfirmed, TaskState.PROMOTED)):
+            if seat.state is state:
+                table[seat.name] = None
+            else:
+                table.pop(seat.name, None)
+        self._manned(seat.name)
+
+    def _taken(self, slot: WorkerEntry) -> None:
+        """Removes a slot that no longer starts or is idle from the tables."""
+        self.unserved.get(slot.purpose, {}).pop(slot.name, None)
+        self._manned(slot.purpose)
+
+    def _manned(self, purpose: str) -> None:
+        if purpose not in self.seats:
+            return
+        lacks = not self.unserved.get(purpose)
+        for table, holds in ((self.short, lacks), (self._unmanned, lacks and purpose in self._waiting)):
+            if holds:
+                table[purpose] = None
+            else:
+                table.pop(purpose, None)
+
+    def idle(self, purpose: str) -> WorkerEntry | None:
+        """The longest-serving standby of that purpose that can be promoted now."""
+        for slot in self.unserved.get(purpose, {}).values():
+            if slot.state is WorkerState.IDLE and slot.seen_ns:
+                return slot
+        return None
+
+    def waiting(self) -> list[TaskEntry]:
+        """Tasks without a process, the one that lost its own first in front."""
+        return [self.seats[name] for name in self._waiting]
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether no task has a process."""
+        return len(self._waiting) == len(self.seats)
+
+    def unmanned(self) -> list[str]:
+        """Tasks without a process for which no process starts or is idle."""
+        return list(self._unmanned)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether every process that was promoted has confirmed its task."""
+        return not self._unconfirmed
+
+    def holder(self, seat: TaskEntry) -> WorkerEntry | None:
+        """The slot that has the task, if its process lives."""
+        return self.slots.get(seat.slot) if seat.slot else None
+
+    def seat_of(self, slot: WorkerEntry) -> TaskEntry | None:
+        """The task of which this slot is the present holder."""
+        seat = self.seats.get(slot.task) if slot.task else None
+        return seat if seat is not None and seat.slot == slot.name else None

@@ -1,0 +1,217 @@
+"""The checkpoint coordinator: triggers, collects, completes; never aborts.
+
+Checkpoint e = last complete + 1 is the only one that can be under way, so its number needs no
+journal: a restarted supervisor triggers it again, and sources that have it already report it in their
+beats.  A task that is promoted has to acknowledge for itself, because the barrier of a source that
+died before any task received it may have another position the second time.  Therefore `completed` is sent
+only when no living task would still replay from below it, and no promotion happens while a manifest is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
+from standby.supervision.effects import Files, Outbox, Record, RemoveFiles, WriteManifest
+
+AGAIN_NS = 500_000_000
+"""The time that a source has to report a barrier before `checkpoint` is sent again."""
+
+MANIFEST_AGAIN_NS, MANIFEST_AGAIN_NS_MAX = 500_000_000, 30_000_000_000
+"""The pause after a manifest that could not be written: it doubles with each failure, up to the maximum."""
+
+LOOK_AGAIN_NS = 50_000_000
+"""The interval between two checks of whether all tasks have standbys."""
+
+TOOK_KEPT = 1000
+"""The number of durations kept for the report."""
+
+
+class Coordinator:
+    """One job's checkpoints."""
+
+    def __init__(self, roster: Assignments, interval_ns: int, enabled: bool, checked: bool = False) -> None:
+        """
+        Args:
+            checked: standbys perform each epoch again, so the first one ends once every task has a standby.
+        """
+        self._checked = checked
+        self._roster = roster
+        self._interval_ns = interval_ns
+        self.enabled = enabled
+        self.complete = 0
+        """The epoch of the last complete checkpoint; 0 for none."""
+        self.count = 0
+        self.files: dict[str, Files] = {}
+        self.took_ms: list[float] = []
+        self.under_way = 0
+        """The epoch of the checkpoint under way; 0 for none."""
+        self.wanted = 0
+        """The epoch of the last savepoint that was requested: it begins as soon as it can."""
+        self.final = 0
+        """The epoch of a savepoint at which the job ends; 0 for none."""
+        self.holding = False
+        """Sources hold back records until the checkpoint under way is complete, because a task keeps too much."""
+        self.writing = False
+        self._failures = 0
+        """The failures in a row to write the manifest under way."""
+        self._again_ns = 0
+        self._before: dict[str, Files] = {}
+        self._acks: dict[str, Files] = {}
+        self._began_ns = 0
+        self._due_ns = 0
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern checkpoints change nothing."""
+        if record["kind"] == "checkpoint":
+            self._before, self.files = self.files, as_files(record["files"])
+            self.complete = record["epoch"]
+            self.count = record["count"]
+            self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
+            self.under_way, self.writing, self._acks = 0, False, {}
+            self.holding = False
+            self._failures = self._again_ns = 0
+        elif record["kind"] == "added":  # a task begins at the last complete checkpoint
+            self.files = {**self.files, **as_files({record["task"]: record["files"]})}
+        elif record["kind"] == "savepoint":
+            self.wanted = record["epoch"]
+            self.final = record["epoch"] if record["final"] else self.final
+        elif record["kind"] == "promoted":
+            self._acks.pop(record["task"], None)
+        elif record["kind"] == "rolled_back":
+            for task in record["tasks"]:
+                self._acks.pop(task, None)
+        elif record["kind"] == "resumed":
+            self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
+            self.holding = False
+            if self.final <= self.complete:
+                self.final = 0  # it ended there; the run that resumes from it is not meant to end
+
+    def acknowledged(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
+        """Notes that the present incarnation of `task` has its state at barrier `epoch` on disk."""
+        if not self.enabled or self.writing or epoch != self.complete + 1:
+            return
+        if not self.under_way:  # triggered by the supervisor before this one
+            self.under_way, self._began_ns = epoch, now_ns
+        self._acks[task] = files
+        if len(self._acks) == len(self._roster.seats) and now_ns >= self._again_ns:
+            self.writing = True
+            outbox.add(WriteManifest(epoch, dict(self._acks)))
+
+    def written(self, epoch: int, now_ns: int, outbox: Outbox) -> None:
+        """Completes the checkpoint, whose manifest is durable."""
+        if not self.writing or epoch != self.under_way:
+            return
+        files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
+        outbox.decide(
+            "checkpoint", count=self.count + 1, epoch=epoch, files=files, took_ms=(now_ns - self._began_ns) / 1e6
+        )
+        self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
+        for slot in self._roster.slots.values():
+            if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED) and slot.seen_ns:
+                outbox.send(slot.name, "completed", epoch=epoch)
+        kept = (*self.files.values(), *self._before.values())
+        outbox.add(RemoveFiles(frozenset(path for each in kept for path, _, _ in each), epoch, epoch - 1))
+
+    @property
+    def began_ns(self) -> int | None:
+        """The moment at which the checkpoint under way began, as this supervisor knows; None while there is none."""
+        return self._began_ns if self.under_way else None
+
+    @property
+    def awaited(self) -> list[str]:
+        """Tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
+        return [name for name in self._roster.seats if name not in self._acks] if self.under_way else []
+
+    def not_written(self, epoch: int, now_ns: int) -> None:
+        """Forgets the acknowledgements, which the beats repeat, after a failed manifest, and retries after a pause."""
+        if self.writing and epoch == self.under_way:
+            self.writing, self._acks = False, {}
+            self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)
+            self._failures += 1
+
+    def adopt(self, epoch: int, files: Mapping[str, Files], outbox: Outbox) -> None:
+        """Completes a checkpoint whose manifest is on disk but which was not journaled."""
+        if self.enabled and epoch == self.complete + 1:
+            lists = {task: [list(file) for file in acked] for task, acked in files.items()}
+            outbox.decide("checkpoint", count=self.count + 1, epoch=epoch, files=lists, took_ms=0.0)
+
+    def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:
+        """Sends `completed` again to a process that may have missed it while no supervisor lived."""
+        if self.complete:
+            outbox.send(slot.name, "completed", epoch=self.complete)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the checkpoint at which the job ends is complete."""
+        return 0 < self.final <= self.complete
+
+    def settle(self, now_ns: int, outbox: Outbox, all_sources: bool = True, hurries: bool = False) -> None:
+        """Begins the next checkpoint when it is due, and triggers it at sources that do not have it yet.
+
+        Args:
+            hurries: it is due now.
+            all_sources: examine all sources also when none begins; otherwise their own beats trigger it.
+        """
+        if not self.enabled or self.writing or not self._roster.up:
+            return
+        if not self._due_ns:
+            self._due_ns = now_ns + self._interval_ns
+        pressed = self._pressed()
+        due = hurries or pressed or now_ns >= self._due_ns or self.wanted > self.complete
+        if due and not self.under_way and self._checked and not self.complete and not self._all_have_standbys():
+            self._due_ns, due = now_ns + LOOK_AGAIN_NS, False
+        if due and not self.under_way and not self.ends:
+            self.under_way, self._began_ns, all_sources = self.complete + 1, now_ns, True
+        if self.under_way and pressed and not self.holding:
+            self.holding = all_sources = True
+        if self.under_way and all_sources:
+            for seat in self._roster.sources:
+                slot = self._roster.holder(seat)
+                if seat.state is TaskState.SERVED and slot is not None:
+                    self.trigger(slot, now_ns, outbox)
+
+    def _pressed(self) -> bool:
+        """Whether a task keeps so much that the next checkpoint should complete before sources read more."""
+        slots = self._roster.slots.values()
+        return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
+
+    def _all_have_standbys(self) -> bool:
+        return all(self._roster.idle(name) is not None for name in self._roster.seats)
+
+    def trigger(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Sends the checkpoint under way to one source, unless it has it or it was sent a moment ago.
+
+        A source that is to hold back records gets it again also after its barrier: it may be a new incarnation.
+        """
+        epoch, sent_ns = slot.triggered
+        has_it = slot.epoch >= self.under_way or slot.task in self._acks
+        if slot.state is not WorkerState.SERVING or (has_it and not self.holding):
+            return
+        news = epoch != self.under_way or (self.holding and slot.held_epoch != self.under_way)
+        if news or now_ns - sent_ns >= AGAIN_NS:
+            slot.triggered = (self.under_way, now_ns)
+            final = {"final": True} if self.under_way == self.final else {}
+            hold = {"hold": True} if self.holding else {}
+            slot.held_epoch = self.under_way if self.holding else slot.held_epoch
+            outbox.send(slot.name, "checkpoint", epoch=self.under_way, **final, **hold)
+
+    def want(self, final: bool, outbox: Outbox) -> int:
+        """Decides on a savepoint, the next checkpoint that has not begun, and returns its epoch."""
+        if self.final > self.complete:
+            return self.final
+        epoch = self.complete + 1 + bool(self.under_way)
+        if self.wanted < epoch or final:
+            outbox.decide("savepoint", epoch=epoch, final=final)
+        return epoch
+
+    def deadline_ns(self) -> int | None:
+        """The moment at which `settle` is due without an event; None for none."""
+        if not self.enabled or self.writing or self.under_way or not self._due_ns:
+            return None
+        return self._due_ns
+
+
+def as_files(lists: Mapping[str, object]) -> dict[str, Files]:
+    """Files per task, converted from the lists that the journal and manifests hold."""
+    return {task: tuple((path, size, digest) for path, size, digest in files) for task, files in lists.items()}  # type: ignore[attr-defined]

@@ -1,0 +1,102 @@
+"""Tracks the processes that an event may require the supervisor to act on, so that a step costs what it changes.
+
+Examining every process is always correct, and happens when time has passed.  Examining those whose own facts or
+neighbours have changed has the same result at once, without a cost for each unaffected task.
+"""
+
+from __future__ import annotations
+
+from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry
+from standby.supervision.effects import Record
+
+SWEEP_NS = 500_000_000
+"""The interval at which every process is examined: a command that has not shown an effect is sent again."""
+
+_OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at"))
+"""Decisions that require no action on other processes."""
+
+
+class DirtyWorkers:
+    """The processes to examine at the next look.
+
+    Attributes:
+        everything: all processes are to be examined.
+    """
+
+    def __init__(self, roster: Assignments) -> None:
+        self.everything = True
+        self._roster = roster
+        self._some = False
+        self._looking = self._again = False
+        self._slots: dict[str, None] = {}
+        self._swept_ns = 0
+
+    def all(self) -> None:
+        """Marks every process: something changed that may concern all."""
+        self.everything = True
+
+    def slot(self, slot: WorkerEntry) -> None:
+        """Marks one process: something about it changed."""
+        self._slots[slot.name] = None
+
+    def whereabouts(self, slot: WorkerEntry) -> None:
+        """Marks a process whose address has changed, and its neighbours, which have to know."""
+        self._slots[slot.name] = None
+        seat = self._roster.seat_of(slot)
+        if seat is not None:
+            self._neighbours(seat)
+
+    def _neighbours(self, seat: TaskEntry) -> None:
+        for name in seat.neighbours:
+            holder = self._roster.seats[name].slot
+            if holder:
+                self._slots[holder] = None
+
+    def apply(self, record: Record) -> None:
+        """Marks the processes that a decision concerns, after it was applied to the roster."""
+        kind = record["kind"]
+        if kind in _OF_ONE:
+            self._some = True
+        elif kind == "promoted":
+            self._slots[record["slot"]] = None
+            self._neighbours(self._roster.seats[record["task"]])
+        elif kind == "gone":
+            self._some = True
+            if record["task"]:
+                self._neighbours(self._roster.seats[record["task"]])
+                self._slots.update(dict.fromkeys(self._roster.unserved.get(record["task"], ())))
+        else:
+            self.everything, self._again = True, self._looking
+
+    def due(self, now_ns: int) -> bool:
+        """Whether there is anything to examine."""
+        if not (self.everything or self._some or self._slots):
+            if now_ns < self.deadline_ns():
+                return False
+            self.everything = True
+        if self.everything:
+            self._swept_ns = now_ns
+        self._looking = True
+        return True
+
+    def deadline_ns(self) -> int:
+        """The moment at which every process is examined, whatever has happened."""
+        return self._swept_ns + SWEEP_NS
+
+    def slots(self) -> list[WorkerEntry]:
+        """The processes to examine, the longest-serving first."""
+        slots = self._roster.slots
+        if self.everything:
+            return list(slots.values())
+        return [slots[name] for name in sorted(self._slots, key=_number) if name in slots]
+
+    def clear(self) -> None:
+        """Forgets the marks after a look; a decision during the look that concerns all is for the next event."""
+        self.everything, self._again = self._again, False
+        self._some = self._looking = False
+        self._slots.clear()
+
+
+def _number(name: str) -> tuple[int, str]:
+    """Sort key of a slot's name: slots are numbered in the order of their start."""
+    return len(name), name

@@ -1,0 +1,124 @@
+"""The effects that the supervisor's logic requests, and the order that makes them safe.
+
+One step returns its effects in this order: every `Journal` first, then the rest as decided, `EndJob`
+last.  A decision is therefore on disk before any process acts on it, and a supervisor that dies between
+two effects leaves nothing done that its successor does not know of.  Everything else may be repeated
+without harm, and is repeated until the beats show that it has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Files = tuple[tuple[str, int, str], ...]
+"""Files that restore one task's state, oldest first: (path relative to the job's directory, size, digest in hex)."""
+
+Record = Mapping[str, Any]
+"""A decision as the journal keeps it: a map with the key `kind`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Write the decision to the journal; the effects after it may rely on it."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A control message to the process in a slot."""
+
+    slot: str
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Have the agent start a process; a slot that it knows already is left alone."""
+
+    slot: str
+    role: str
+    """`worker`, or `companion:<name>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillProcess:
+    """Have the agent send SIGKILL; it reports `exited`."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Write the manifest durably, then report `ManifestWritten` (or `ManifestFailed`)."""
+
+    epoch: int
+    files: Mapping[str, Files]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFiles:
+    """Remove snapshots of epochs up to `through_epoch` that are not in `keep`, and manifests below `manifests_from`."""
+
+    keep: frozenset[str]
+    through_epoch: int
+    manifests_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """The job is over: 0 finished, 1 failed with `reason`, one line."""
+
+    status: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an admin request."""
+
+    to: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line for the supervisor's own log."""
+
+    line: str
+
+
+Effect = Journal | Send | StartProcess | KillProcess | WriteManifest | RemoveFiles | EndJob | Answer | Note
+
+
+def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:
+    """Sorts effects as promised above; otherwise they keep their order."""
+    rank = {Journal: 0, EndJob: 2}
+    return sorted(effects, key=lambda effect: rank.get(type(effect), 1))
+
+
+class Outbox:
+    """Collects the effects of one step; a decision is applied to the supervisor's state at once."""
+
+    def __init__(self, apply: Callable[[Record], None]) -> None:
+        self._apply = apply
+        self._effects: list[Effect] = []
+
+    def decide(self, kind: str, **facts: Any) -> None:
+        """Journals a decision and applies it, by the same code that applies it after a restart."""
+        record = {"kind": kind, **facts}
+        self._effects.append(Journal(record))
+        self._apply(record)
+
+    def send(self, slot: str, kind: str, **keys: Any) -> None:
+        self._effects.append(Send(slot, {"kind": kind, **keys}))
+
+    def add(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """Empties the box and returns its effects in the safe order."""
+        effects, self._effects = self._effects, []
+        return in_safe_order(effects)

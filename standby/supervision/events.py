@@ -1,0 +1,200 @@
+"""The events that the supervisor's logic handles: from workers, the agent, its own journal and users.
+
+Every event from a process carries the slot of its sender (the identity of its socket, not a claim in
+the message).  Times are `time.monotonic_ns()` of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from causal.activity import Activity
+from causal.rollback import Extent, OrphanAnswer
+from standby.supervision.effects import Files, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The heartbeat of a worker: everything about it."""
+
+    slot: str
+    pid: int
+    endpoint: str
+    task: str | None
+    incarnation: int
+    state: str
+    epoch: int
+    acked: tuple[int, Files] | None = None
+    followed: int | None = None
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    first_record_ns: int | None = None
+    last_output_ns: int | None = None
+    rollback: int = 0
+    """The number of the last decision about lost determinants that it has acted on."""
+    lost: tuple[Extent, ...] = ()
+    """The extents to which it could collect those of its own logs on whose rest others depend; it waits for a
+    decision."""
+    peers: Mapping[str, int] | None = None
+    """The incarnation of each neighbour that the supervisor has announced to it; negative for one that is down.  None
+    if nothing has changed."""
+    committed: int = 0
+    """Rows of epochs below it are visible, where rows are staged."""
+    checked: tuple[int, str] = (0, "")
+    """The number of epochs performed again as a standby with the same result, and the difference that was found."""
+    waiting: tuple[int, str] | None = None
+    """(since, reason) while its task waits for its store."""
+    doing: Activity | None = None
+    """The work that it has been busy with for a while."""
+    wanted_epoch: int = 0
+    """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The sign of life of a worker that is too busy to beat."""
+
+    slot: str
+    pid: int
+    endpoint: str = ""
+    state: str = ""
+    """Its task's state, where it has a task."""
+    doing: Activity | None = None
+    waiting: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A step of a task's life that the timeline of recoveries shows."""
+
+    slot: str
+    task: str
+    incarnation: int
+    phase: str
+    at_ns: int
+    detail: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a task at barrier `epoch` is on disk."""
+
+    slot: str
+    task: str
+    incarnation: int
+    epoch: int
+    files: Files
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanReport:
+    """A task's answer to an inquiry about lost determinants."""
+
+    slot: str
+    task: str
+    incarnation: int
+    number: int
+    finding: OrphanAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker cannot continue; `definite`: a retry would fail again."""
+
+    slot: str
+    task: str | None
+    incarnation: int
+    error: str
+    message: str
+    definite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The agent has started the process of a slot."""
+
+    slot: str
+    pid: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The agent has seen a process end.  `status` is None where it cannot be known (an adopted process)."""
+
+    slot: str
+    pid: int
+    at_ns: int
+    status: int | None = None
+    killed_ns: int | None = None
+    """The moment right before the agent's SIGKILL, where that is what ended it."""
+    last_line: str = ""
+    """The last line of the process's log."""
+    restarting: bool = False
+    """Whether it is a companion that the agent restarts by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBeat:
+    """The heartbeat of the agent: its living and its ended processes."""
+
+    slots: Mapping[str, int]
+    dead: Mapping[str, int | None]
+    killed: Mapping[str, int] = field(default_factory=dict)
+    """The moments at which the agent killed those of the dead that it killed."""
+    computing: tuple[str, ...] = ()
+    """Slots whose processes have used the processor since its last look; it looks a few times per limit of silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The first event of a supervisor: all decisions of its predecessors, oldest first; empty on a fresh start."""
+
+    records: tuple[Record, ...]
+    manifest: tuple[int, Mapping[str, Files]] | None = None
+    """The newest complete manifest on disk, which may be one ahead of the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """The manifest of `epoch` is durable."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    """The manifest could not be written, and nothing of it is left."""
+
+    epoch: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A request of a user, or of `causal kill`."""
+
+    sender: str
+    verb: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The state that a task keeps for a key, for the client that asked."""
+
+    slot: str
+    to: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+FromProcess = Beat | Pulse | Phase | Snapshot | OrphanReport | Failed | Started | Exited | AgentBeat | Admin | Replied
+"""An event that arrives as a control message."""
+
+Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

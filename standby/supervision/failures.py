@@ -1,0 +1,75 @@
+"""Decides what the end of a worker process means: a recovery, a lost standby, or one failure too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
+from standby.supervision.effects import Outbox
+from standby.supervision.injection import Injection
+from standby.supervision.reconciler import Reconciler
+from standby.supervision.task_counters import TaskCounters
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Classifies ends of processes; the reaction is decided elsewhere, from the state that they leave."""
+
+    roster: Assignments
+    figures: TaskCounters
+    injection: Injection
+    promotion: Reconciler
+    crash_loop_max: int
+
+    def gone(
+        self, slot: WorkerEntry, killed_ns: int | None, last_line: str, stopping: bool, now_ns: int, outbox: Outbox
+    ) -> str | None:
+        """Journals the end of a worker process.
+
+        Args:
+            killed_ns: the moment of the kill, if the agent killed it.
+            last_line: its last message to the supervisor, or else the last line of its log.
+            stopping: the job is ending, so this is no failure.
+
+        Returns: the reason for which the job must end now; None if it need not.
+        """
+        seat = self.roster.seat_of(slot)
+        requested = self.injection.requested(slot.name)
+        failure = not requested and not stopping and (seat is not None or self._waited_for(slot))
+        sign_ns = killed_ns if killed_ns is not None else slot.alive_ns
+        outbox.decide(
+            "gone",
+            slot=slot.name,
+            task=seat.name if seat is not None else "",
+            incarnation=slot.incarnation,
+            since_ns=sign_ns or now_ns,
+            detected_ns=now_ns,
+            failure=failure,
+            recover=not stopping,
+            counters=dict(self.figures.last_reported(seat.name, slot.incarnation)) if seat is not None else {},
+        )
+        if seat is None and not requested:
+            self.promotion.stillborn(slot.purpose, now_ns)
+        return None if stopping else self._crash_loop(slot, seat, last_line)
+
+    def _waited_for(self, slot: WorkerEntry) -> bool:
+        """Whether a task was waiting for this very process to come up."""
+        seat = self.roster.seats.get(slot.purpose)
+        born = slot.ready_ns and slot.state is not WorkerState.STARTING
+        return seat is not None and seat.state is TaskState.WAITING and not born
+
+    def _crash_loop(self, slot: WorkerEntry, seat: TaskEntry | None, last_line: str) -> str | None:
+        counted = seat if seat is not None else self.roster.seats.get(slot.purpose)
+        if counted is not None:
+            name, failures = counted.name, counted.failures
+        elif not self.roster.up:  # the first processes of the job, from the pool
+            name, failures = "a worker", self.promotion.stillborn_count(slot.purpose)
+        else:
+            return None
+        if failures < self.crash_loop_max:
+            return None
+        ending = f"; it ended with: {last_line}" if last_line else ""
+        return (
+            f"{name} failed {failures} times in a row without a complete checkpoint in between:"
+            f" see logs/{slot.name}.log{ending}"
+        )

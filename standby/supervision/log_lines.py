@@ -1,0 +1,68 @@
+"""Describes the supervisor's decisions, in one line each, for `logs/supervisor.log`.
+
+There is a line for each failure and each step of a recovery, none for a checkpoint or a beat, so the log of a healthy
+job does not grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from standby.supervision.effects import Record
+
+TASKS_NAMED_MAX = 8
+
+
+def line_of(record: Record) -> str | None:
+    """The line for one decision; None for a kind that has none."""
+    describe = _LINES.get(record["kind"])
+    return None if describe is None else describe(record)
+
+
+def _promoted(record: Record) -> str:
+    task, slot, incarnation = record["task"], record["slot"], record["incarnation"]
+    if incarnation == 1:
+        return f"{task} is {slot}"
+    return (
+        f"{task}: {slot} takes over as incarnation {incarnation} ({record['mode']}), from checkpoint {record['epoch']}"
+    )
+
+
+def _gone(record: Record) -> str | None:
+    if not record["recover"]:
+        return None
+    if not record["task"]:
+        return f"{record['slot']}, which ran no task, is gone"
+    return f"{record['task']}: {record['slot']} is gone, which was incarnation {record['incarnation']}"
+
+
+def _phase(record: Record) -> str | None:
+    task, incarnation = record["task"], record["incarnation"]
+    if record["phase"] == "replayed" and incarnation > 1:
+        return f"{task}: incarnation {incarnation} has replayed {record['detail']} elements"
+    if record["phase"] == "running" and incarnation > 1:
+        return f"{task}: incarnation {incarnation} is live"
+    return None
+
+
+def _rolled_back(record: Record) -> str:
+    tasks: Mapping[str, int] = record["tasks"]
+    named = sorted(tasks)[:TASKS_NAMED_MAX]
+    more = f" and {len(tasks) - len(named)} more" if len(tasks) > len(named) else ""
+    why = next((f": {text}" for _, text in sorted(record["why"].items()) if text), "")
+    return f"{', '.join(named)}{more} go back to the last checkpoint{why}"
+
+
+def _savepoint(record: Record) -> str:
+    return f"checkpoint {record['epoch']} will be a savepoint{', where the job ends' if record['final'] else ''}"
+
+
+_LINES: Mapping[str, Callable[[Record], str | None]] = {
+    "promoted": _promoted,
+    "gone": _gone,
+    "phase": _phase,
+    "rolled_back": _rolled_back,
+    "savepoint": _savepoint,
+    "killing": lambda record: f"{record['slot']} is killed: {record['why']}",
+    "inquired": lambda record: "determinants are lost: every task is asked what depends on them",
+}

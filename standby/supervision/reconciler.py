@@ -1,0 +1,244 @@
+"""Promotes processes, starts those that are missing, and sends tasks the addresses of their neighbours.
+
+Everything here compares the actual state with the wanted one and closes the difference, so it does not
+matter which event caused it: the start of the job, a death, two deaths, a death while recovering, or a
+supervisor that knows its predecessor's decisions but not which of its messages arrived.
+"""
+
+from __future__ import annotations
+
+from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.dirty_workers import DirtyWorkers
+from standby.supervision.effects import KillProcess, Note, Outbox, StartProcess
+from standby.supervision.inquiries import Inquiries
+from standby.supervision.recoveries import Timeline
+
+AGAIN_NS = 1_000_000_000
+"""The time for a command to show in the beats before it is repeated."""
+
+FOLLOW_NS = 200_000_000
+"""The least time between two states that a standby loads: where checkpoints come faster it loads several at once."""
+
+BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
+"""Wait before a standby that died before it was ready is replaced; doubles with each such death."""
+
+WORKER = "worker"
+ROLLBACK = "rollback"
+"""The reason for which a healthy task is killed: without determinants, all tasks roll back together."""
+
+PER_TASK = "per-task"
+
+
+class Reconciler:
+    """Keeps every task served and every standby ready."""
+
+    def __init__(
+        self,
+        roster: Assignments,
+        coordinator: Coordinator,
+        timeline: Timeline,
+        inquiries: Inquiries,
+        standbys: str,
+        together: bool = False,
+        every_epoch: bool = False,
+    ) -> None:
+        """
+        Args:
+            together: one failure rolls every task back to the last complete checkpoint (at-least-once).
+            every_epoch: standbys load each epoch by itself, to check it.
+        """
+        self._roster = roster
+        self._coordinator = coordinator
+        self._timeline = timeline
+        self._inquiries = inquiries
+        self._together = together
+        self._follow_ns = 0 if every_epoch else FOLLOW_NS
+        self._pool = None if standbys == PER_TASK else int(standbys)
+        self._stillborn: dict[str, int] = {}
+        self._start_from_ns: dict[str, int] = {}
+
+    def settle(self, now_ns: int, outbox: Outbox, attention: DirtyWorkers) -> None:
+        """Promotes, starts and informs processes until none of those that need attention lacks anything."""
+        # While a manifest is written, the state to promote from is about to change: a few milliseconds.
+        if not self._coordinator.writing and not self._rolling_back():
+            for seat in self._waiting(attention):
+                slot = self._candidate(seat)
+                if slot is not None:
+                    self._promote(seat, slot, outbox)
+                elif self._pool is not None:
+                    break  # any idle process would do for any of them
+        slots = attention.slots()
+        for slot in slots:
+            if slot.seen_ns and slot.state is WorkerState.ASSIGNED:
+                self._command(slot, now_ns, outbox)
+        for slot in slots:
+            if slot.seen_ns and slot.state in (WorkerState.ASSIGNED, WorkerState.SERVING):
+                self._introduce(slot, now_ns, outbox)
+        for slot in slots:
+            if slot.seen_ns and slot.state is WorkerState.IDLE:
+                self._follow(slot, now_ns, outbox)
+        self._start_missing(now_ns, outbox)
+
+    def _waiting(self, attention: DirtyWorkers) -> list[TaskEntry]:
+        """Waiting tasks for which a process may be idle now: each has its own standby, or all share a pool."""
+        if attention.everything or self._together or self._pool is not None:
+            return self._roster.waiting()
+        purposes = {slot.purpose: None for slot in attention.slots() if slot.state is WorkerState.IDLE}
+        seats = [self._roster.seats[purpose] for purpose in purposes if purpose]
+        return [seat for seat in seats if seat.state is TaskState.WAITING]
+
+    def _rolling_back(self) -> bool:
+        """Whether a process of a task that rolls back has not ended yet: it must not meet the others' successors."""
+        if not self._together or not self._roster.waiting_count:
+            return False
+        return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._roster.slots.values())
+
+    def roll_back(self, now_ns: int, outbox: Outbox) -> None:
+        """Kills the processes of all tasks after a failure if there are no determinants: all tasks roll back."""
+        if not self._together:
+            return
+        for slot in list(self._roster.slots.values()):
+            if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED):
+                self.kill(slot, ROLLBACK, now_ns, outbox)
+
+    def _candidate(self, seat: TaskEntry) -> WorkerEntry | None:
+        """The idle process for a task: its own standby if there is one, else one of the pool."""
+        return self._roster.idle(seat.name) or self._roster.idle("")
+
+    def _promote(self, seat: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
+        recovery = self._timeline.of(seat.name, seat.incarnation + 1)
+        # A standby is ready before the failure; a process that was still coming up, or started for it, is a cold start.
+        ready = recovery is not None and slot.ready_ns <= recovery.detected_ns
+        outbox.decide(
+            "promoted",
+            task=seat.name,
+            incarnation=seat.incarnation + 1,
+            slot=slot.name,
+            epoch=self._coordinator.complete,
+            mode=self._mode(ready),
+        )
+
+    def _mode(self, ready: bool) -> str:
+        if self._together:
+            return ROLLBACK
+        return "standby" if ready else "cold"
+
+    def _command(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Sends `promote` until the beats confirm it."""
+        seat = self._roster.seat_of(slot)
+        if seat is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
+            return
+        slot.commanded_ns = now_ns
+        known = self._whereabouts(seat)
+        slot.peers_sent, slot.peers_sent_ns = dict(known), now_ns
+        outbox.send(
+            slot.name,
+            "promote",
+            task=seat.name,
+            incarnation=seat.incarnation,
+            epoch=self._coordinator.complete,
+            files=[list(file) for file in self._coordinator.files.get(seat.name, ())],
+            peers={name: [endpoint, incarnation] for name, (endpoint, incarnation) in known.items() if endpoint},
+            rollback=self._inquiries.rollback.message(),
+        )
+
+    def _whereabouts(self, seat: TaskEntry) -> dict[str, tuple[str, int]]:
+        """The (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no process."""
+        known: dict[str, tuple[str, int]] = {}
+        for name in seat.neighbours:
+            neighbour = self._roster.seats[name]
+            holder = self._roster.holder(neighbour)
+            if holder is not None and holder.endpoint and holder.state is not WorkerState.LEAVING:
+                known[name] = (holder.endpoint, neighbour.incarnation)
+            elif neighbour.state is TaskState.WAITING and neighbour.incarnation and name not in seat.upstream:
+                known[name] = ("", neighbour.incarnation)
+        return known
+
+    def _introduce(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Sends a task the changes of its neighbours since the last message, until its beats show them."""
+        seat = self._roster.seat_of(slot)
+        if seat is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
+            return
+        again = now_ns - slot.peers_sent_ns >= AGAIN_NS
+        for name, (endpoint, incarnation) in self._whereabouts(seat).items():
+            known = slot.peers_known.get(name) == (incarnation if endpoint else -incarnation)
+            if slot.peers_sent.get(name) == (endpoint, incarnation) and (known or not again):
+                continue
+            slot.peers_sent[name], slot.peers_sent_ns = (endpoint, incarnation), now_ns
+            if endpoint:
+                outbox.send(slot.name, "peer", task=name, endpoint=endpoint, incarnation=incarnation)
+            else:
+                outbox.send(slot.name, "peer_down", task=name, incarnation=incarnation)
+
+    def _follow(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Has a task's own standby load the latest complete state."""
+        if not slot.purpose:
+            return
+        epoch = self._coordinator.complete
+        since_ns = now_ns - slot.commanded_ns
+        if slot.following == (slot.purpose, epoch):
+            if slot.followed == epoch or since_ns < AGAIN_NS:
+                return
+        elif slot.following is not None and since_ns < self._follow_ns:
+            return  # the next checkpoint, or else the next look at all processes, comes back to it
+        slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
+        files = [list(file) for file in self._coordinator.files.get(slot.purpose, ())]
+        outbox.send(slot.name, "follow", task=slot.purpose, epoch=epoch, files=files)
+
+    def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
+        """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""
+        roster = self._roster
+        if self._pool is None:
+            lacking = list(roster.short) if roster.short and self._standbys_due(now_ns) else roster.unmanned()
+        else:
+            wanted = roster.waiting_count + (self._pool if self._standbys_due(now_ns) else 0)
+            lacking = [""] * (wanted - len(roster.unserved.get("", ())))
+        for purpose in lacking:
+            if now_ns >= self._start_from_ns.get(purpose, 0):
+                self._start(purpose, now_ns, outbox)
+
+    def _standbys_due(self, now_ns: int) -> bool:
+        """Whether standbys may start: after the tasks, so that they slow neither the job's start nor a recovery."""
+        if not self._roster.up or self._timeline.busy(now_ns):
+            return False
+        return self._roster.confirmed
+
+    def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
+        number = self._roster.started_max + 1
+        name = f"w{number}"
+        outbox.decide("process", slot=name, number=number, purpose=purpose)
+        slot = self._roster.slots[name]
+        slot.known_ns = slot.asked_ns = now_ns
+        outbox.add(StartProcess(name, WORKER))
+
+    def ready(self, slot: WorkerEntry) -> None:
+        """Resets the count of failed starts for the purpose of a process that is ready."""
+        self._stillborn.pop(slot.purpose, None)
+
+    def stillborn(self, purpose: str, now_ns: int) -> None:
+        """Counts a standby that ended before it was ready, and delays the next start, longer each time."""
+        count = self._stillborn[purpose] = self._stillborn.get(purpose, 0) + 1
+        self._start_from_ns[purpose] = now_ns + min(BACKOFF_NS_MIN << min(count - 1, 16), BACKOFF_NS_MAX)
+
+    def stillborn_count(self, purpose: str) -> int:
+        """The number of processes in a row that ended before they were ready."""
+        return self._stillborn.get(purpose, 0)
+
+    def ask_again(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
+        """Orders the start of a slot again that the agent does not know."""
+        if now_ns - slot.asked_ns >= AGAIN_NS:
+            slot.asked_ns = now_ns
+            outbox.add(Note(f"{slot.name}: asking the agent again to start it"))
+            outbox.add(StartProcess(slot.name, WORKER))
+
+    def kill(self, slot: WorkerEntry, why: str, now_ns: int, outbox: Outbox) -> None:
+        """Has the process killed; its task is promoted elsewhere when its exit is confirmed."""
+        outbox.decide("killing", slot=slot.name, why=why)
+        slot.asked_ns = now_ns
+        outbox.add(KillProcess(slot.name))
+
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """The moment of the next delayed start; None for none."""
+        due = [at for at in self._start_from_ns.values() if at > now_ns]
+        return min(due) if due else None

@@ -1,0 +1,132 @@
+"""The timeline of every recovery, from the last sign of life to the task being live again.
+
+Times are kept absolute (`*_ns`) and shown relative to the kill (`*_ms`); a phase that was never
+reached, because the task died again on the way, is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from standby.supervision.effects import Record
+
+KEPT = 1000
+"""The number of recoveries kept; the oldest are dropped first."""
+
+RECENT = 16
+"""The number of recoveries, the latest, that `busy` examines."""
+
+UNDISTURBED_NS = 1_000_000_000
+"""The time for which a recovery may delay the start of new standbys."""
+
+_PHASES = {
+    "promoted": "promoted_ns",
+    "collected": "collected_ns",
+    "first_output": "first_output_ns",
+    "running": "live_ns",
+}
+
+
+@dataclass(slots=True)
+class RecoveryRecord:
+    """One failure of one task and its recovery."""
+
+    task: str
+    incarnation: int
+    """The incarnation that takes over."""
+    since_ns: int
+    detected_ns: int
+    mode: str = ""
+    promoted_ns: int | None = None
+    collected_ns: int | None = None
+    replayed_elements: int | None = None
+    first_output_ns: int | None = None
+    live_ns: int | None = None
+    why: str = ""
+    """The reason for a rollback; empty for another recovery."""
+    withdrawn: int = 0
+    """The number of visible rows that were withdrawn."""
+
+    def shown(self) -> dict[str, Any]:
+        """The recovery as the report has it."""
+
+        def after(at_ns: int | None) -> float | None:
+            return None if at_ns is None else round((at_ns - self.since_ns) / 1e6, 3)
+
+        return {
+            "task": self.task,
+            "mode": self.mode or "cold",
+            "detected_ms": after(self.detected_ns),
+            "promoted_ms": after(self.promoted_ns),
+            "collected_ms": after(self.collected_ns),
+            "replayed_elements": self.replayed_elements,
+            "first_output_ms": after(self.first_output_ns),
+            "live_ms": after(self.live_ns),
+            "why": self.why,
+            "withdrawn": self.withdrawn,
+        }
+
+
+class Timeline:
+    """All recoveries of a job."""
+
+    def __init__(self) -> None:
+        self._recoveries: list[RecoveryRecord] = []
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern recoveries change nothing."""
+        kind = record["kind"]
+        if kind == "gone" and record["task"] and record["recover"]:
+            self._recoveries.append(
+                RecoveryRecord(record["task"], record["incarnation"] + 1, record["since_ns"], record["detected_ns"])
+            )
+            del self._recoveries[:-KEPT]
+        elif kind == "promoted":
+            recovery = self.of(record["task"], record["incarnation"])
+            if recovery is not None:
+                recovery.mode = record["mode"]
+        elif kind == "rolled_back":
+            self._rolled_back(record)
+        elif kind == "phase":
+            self._phase(record)
+
+    def _rolled_back(self, record: Record) -> None:
+        """Starts a recovery of each task; one under way begins again and keeps its moment of failure."""
+        for task, incarnation in record["tasks"].items():
+            recovery = self.of(task, incarnation - 1)
+            if recovery is None or recovery.live_ns is not None:
+                recovery = RecoveryRecord(task, incarnation, record["at_ns"], record["at_ns"])
+                self._recoveries.append(recovery)
+                del self._recoveries[:-KEPT]
+            recovery.incarnation = incarnation
+            recovery.collected_ns = recovery.replayed_elements = None
+            if task in record["why"]:
+                recovery.mode, recovery.why = "rollback", record["why"][task]
+
+    def _phase(self, record: Record) -> None:
+        recovery = self.of(record["task"], record["incarnation"])
+        if recovery is None:
+            return
+        if record["phase"] == "replayed":
+            recovery.replayed_elements = record["detail"]
+        elif record["phase"] == "withdrawn":
+            recovery.withdrawn += record["detail"]
+        elif record["phase"] in _PHASES and getattr(recovery, _PHASES[record["phase"]]) is None:
+            setattr(recovery, _PHASES[record["phase"]], record["at_ns"])
+
+    def of(self, task: str, incarnation: int) -> RecoveryRecord | None:
+        """The recovery that brought up this incarnation; None if there is none."""
+        for recovery in reversed(self._recoveries):
+            if recovery.task == task and recovery.incarnation == incarnation:
+                return recovery
+        return None
+
+    def busy(self, now_ns: int) -> bool:
+        """Whether a task recovers and should not have to share the machine with processes that start."""
+        recent = self._recoveries[-RECENT:]
+        return any(r.live_ns is None and now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """All of them, oldest first, as the report has them."""
+        return [recovery.shown() for recovery in self._recoveries]

@@ -1,0 +1,82 @@
+"""Answers the requests of clients to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
+
+Only the task itself can answer what it keeps for a key.  The request to it has the address of the client, to which its
+answer is forwarded: the supervisor stores nothing, and a client that gets no answer asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from standby.supervision import events, savepoints
+from standby.supervision.assignments import WorkerEntry, WorkerState
+from standby.supervision.effects import Answer, Outbox
+
+if TYPE_CHECKING:
+    from standby.supervision.supervision import Supervision
+
+
+ADMINS = "admin"
+"""The beginning of every client's identity."""
+
+
+def answer(supervision: Supervision, event: events.Admin | events.Replied, outbox: Outbox) -> None:
+    """Carries out a request, answers one that is refused with one line, and forwards the answer of a task."""
+    if isinstance(event, events.Replied):
+        _forward(supervision, event, outbox)
+        return
+    reply: dict[str, Any] | None
+    if event.verb == "status":
+        reply = {"ok": True, "view": supervision.view()}
+    elif event.verb == "kill":
+        reply = _kill(supervision, event.arguments)
+    elif event.verb == "inspect":
+        reply = _inspect(supervision, event, outbox)
+    else:
+        reply = savepoints.asked(supervision, event, outbox) or _refused(
+            f"there is no request {event.verb!r}; known are status, kill, savepoint and inspect"
+        )
+    if reply is not None:
+        outbox.add(Answer(event.sender, {"kind": "answer", **reply}))
+
+
+def _forward(supervision: Supervision, event: events.Replied, outbox: Outbox) -> None:
+    """Forwards a task's answer if its receiver is a client and its sender is the task that it names."""
+    slot = supervision.roster.slots.get(event.slot)
+    if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
+        outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
+
+
+def _refused(error: str) -> dict[str, Any]:
+    return {"ok": False, "error": error}
+
+
+def _serving(supervision: Supervision, task: object) -> WorkerEntry | str:
+    """The process of that task, or the reason for which there is none."""
+    seat = supervision.roster.seats.get(str(task))
+    if seat is None:
+        return f"there is no task {task}; tasks are {', '.join(supervision.roster.seats)}"
+    slot = supervision.roster.holder(seat)
+    if slot is None or slot.state is WorkerState.LEAVING or supervision.ended is not None:
+        return f"{seat.name} has no process at the moment"
+    return slot
+
+
+def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    slot = _serving(supervision, arguments.get("task"))
+    if isinstance(slot, str):
+        return _refused(slot)
+    supervision.inject(slot)
+    return {"ok": True, "task": slot.task, "slot": slot.name, "pid": slot.pid}
+
+
+def _inspect(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
+    slot = _serving(supervision, event.arguments.get("task"))
+    if isinstance(slot, str):
+        return _refused(slot)
+    if slot.state is not WorkerState.SERVING:
+        return _refused(f"{slot.task} is recovering")
+    operator, key = event.arguments.get("operator"), event.arguments.get("key")
+    outbox.send(slot.name, "inspect", to=event.sender, operator=str(operator), key=key)
+    return None

@@ -1,0 +1,60 @@
+"""Savepoints: a checkpoint that a user requested, and one at which the job ends, to resume as another version.
+
+A final one is journaled before it is sent to any source, so it is carried out whichever process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from standby.supervision import events
+from standby.supervision.checkpoints import Coordinator, as_files
+from standby.supervision.effects import Files, Outbox, Record
+from standby.supervision.staging import Staging
+
+if TYPE_CHECKING:
+    from standby.supervision.supervision import Supervision
+
+STOPPED = "stopped at savepoint "
+"""The beginning of the reason with which such a job ends."""
+
+
+def asked(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
+    """Begins a savepoint and returns an answer with its epoch; None for another request."""
+    if event.verb != "savepoint":
+        return None
+    if supervision.stopping is not None or all(s.finished for s in supervision.roster.seats.values() if s.sink):
+        return {"ok": False, "error": "the job is ending already"}
+    if not supervision.coordinator.enabled:
+        return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
+    return {"ok": True, "epoch": supervision.coordinator.want(bool(event.arguments.get("final")), outbox)}
+
+
+def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:
+    """(status, reason) if the job is to end now: its final checkpoint is complete and its rows are visible."""
+    if coordinator.ends and staging.shown(coordinator.final):
+        return 0, f"{STOPPED}{coordinator.final}"
+    return None
+
+
+def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None:
+    """(epoch, files by task) of the savepoint at which the job of that journal ended; None if it was resumed since."""
+    epoch, final, stopped, files = 0, 0, False, dict[str, Files]()
+    for record in records:
+        if record["kind"] == "savepoint" and record["final"]:
+            final = record["epoch"]
+        elif record["kind"] == "checkpoint":
+            epoch, files = record["epoch"], as_files(record["files"])
+            stopped = epoch == final
+        elif record["kind"] in ("promoted", "rolled_back"):
+            stopped = False  # unless it only made visible what the savepoint covers (guarantee epoch)
+        elif record["kind"] == "stopping":
+            stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
+    return (epoch, files) if stopped else None
+
+
+def finished(records: Iterable[Record]) -> bool:
+    """Whether the job of that journal came to its end, and not to a savepoint."""
+    ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]
+    return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]

@@ -1,0 +1,21 @@
+"""Lines in the supervisor's log about processes whose work takes long.
+
+The first line of a process comes after `LINE_NS`, and each next one after twice as long, so that a job whose every
+record takes a minute has a few lines, not one per record.
+"""
+
+from __future__ import annotations
+
+from causal.activity import Activity, sentence
+from standby.supervision.assignments import WorkerEntry
+
+LINE_NS = 5_000_000_000
+
+
+def learn(slot: WorkerEntry, doing: Activity | None, now_ns: int) -> str | None:
+    """Stores the work that a process reports, and returns the line to log, if there is one."""
+    slot.doing = doing
+    if doing is None or now_ns - doing.since_ns < (slot.line_after_ns or LINE_NS):
+        return None
+    slot.line_after_ns = 2 * (now_ns - doing.since_ns)
+    return f"{slot.task or slot.purpose or slot.name}: {sentence(doing.message(), now_ns)}"

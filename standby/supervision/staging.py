@@ -1,0 +1,45 @@
+"""Follows staged rows: which epochs are visible, and whether the end of the job only waits for a checkpoint.
+
+Both follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from standby.supervision.assignments import Assignments, WorkerEntry, WorkerState
+from standby.supervision.checkpoints import Coordinator
+
+STAGED, FINISHED = "staged", "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The sinks of one job; `enabled` where their rows are staged."""
+
+    roster: Assignments
+    coordinator: Coordinator
+    enabled: bool
+
+    def hurries(self) -> bool:
+        """Whether the next checkpoint should begin at once: all inputs have ended, and rows wait for it.
+
+        A sink that reports it before it has acted on the last complete checkpoint may be covered by that one.
+        """
+        slots = self._sinks() if self.enabled else []
+        waits = [slot.committed >= self.coordinator.complete for slot in slots if slot.reported_state == STAGED]
+        return bool(waits) and all(waits) and all(slot.reported_state in (STAGED, FINISHED) for slot in slots)
+
+    def shown(self, epoch: int) -> bool:
+        """Whether every row of the epochs below `epoch`, a complete one, is visible."""
+        return not self.enabled or all(slot.committed >= epoch for slot in self._sinks())
+
+    def _sinks(self) -> list[WorkerEntry]:
+        """The processes of all sink tasks; an entry without a name for a task that has none."""
+        workers = []
+        for seat in self.roster.seats.values():
+            if seat.sink:
+                slot = self.roster.holder(seat)
+                serving = slot is not None and slot.state is WorkerState.SERVING and slot.seen_ns
+                workers.append(slot if slot is not None and serving else WorkerEntry("", "", committed=-1))
+        return workers

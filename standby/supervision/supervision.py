@@ -1,0 +1,435 @@
+"""The supervisor's logic: events in, effects out, nothing else.
+
+It has no clock, no files and no sockets: `handle(event, now_ns)` returns effects in the order that
+`standby.supervision.effects` promises, `next_deadline()` is when a `Tick` is due.  Decisions are records; the
+code that applies a record is the same live and after a restart, so the journal is all that is stored.
+The beats repeat what the journal does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from causal.activity import Activity
+from causal.config import JobConfig
+from causal.errors import invariant
+from standby.blueprint import Blueprint
+from standby.supervision import events, savepoints, slow_events
+from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.companions import Companions
+from standby.supervision.detector import Detector
+from standby.supervision.dirty_workers import DirtyWorkers
+from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record
+from standby.supervision.failures import Failures
+from standby.supervision.injection import Injection
+from standby.supervision.inquiries import Inquiries
+from standby.supervision.reconciler import Reconciler
+from standby.supervision.recoveries import Timeline
+from standby.supervision.replay_checks import FINISHED, Checks
+from standby.supervision.requests import answer
+from standby.supervision.staging import Staging
+from standby.supervision.task_counters import TaskCounters
+from standby.supervision.view import view
+
+ALIVE_NS = 1_000_000_000
+"""The interval at which every worker gets `alive`."""
+
+STOP_NS_MAX = 10_000_000_000
+"""The time that workers have to report their last figures and end after the last sink has finished."""
+
+WAKE_NS_MIN = 5_000_000
+"""The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
+
+LOST_NS = 1_000_000_000
+"""The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
+
+
+class Supervision:
+    """The state and the rules of one job's supervisor."""
+
+    def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
+        self._config = config
+        self.roster = Assignments(blueprint.topology)
+        self.timeline = Timeline()
+        self.figures = TaskCounters()
+        interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
+        self.coordinator = Coordinator(self.roster, interval_ns, enabled, config.verify_replay)
+        self.injection = Injection(blueprint.kills)
+        together = config.guarantee in ("at-least-once", "epoch")
+        self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
+        self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
+        shared = (self.roster, self.coordinator, self.timeline, self.inquiries)
+        self._promotion = Reconciler(*shared, config.standbys, together, config.verify_replay)
+        self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
+        self.checks = Checks(self.roster, config.verify_replay)
+        self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
+        self._outbox = Outbox(self._apply)
+        self._companions = Companions(blueprint.companions)
+        self._now_ns = 0
+        self._restored_ns = 0
+        self._alive_ns = 0
+        self._attention = DirtyWorkers(self.roster)
+        self._stop_by_ns: int | None = None
+        self.stopping: tuple[int, str] | None = None
+        """(status, reason) once the end is decided."""
+        self.ended: tuple[int, str] | None = None
+        """(status, reason) once the job is over."""
+
+    def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
+        """Take one step.
+
+        Args:
+            event: the first one of a supervisor's life is `Restored`.
+            now_ns: `time.monotonic_ns()`; never goes back.
+        """
+        invariant(now_ns >= self._now_ns, "time does not go back")
+        invariant(self._restored_ns or isinstance(event, events.Restored), "a supervisor's life begins with Restored")
+        self._now_ns = now_ns
+        self._detector.observe(now_ns)
+        if self.ended is None or isinstance(event, events.Admin):
+            self._handlers[type(event)](self, event)
+        if self.ended is None:
+            self._settle()
+        return self._outbox.take()
+
+    def next_deadline(self) -> int:
+        """The latest moment for the next `Tick`, in ns of the same clock."""
+        due = [
+            self._alive_ns + ALIVE_NS,
+            self._detector.deadline_ns(),
+            self._attention.deadline_ns(),
+            self.coordinator.deadline_ns(),
+            self._promotion.deadline_ns(self._now_ns),
+            self.injection.deadline_ns(self.figures.life_first_record_ns),
+            self._stop_by_ns,
+            self.checks.deadline_ns(),
+        ]
+        return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
+
+    def _apply(self, record: Record) -> None:
+        """Applies one decision: the only way in which decisions change anything."""
+        if record["kind"] == "resumed":
+            self.figures.apply(record)
+        self.roster.apply(record)
+        self.coordinator.apply(record)
+        self.inquiries.apply(record)
+        self.timeline.apply(record)
+        if record["kind"] != "resumed":
+            self.figures.apply(record)
+        self.injection.apply(record)
+        if record["kind"] == "stopping":
+            self.stopping = (record["status"], record["reason"])
+        elif record["kind"] == "ended":
+            self.stopping = self.ended = (record["status"], record["reason"])
+        elif record["kind"] == "resumed":
+            self.stopping = self.ended = None
+        self._attention.apply(record)
+
+    # Handlers of events.
+
+    def _restored(self, event: events.Restored) -> None:
+        for record in event.records:
+            self._apply(record)
+        self._restored_ns = self._alive_ns = self._now_ns
+        for slot in self.roster.slots.values():
+            slot.known_ns = self._now_ns
+        if event.manifest is not None:
+            self.coordinator.adopt(*event.manifest, self._outbox)
+        if self.ended is not None:
+            self._outbox.add(EndJob(*self.ended))
+
+    def _beat(self, event: events.Beat) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None:
+            self._outbox.add(KillProcess(event.slot))  # of an earlier life of the job, or started without a decision
+            return
+        first = not slot.seen_ns
+        if first or slot.endpoint != event.endpoint:
+            self._attention.whereabouts(slot)
+        elif (slot.followed, slot.reported_state, slot.committed) != (event.followed, event.state, event.committed):
+            self._attention.slot(slot)
+        elif slot.wanted_epoch != event.wanted_epoch:
+            self._attention.slot(slot)
+        slot.wanted_epoch = event.wanted_epoch
+        slot.seen_ns = slot.alive_ns = self._now_ns
+        slot.pid, slot.endpoint = event.pid, event.endpoint
+        self._doing(slot, event.doing)
+        slot.reported_state, slot.epoch, slot.followed, slot.committed = (
+            event.state,
+            event.epoch,
+            event.followed,
+            event.committed,
+        )
+        if self.stopping is not None:
+            self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
+        if not slot.purpose or event.followed is not None or event.task is not None:
+            self._promotion.ready(slot)
+        problem = self.checks.record_beat(slot, event.checked)
+        if problem and self.stopping is None:
+            self._stop(1, problem)
+        if event.task is not None:
+            self._beat_with_task(slot, event, first)
+        elif slot.state is WorkerState.STARTING:
+            slot.step("beat without task")
+            slot.ready_ns = self._now_ns
+            self._attention.slot(slot)
+        else:
+            seat = self.roster.seat_of(slot)
+            if slot.state is WorkerState.SERVING and seat is not None:
+                self.roster.step(seat, "doubt")
+            slot.step("beat without task")
+            if slot.state is WorkerState.ASSIGNED:
+                self._attention.slot(slot)
+
+    def _pulse(self, event: events.Pulse) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None:
+            self._outbox.add(KillProcess(event.slot))
+            return
+        slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
+        slot.reported_state = event.state or slot.reported_state
+        self._doing(slot, event.doing)
+        if event.endpoint and not slot.endpoint:  # a supervisor that has just started need not wait for its loop
+            slot.endpoint = event.endpoint
+            self._attention.whereabouts(slot)
+
+    def _doing(self, slot: WorkerEntry, doing: Activity | None) -> None:
+        line = slow_events.learn(slot, doing, self._now_ns)
+        if line is not None:
+            self._outbox.add(Note(line))
+
+    def _beat_with_task(self, slot: WorkerEntry, event: events.Beat, first: bool) -> None:
+        if slot.state is WorkerState.ASSIGNED and slot.task == event.task and event.incarnation < slot.incarnation:
+            return  # it has not carried out the rollback yet
+        if (slot.task, slot.incarnation) != (event.task, event.incarnation):
+            if slot.state is not WorkerState.LEAVING:
+                self._outbox.add(Note(f"{slot.name} claims {event.task} incarnation {event.incarnation}: killed"))
+                self._promotion.kill(slot, "not its task", self._now_ns, self._outbox)
+            return
+        seat = self.roster.seat_of(slot)
+        if seat is None:
+            return
+        if slot.state is not WorkerState.SERVING or slot.rollback != event.rollback:
+            self._attention.slot(slot)
+        if slot.state is WorkerState.ASSIGNED:
+            self.roster.step(seat, "confirm")
+        slot.step("beat with task")
+        slot.update(event.rollback, event.peers, event.waiting)
+        if event.lost:
+            self.inquiries.record_lost(seat, event.lost, self._outbox)
+        if first:
+            self.coordinator.remind(slot, self._outbox)
+        if event.acked is not None:
+            self.coordinator.acknowledged(seat.name, *event.acked, self._now_ns, self._outbox)
+        if seat.source and self.coordinator.under_way and not self.coordinator.writing:
+            self.coordinator.trigger(slot, self._now_ns, self._outbox)
+        positions = self.figures.begins_at(seat.name, event.counters)
+        if positions is not None:
+            self._outbox.decide("resumed_at", task=seat.name, positions=positions)
+        self.figures.update(seat.name, event.incarnation, event.counters, event.last_output_ns)
+        if event.first_record_ns is not None and self.figures.life_first_record_ns is None:
+            self._outbox.decide("first_record", at_ns=event.first_record_ns)
+        if event.state == "finished" and not seat.finished:
+            self._finished(seat, event)
+
+    def _phase(self, event: events.Phase) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is None:
+            return
+        # The end of a task is taken from its beat, which has its last figures.
+        if event.phase != "finished" and self.timeline.of(seat.name, event.incarnation) is not None:
+            facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
+            self._outbox.decide("phase", phase=event.phase, **facts)
+
+    def _finished(self, seat: TaskEntry, event: events.Beat) -> None:
+        facts = {"task": seat.name, "incarnation": event.incarnation, "at_ns": self._now_ns, "detail": None}
+        last = {"counters": dict(event.counters), "last_output_ns": event.last_output_ns}
+        self._outbox.decide("phase", phase="finished", **facts, **last)
+        self._stop_if_finished()
+
+    def _stop_if_finished(self) -> None:
+        end = savepoints.reached(self.coordinator, self.staging)
+        if end is None and all(seat.finished for seat in self.roster.seats.values() if seat.sink):
+            end = self.checks.finished(self._now_ns)
+        if end is not None and self.stopping is None:
+            self._stop(*end)
+
+    def _snapshot(self, event: events.Snapshot) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is not None:
+            self.coordinator.acknowledged(seat.name, event.epoch, event.files, self._now_ns, self._outbox)
+
+    def _orphan_report(self, event: events.OrphanReport) -> None:
+        seat = self._present(event.slot, event.task, event.incarnation)
+        if seat is not None:
+            self.inquiries.record_answer(seat, event.number, event.finding)
+            self._attention.slot(self.roster.slots[event.slot])
+
+    def _failed(self, event: events.Failed) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is None or slot.state is WorkerState.LEAVING or self.stopping is not None:
+            return
+        if event.task is None:
+            wanted = any(slot.purpose in ("", seat.name) for seat in self.roster.waiting())
+        else:
+            wanted = self._present(event.slot, event.task, event.incarnation) is not None
+        slot.complaint = f"{event.error}: {event.message}"
+        self._outbox.add(Note(f"{event.task or slot.name}: {slot.complaint}"))
+        if event.definite and wanted:
+            self._stop(1, event.message)
+        else:
+            self._promotion.kill(slot, "failed", self._now_ns, self._outbox)
+
+    def _started(self, event: events.Started) -> None:
+        slot = self.roster.slots.get(event.slot)
+        if slot is not None:
+            slot.pid = event.pid
+            slot.known_ns = self._now_ns
+
+    def _exited(self, event: events.Exited) -> None:
+        if event.slot in self._companions:
+            failure = self._companions.failure(event)
+            if failure is not None and self.stopping is None:
+                self._stop(1, failure)
+            return
+        slot = self.roster.slots.get(event.slot)
+        if slot is not None:
+            self._gone(slot, event.killed_ns, event.last_line)
+
+    def _gone(self, slot: WorkerEntry, killed_ns: int | None, last_line: str = "") -> None:
+        stopping = self.stopping is not None
+        seat = self.roster.seat_of(slot)
+        said = slot.complaint or last_line
+        reason = self._failures.gone(slot, killed_ns, said, stopping, self._now_ns, self._outbox)
+        if reason is not None:
+            self._stop(1, reason)
+        elif seat is not None and not stopping:
+            self._promotion.roll_back(self._now_ns, self._outbox)
+
+    def _agent_beat(self, event: events.AgentBeat) -> None:
+        for name in event.dead:
+            slot = self.roster.slots.get(name)
+            if slot is not None:
+                self._gone(slot, event.killed.get(name))
+        for name in event.computing:
+            if name in self.roster.slots:
+                self.roster.slots[name].computed_ns = self._now_ns
+        for slot in list(self.roster.slots.values()):
+            if slot.name in event.slots:
+                self._kill_again(slot)
+            elif not slot.seen_ns:
+                self._unknown_to_agent(slot)
+            elif slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
+                self._gone(slot, None)
+        for name in event.slots:
+            if name not in self.roster.slots and name not in self._companions:
+                self._outbox.add(KillProcess(name))
+        if self.stopping is None:
+            self._companions.settle({**event.slots, **event.dead}, self._now_ns, self._outbox)
+
+    def _kill_again(self, slot: WorkerEntry) -> None:
+        if slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
+            slot.asked_ns = self._now_ns
+            self._outbox.add(KillProcess(slot.name))
+
+    def _unknown_to_agent(self, slot: WorkerEntry) -> None:
+        """Orders the start of a journaled process that neither the agent nor a beat reports, or gives it up."""
+        if slot.state is WorkerState.STARTING and self.stopping is None:
+            self._promotion.ask_again(slot, self._now_ns, self._outbox)
+        elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
+            self._gone(slot, None)
+
+    def _manifest_written(self, event: events.ManifestWritten) -> None:
+        self.coordinator.written(event.epoch, self._now_ns, self._outbox)
+        self._attention.all()
+
+    def _manifest_failed(self, event: events.ManifestFailed) -> None:
+        self.coordinator.not_written(event.epoch, self._now_ns)
+        self._outbox.add(Note(f"the manifest of checkpoint {event.epoch} could not be written: {event.problem}"))
+        self._attention.all()
+
+    def _admin(self, event: events.Admin | events.Replied) -> None:
+        answer(self, event, self._outbox)
+        self._attention.all()
+
+    def inject(self, slot: WorkerEntry) -> None:
+        """Kills a process on the request of a user."""
+        self._promotion.kill(slot, "on request", self._now_ns, self._outbox)
+
+    def _tick(self, event: events.Tick) -> None:
+        self._attention.all()
+
+    # Work that is due after any event.
+
+    def _settle(self) -> None:
+        if self._now_ns - self._alive_ns >= ALIVE_NS:
+            self._alive_ns = self._now_ns
+            for slot in self.roster.slots.values():
+                if slot.seen_ns:
+                    self._outbox.send(slot.name, "alive")
+        if self.checks.enabled or self.coordinator.final:
+            self._stop_if_finished()
+        if self.stopping is not None:
+            self._settle_stop()
+            return
+        for slot in self._detector.suspects(self.roster, self._now_ns):
+            self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
+            self._promotion.kill(slot, "silent", self._now_ns, self._outbox)
+        for index, task in self.injection.due(self.figures.life_first_record_ns, self._now_ns):
+            holder = self.roster.holder(self.roster.seats[task])
+            if holder is not None and holder.seen_ns and holder.state is not WorkerState.LEAVING:
+                self._outbox.decide("injected", index=index)
+                self.inject(holder)
+        if self._attention.due(self._now_ns):
+            self.inquiries.settle(self._now_ns, self._outbox, self._attention.slots())
+            self._promotion.settle(self._now_ns, self._outbox, self._attention)
+            self.coordinator.settle(self._now_ns, self._outbox, self._attention.everything, self.staging.hurries())
+            self._attention.clear()  # the decisions of these three have been acted on
+
+    def _stop(self, status: int, reason: str) -> None:
+        """Decides the end; workers get `stop` now and again after each beat."""
+        self._outbox.decide("stopping", status=status, reason=reason)
+        self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
+        for slot in self.roster.slots.values():
+            if slot.seen_ns:
+                self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
+
+    def _settle_stop(self) -> None:
+        """Ends the job when every task's process has reported its last figures and ended, or its time is over."""
+        if self._stop_by_ns is None:  # decided by the supervisor before this one
+            self._stop_by_ns = self._now_ns + STOP_NS_MAX
+        if self.stopping is not None and (self.roster.deserted or self._now_ns >= self._stop_by_ns):
+            status, reason = self.stopping
+            self._outbox.decide("ended", status=status, reason=reason)
+            self._outbox.add(EndJob(status, reason))
+
+    def _present(self, slot_name: str, task: str, incarnation: int) -> TaskEntry | None:
+        """The seat of `task` if that slot holds it in that incarnation now."""
+        slot = self.roster.slots.get(slot_name)
+        seat = self.roster.seat_of(slot) if slot is not None else None
+        fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)
+        return seat if fits else None
+
+    def view(self) -> dict[str, Any]:
+        """The view that `status.json`, `causal status`, the metrics page and the report show."""
+        return view(self, self._config, self._now_ns)
+
+    _handlers: dict[type, Callable[[Supervision, Any], None]] = {
+        events.Restored: _restored,
+        events.Beat: _beat,
+        events.Pulse: _pulse,
+        events.Phase: _phase,
+        events.Snapshot: _snapshot,
+        events.OrphanReport: _orphan_report,
+        events.Failed: _failed,
+        events.Started: _started,
+        events.Exited: _exited,
+        events.AgentBeat: _agent_beat,
+        events.ManifestWritten: _manifest_written,
+        events.ManifestFailed: _manifest_failed,
+        events.Admin: _admin,
+        events.Replied: _admin,
+        events.Tick: _tick,
+    }

@@ -1,0 +1,154 @@
+"""Counters of tasks that outlive the processes that counted.
+
+Each worker counts from its own start and reports the totals in its beats.  A task's figure is the sum of
+the last reports of its dead incarnations and of the living one, except positions, which are absolute
+(the highest counts), and levels, which only the living one has.  What operators count is part of their
+state, so it is absolute too, and is rolled back with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from standby.supervision.effects import Record
+
+POSITIONS = frozenset(("records_in", "records_out", "delivered_elements", "refused_rows"))
+TOTALS = frozenset(("withdrawn_rows",))
+"""Kept by stores, over all incarnations: the highest counts, also after a rollback."""
+COUNTS = "counts"
+"""operator → reason → elements that were dropped, held back or revised."""
+LEVELS = frozenset(
+    ("inflight_bytes", "inflight_disk_bytes", "log_bytes", "unwritten_bytes", "checkpoint_ms", "staged_rows",
+     "staged_bytes", "ingest_unread_bytes", "ingest_waiting_s")
+)  # fmt: skip
+PEAKS = frozenset(("latency_ms_max",))
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of two incarnations of one task, `other` the later one."""
+    result = dict(one)
+    for name, value in other.items():
+        earlier = result.get(name)
+        if name == COUNTS:
+            result[name] = highest(earlier or {}, value)
+        elif isinstance(value, dict):
+            before = earlier if isinstance(earlier, dict) else {}
+            result[name] = {key: before.get(key, 0) + value.get(key, 0) for key in {**before, **value}}
+        elif name in LEVELS or not isinstance(earlier, (int, float)):
+            result[name] = value
+        else:
+            result[name] = max(earlier, value) if name in POSITIONS | PEAKS | TOTALS else earlier + value
+    return result
+
+
+def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """The higher of two counts for each operator and reason."""
+    counts_by_operator: dict[str, dict[str, int]] = {}
+    for counts in (one, other):
+        for operator, reasons in counts.items():
+            higher = counts_by_operator.setdefault(operator, {})
+            higher.update({reason: max(count, higher.get(reason, 0)) for reason, count in reasons.items()})
+    return counts_by_operator
+
+
+def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
+    """The reason for which these cannot be counters; None if they can."""
+    for name, value in counters.items():
+        if not isinstance(name, str):
+            return f"the counter {name!r} has no name"
+        if not (_counts(value) if name == COUNTS else _numbers(value if isinstance(value, dict) else {"": value})):
+            return f"the counter {name} is no number"
+    return None
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, (int, float)) and type(v) is not bool for v in value.values())
+
+
+def _counts(value: Any) -> bool:
+    """Whether these are numbers by operator and reason, each with a name."""
+    return isinstance(value, dict) and all(
+        isinstance(operator, str) and _numbers(reasons) and all(isinstance(reason, str) for reason in reasons)
+        for operator, reasons in value.items()
+    )
+
+
+class TaskCounters:
+    """The figures of all tasks of a job."""
+
+    def __init__(self) -> None:
+        self._retired: dict[str, dict[str, Any]] = {}
+        self._living: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        self.first_record_ns: int | None = None
+        """The moment at which the first record entered the job."""
+        self.life_first_record_ns: int | None = None
+        """The same, since the job was last resumed: injected kills count from it."""
+        self.last_output_ns: int | None = None
+        self._resumed = False
+        self._before: dict[str, dict[str, int]] = {}
+        """The positions of each task when the job was last resumed."""
+
+    def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
+        """The positions of a task whose first beat since the job was resumed has these counters; None for later beats.
+
+        They show what a killed supervisor had not journaled.
+        """
+        if not self._resumed or task in self._before:
+            return None
+        reached = merged(self._retired.get(task, {}), counters)
+        return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
+
+    def before(self, figure: str) -> dict[str, int]:
+        """One position of each task when the job was last resumed; empty for a job that never was."""
+        return {task: positions.get(figure, 0) for task, positions in self._before.items()}
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern figures change nothing."""
+        kind = record["kind"]
+        if kind == "gone" and record["task"]:
+            self._retire(record["task"], record["incarnation"], record["counters"])
+        elif kind == "phase" and "counters" in record:  # the process may end before a later supervisor gets a beat
+            self.update(record["task"], record["incarnation"], record["counters"], record["last_output_ns"])
+        elif kind == "rolled_back":
+            for task in record["tasks"]:
+                if task in self._living:
+                    self._retire(task, *self._living[task])
+                for name in sorted((POSITIONS | {COUNTS}) & set(self._retired.get(task, {}))):
+                    del self._retired[task][name]  # positions and state go back with the task
+        elif kind == "first_record":
+            if self.first_record_ns is None or record["at_ns"] < self.first_record_ns:
+                self.first_record_ns = record["at_ns"]
+            self.life_first_record_ns = record["at_ns"]
+        elif kind == "resumed_at":
+            self._before[record["task"]] = record["positions"]
+        elif kind == "resumed":
+            self.life_first_record_ns = None
+            self._resumed, self._before = True, {}
+            if self.first_record_ns is not None and self.first_record_ns > record["at_ns"]:
+                self.first_record_ns = None  # the machine was restarted, and its clock with it
+            for task, (incarnation, counters) in list(self._living.items()):
+                self._retire(task, incarnation, counters)
+
+    def _retire(self, task: str, incarnation: int, counters: Mapping[str, Any]) -> None:
+        lasting = {name: value for name, value in counters.items() if name not in LEVELS}
+        self._retired[task] = merged(self._retired.get(task, {}), lasting)
+        living = self._living.get(task)
+        if living is not None and living[0] <= incarnation:
+            del self._living[task]
+
+    def update(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
+        """Takes the counters from a beat of the present incarnation."""
+        self._living[task] = (incarnation, counters)
+        if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
+            self.last_output_ns = last_output_ns
+
+    def last_reported(self, task: str, incarnation: int) -> Mapping[str, Any]:
+        """The counters in the last beat of that incarnation; empty if there are none."""
+        living = self._living.get(task)
+        return living[1] if living is not None and living[0] == incarnation else {}
+
+    def of(self, task: str) -> dict[str, Any]:
+        """All figures of a task, over its incarnations."""
+        living = self._living.get(task)
+        return merged(self._retired.get(task, {}), living[1] if living is not None else {})

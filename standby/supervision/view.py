@@ -1,0 +1,126 @@
+"""The supervisor's view of the job as plain data, which `status.json` holds and every display shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from causal.config import JobConfig
+from standby.supervision.assignments import TaskEntry, TaskState, WorkerEntry, WorkerState
+
+if TYPE_CHECKING:
+    from standby.supervision.supervision import Supervision
+
+DURATIONS_SHOWN = 100
+AWAITED_SHOWN = 8
+LOADING = "loading"
+"""The state that a process reports while it loads its task's state."""
+
+
+def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, Any]:
+    """Everything that a user or a report wants to know, JSON-ready."""
+    roster, coordinator, figures = supervision.roster, supervision.coordinator, supervision.figures
+    ended = supervision.ended
+    standbys: dict[str, list[str]] = {}
+    for slot in roster.slots.values():
+        if slot.state is WorkerState.IDLE:
+            standbys.setdefault(slot.purpose, []).append(slot.name)
+    return {
+        "job": config.name,
+        "run": config.run,
+        "state": job_state(supervision),
+        "at_ns": now_ns,
+        "guarantee": config.guarantee,
+        "sharing_depth": config.sharing_depth,
+        "standbys": config.standbys,
+        "verify_replay": config.verify_replay,
+        "tasks": [_task(supervision, seat, standbys.get(seat.name, [])) for seat in roster.seats.values()],
+        "processes": [
+            {
+                "slot": slot.name,
+                "pid": slot.pid,
+                "state": slot.state.value,
+                "task": slot.task or None,
+                "standby_of": slot.purpose or None,
+                "doing": _doing(slot),
+            }
+            for slot in roster.slots.values()
+        ],
+        "checkpoint": {
+            "complete": coordinator.complete,
+            "count": coordinator.count,
+            "under_way": coordinator.under_way or None,
+            "took_ms": coordinator.took_ms[-DURATIONS_SHOWN:],
+            "since_ns": coordinator.began_ns,
+            "waits_for": coordinator.awaited[:AWAITED_SHOWN],
+        },
+        "recoveries": supervision.timeline.shown(),
+        "kills_left": supervision.injection.left(),
+        "inquiry": supervision.inquiries.shown(),
+        "first_record_ns": figures.first_record_ns,
+        "life": {
+            "first_record_ns": figures.life_first_record_ns,
+            "before": {name: figures.before(name) for name in ("records_in", "records_out")},
+        },
+        "last_output_ns": figures.last_output_ns,
+        "ended": None if ended is None else {"status": ended[0], "reason": ended[1]},
+    }
+
+
+def job_state(supervision: Supervision) -> str:
+    """The state of the whole job, in one word."""
+    seats = supervision.roster.seats.values()
+    if supervision.ended is not None:
+        return "ended"
+    if supervision.stopping is not None:
+        return "stopping"
+    if not supervision.roster.up:
+        return "starting"
+    return "running" if all(_at_work(supervision, seat) for seat in seats) else "recovering"
+
+
+def _at_work(supervision: Supervision, seat: TaskEntry) -> bool:
+    """Whether a process has confirmed that it is the task, and has the task's state."""
+    holder = supervision.roster.holder(seat)
+    return seat.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
+
+
+def _task(supervision: Supervision, seat: TaskEntry, standbys: list[str]) -> dict[str, Any]:
+    roster = supervision.roster
+    holder = roster.holder(seat)
+    figures = supervision.figures.of(seat.name)
+    return {
+        "task": seat.name,
+        "kind": "source" if seat.source else "sink" if seat.sink else "operator",
+        "source": seat.source,
+        "sink": seat.sink,
+        "state": "finished"
+        if seat.finished
+        else (holder.reported_state or seat.state.value)
+        if holder
+        else seat.state.value,
+        "slot": seat.slot or None,
+        "pid": holder.pid if holder else None,
+        "incarnation": seat.incarnation,
+        "epoch": holder.epoch if holder else None,
+        "standbys": standbys,
+        "waiting": _waiting(holder),
+        "doing": _doing(holder),
+        "checked_epochs": supervision.checks.epochs(seat.name),
+        "figures": {name: _json_ready(value) for name, value in sorted(figures.items())},
+    }
+
+
+def _waiting(holder: WorkerEntry | None) -> dict[str, Any] | None:
+    """Start and reason of the time that a sink's task waits for its store; None if it does not."""
+    if holder is None or holder.waiting is None:
+        return None
+    return {"since_ns": holder.waiting[0], "reason": holder.waiting[1]}
+
+
+def _doing(slot: WorkerEntry | None) -> dict[str, Any] | None:
+    """The work that a process has been busy with for a while (see `causal.activity.sentence`)."""
+    return None if slot is None or slot.doing is None else slot.doing.message()
+
+
+def _json_ready(value: Any) -> Any:
+    return {str(key): each for key, each in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,82 @@
+"""The site: it is built without a warning, fetches nothing, and its tutorial does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs import commands
+from tests.faults.job import WAIT_S
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+FILE = re.compile(r"<!-- file: (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*\s(?:src|href)=["']?https?://[^\s"'>]+""")
+"""A reference that a page loads by itself, unlike the links that a reader follows."""
+
+
+def test_the_page_of_commands_is_written_from_the_parser() -> None:
+    assert commands.PAGE.read_text() == commands.page(), "run python docs/commands.py"
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(
+        argv, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 40
+    fetched = {
+        match[0] for page in pages for match in FETCHED.finditer(page.read_text()) if 'rel="canonical"' not in match[0]
+    }
+    assert fetched == set()
+    assert "first pipeline" in (tmp_path / "site" / "search" / "search_index.js").read_text()
+
+
+@pytest.fixture
+def tutorial(tmp_path: Path) -> Path:
+    files = dict(FILE.findall(TUTORIAL))
+    assert set(files) == {"orders.py", "test_orders.py"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def shell(directory: Path, *argv: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{directory}"}
+    done = subprocess.run(argv, cwd=directory, env=environment, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_tutorial_does_what_it_says(tutorial: Path) -> None:
+    causal = [sys.executable, "-m", "deploy"]
+    shown = dict(re.findall(r"^\$ causal (.+)\n((?:[^`$].*\n)*)", TUTORIAL, re.MULTILINE))
+    assert shell(tutorial, *causal, "plan", "orders.py") == shown["plan orders.py"]
+    assert "run orders.py --kill loyalty/0@2" in shown
+    output = shell(tutorial, *causal, "run", "orders.py", "--kill", "loyalty/0@2")
+    assert "records in 20,000, out 20,000" in output
+    with sqlite3.connect(tutorial / "orders.db") as database:
+        rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output")]
+    assert sorted(row["order"] for row in rows) == list(range(20_000))
+    assert "state orders loyalty '\"Ada\"'" in shown
+    state = re.search(
+        r'^  state  ({"total": \d+})$', shell(tutorial, *causal, "state", "orders", "loyalty", '"Ada"'), re.M
+    )
+    assert state is not None
+    assert json.loads(state[1])["total"] in {row["total"] for row in rows if row["customer"] == "Ada"}
+
+
+def test_the_test_of_the_tutorial_passes(tutorial: Path) -> None:
+    assert "1 passed" in shell(
+        tutorial, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"
+    )
