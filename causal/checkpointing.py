@@ -7,15 +7,12 @@ last snapshot, unless the files to restore from have grown to twice the state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 from causal.channels.queue import InputQueue
 from causal.effects import Effect, SnapshotReady, WriteSnapshot
-from causal.errors import CorruptData, PeerViolation, invariant
+from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob
-from causal.values import decode, encode
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
 """The keys encoded in one step while events wait, and while none does, where no step has been timed."""
@@ -40,59 +37,6 @@ def files_max(base_bytes: int) -> int:
 
 SnapshotFile = tuple[str, int, str]
 """A file of a snapshot: (path relative to the job's directory, bytes, digest in hex)."""
-
-
-@dataclass(slots=True)
-class Cut:
-    """The position of a task at a barrier: the core's own part of a snapshot.
-
-    Inputs: channel → (position, digest, ended).  Outputs: channel → (position, digest).  Marks: channel → (time in ns
-    of its last watermark or None, idle), for channels that have had one.
-    """
-
-    epoch: int = 0
-    inputs: Mapping[int, tuple[int, int, bool]] = field(default_factory=dict)
-    outputs: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    last_ns: int = 0
-    finished: bool = False
-    marks: Mapping[int, tuple[int | None, bool]] = field(default_factory=dict)
-
-    def pack(self) -> bytes:
-        inputs = [[channel, *where] for channel, where in self.inputs.items()]
-        outputs = [[channel, *where] for channel, where in self.outputs.items()]
-        marks = [[channel, *where] for channel, where in self.marks.items()]
-        return encode([self.epoch, inputs, outputs, self.last_ns, self.finished, marks])
-
-    @classmethod
-    def unpack(cls, part: bytes) -> Cut:
-        """Returns the cut that `pack` encoded.
-
-        Raises:
-            CorruptData: the part is not a cut.
-        """
-        try:
-            fields: Any = decode(part)
-            epoch, inputs, outputs, last_ns, finished, marks = fields
-            numbers = [
-                epoch,
-                last_ns,
-                *(n for c, p, d, _ in inputs for n in (c, p, d)),
-                *(n for o in outputs for n in o),
-                *(n for c, mark, _ in marks for n in (c, mark) if n is not None),
-            ]
-            flags = [finished, *(i[3] for i in inputs), *(m[2] for m in marks)]
-            if {type(n) for n in numbers} != {int} or {type(flag) for flag in flags} != {bool}:
-                raise ValueError("other types")
-            return cls(
-                epoch,
-                {c: (p, d, e) for c, p, d, e in inputs},
-                {c: (p, d) for c, p, d in outputs},
-                last_ns,
-                finished,
-                {c: (mark, idle) for c, mark, idle in marks},
-            )
-        except (PeerViolation, ValueError, TypeError) as problem:
-            raise CorruptData(f"a snapshot does not begin with a cut: {problem}") from None
 
 
 class Checkpointing:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from causal import batch
 from causal.channels.ends import Channels
 from causal.channels.queue import InputQueue
-from causal.checkpointing import Checkpointing, Cut, SnapshotFile
+from causal.checkpointing import Checkpointing
 from causal.config import JobConfig
+from causal.cut import Cut, SnapshotFile
 from causal.determinants import Answer, Barrier, Order, Run, Timer
 from causal.dissemination import Holdings
 from causal.effects import Effect, Phase, SendRequests, StageRows, WriteBundle, WriteRecording

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from causal.channels.ends import Channels
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import Holdings
 from causal.effects import Effect
 from causal.errors import ReplayDivergence

@@ -12,8 +12,9 @@ from typing import Any
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.sink_channel import depended
-from causal.checkpointing import Cut, SnapshotFile
+from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows
 from causal.events import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from causal.channels.ends import Channels
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.dissemination import Holdings
 from causal.effects import CommitRows, Effect, RemoveSegments, SourceCompleted, TruncateSink, TruncateStable
 

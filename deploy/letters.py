@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import invariant
 from causal.ids import OUTSIDE
 from causal.ports import StagingStore

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.ids import OUTSIDE
 from causal.sealed import seal, unseal

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint

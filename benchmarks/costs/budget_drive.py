@@ -26,8 +26,8 @@ from benchmarks.costs.budget_parts import TASKS
 from benchmarks.harness import runs
 from benchmarks.jobs import keyed_count
 from benchmarks.jobs.bare import GC_THRESHOLD
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.events import PeerUp
 from causal.ids import OUTSIDE
 from causal.shell import driver as shell

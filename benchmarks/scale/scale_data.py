@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.harness.runs import RunFailed
 from causal import wire
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.effects import Effect, OpenSink, ReadSource, Reply, Send, WriteBundle
 from causal.events import Event, FrameReceived, PeerDown, PeerUp, SinkOpened, SourceRead, Started, Turn
 from causal.ids import OUTSIDE, ChannelId, TaskIndex

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from causal.channels.partition import Partition
 from causal.channels.queue import InputQueue
@@ -10,11 +10,9 @@ from causal.channels.receiver import Receiver, Upstream
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.ids import OUTSIDE, TaskIndex
 from causal.topology import Topology
-
-if TYPE_CHECKING:  # checkpoints know queues
-    from causal.checkpointing import Cut
 
 ORDERED_BYTES_MAX = 256 << 20
 """Bytes that may wait on one input of an ordered task before its sender has to."""

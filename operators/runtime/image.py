@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from causal.checkpointing import Cut, SnapshotFile
+from causal.checkpointing import SnapshotFile
+from causal.cut import Cut
 from causal.errors import CorruptData
 from causal.ports import Chain
 from causal.shell.files import read_parts

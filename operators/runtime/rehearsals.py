@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from causal.checkpointing import Cut, SnapshotFile
+from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
 from causal.ports import Chain

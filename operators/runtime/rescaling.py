@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Chain

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import cast
 
-from causal.checkpointing import Cut, SnapshotFile
+from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import InvariantViolation
 from causal.events import (
     CheckpointCompleted,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal import effects as asked
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import Knowledge
 from causal.errors import CausalError
 from causal.events import (

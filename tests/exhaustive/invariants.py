@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.ids import OUTSIDE, TaskIndex
 from causal.recovery import State as Phase
 from causal.topology import Topology

@@ -17,8 +17,8 @@ from typing import Any
 
 from causal import wire
 from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.deltas import pack_deltas, unpack_deltas
 from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
 from causal.errors import CausalError, CorruptData, PeerViolation, PipelineError

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from causal import batch, wire
-from causal.checkpointing import Cut
 from causal.config import STATE_FORMAT
+from causal.cut import Cut
 from causal.deltas import DeltaWriter, pack_deltas
 from causal.determinants import (
     Answer,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from causal.channels.sink_channel import depended
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.events import CheckpointCompleted, Event
 from causal.ids import OUTSIDE
 from causal.ports import Bundle

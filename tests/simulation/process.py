@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effect_queue import EffectQueue
 from causal.effects import Effect

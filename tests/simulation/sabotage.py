@@ -17,7 +17,8 @@ from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.channels.states import ReceiverState, ReceiverStep
-from causal.checkpointing import Checkpointing, Cut
+from causal.checkpointing import Checkpointing
+from causal.cut import Cut
 from causal.determinants import Clock, Timer
 from causal.dissemination import Holdings
 from causal.errors import PeerViolation

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from causal import batch, wire
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     Effect,

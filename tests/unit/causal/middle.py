@@ -9,8 +9,8 @@ from causal.channels.exchange import Exchange
 from causal.channels.frames import FRAMES
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import Holdings
 from causal.effects import Effect
 from causal.rolling import RollingDigest

@@ -8,8 +8,9 @@ import pytest
 
 from causal.channels.ends import Channels
 from causal.channels.receiver import Receiver
-from causal.checkpointing import Checkpointing, Cut
+from causal.checkpointing import Checkpointing
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import PeerViolation
 from tests.unit.causal.world import layered
 

@@ -22,8 +22,8 @@ from causal.channels.exchange import (
 from causal.channels.flow import CREDIT_WITHIN_NS
 from causal.channels.receiver import RESYNC_NOT_BEFORE_NS
 from causal.channels.sender import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX, HELLO_AGAIN_NS, PROBE_AFTER_NS
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.deltas import pack_deltas, unpack_deltas
 from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.determinants import Barrier, DeterminantCodec
 from causal.events import CheckpointRequested
 from tests.unit.causal.world import World, layered

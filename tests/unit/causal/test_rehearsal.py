@@ -11,7 +11,7 @@ import pytest
 
 from causal import recording
 from causal.batch import LISTED, RECORDS, Chunk, encode_records
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.effects import WriteRecording
 from causal.errors import CorruptData, ReplayDivergence
 from causal.ids import TaskIndex

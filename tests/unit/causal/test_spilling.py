@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from causal.channels.ends import Channels
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.effects import SpillSegment
 from causal.events import SegmentWritten
 from causal.spilling import AGAIN_NS, Spilling

@@ -16,8 +16,8 @@ from typing import Any
 from causal import batch
 from causal.batch import Chunk, decode_records, encode_records
 from causal.channels.sink_channel import depended, truncated
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     OpenSink,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from causal.checkpointing import Cut
 from causal.config import JobConfig
+from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ports import Bundle
 from causal.shell.files import read_parts, write_parts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import write_parts
 from operators import Pipeline

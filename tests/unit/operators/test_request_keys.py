@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.values import decode
 from operators import Count, Operator, Pipeline, Tumbling
 from operators.builder.pipeline import Stream

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from causal.batch import WATERMARK, watermark
-from causal.checkpointing import Cut
+from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.values import decode

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from causal.checkpointing import Cut, SnapshotFile
+from causal.checkpointing import SnapshotFile
+from causal.cut import Cut
 from causal.events import CheckpointRequested
 from causal.ports import PlainChain
 from causal.rollback import NO_ROLLBACK
