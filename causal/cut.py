@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from causal.errors import CorruptData, PeerViolation
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 
 
 @dataclass(slots=True)

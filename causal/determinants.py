@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import lz4.block
 
-from causal.batch import FINAL
 from causal.errors import PeerViolation, invariant
-from causal.varints import read_varint, unzigzag, varint, zigzag
+from causal.records.batch import FINAL
+from causal.records.varints import read_varint, unzigzag, varint, zigzag
 
 CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, RUN, CALL_LZ4, ANSWER, ANSWER_LZ4 = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 # 0x80–0xff are Order with the channel in the low seven bits, 0x20–0x3f Order of one element of the channels 0 to 31.

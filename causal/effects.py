@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.inflight import Entry
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
+from causal.logs.rollback import OrphanAnswer
 from causal.ports import Bundle, Request, WithdrawPoint
-from causal.rollback import OrphanAnswer
 
 
 @dataclass(slots=True)

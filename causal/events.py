@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent, Rollback
 from causal.ports import StoreState
-from causal.rollback import Extent, Rollback
 
 
 @dataclass(slots=True)

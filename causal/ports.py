@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from causal.batch import Chunk
 from causal.errors import PeerViolation
-from causal.log import LogDelta
-from causal.rollback import Extent
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
+from causal.records.batch import Chunk
 
 
 class Environment(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from causal.activity import sentence
+from causal.task.activity import sentence
 from deploy.report import total
 
 LINE_WIDTH = 118

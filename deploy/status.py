@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from causal.activity import sentence
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.task.activity import sentence
 from deploy.hints import resume_command
 from deploy.jobdirectory import find_job, running
 from deploy.report import report, summary

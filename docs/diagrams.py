@@ -24,7 +24,7 @@ from causal.channels.states import (  # noqa: E402
     SenderState,
     SenderStep,
 )
-from causal.recovery import TRANSITIONS, State, Step  # noqa: E402
+from causal.task.recovery import TRANSITIONS, State, Step  # noqa: E402
 
 PAGES = ("README.md", "docs/wire.md")
 _PLACE = re.compile(r"(<!-- (\w+): drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)

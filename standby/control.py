@@ -13,10 +13,10 @@ from typing import Any
 
 import zmq
 
-from causal.activity import PULSE_SUFFIX, Activity
 from causal.errors import PeerViolation
-from causal.rollback import Extent, OrphanAnswer
-from causal.values import decode, encode
+from causal.logs.rollback import Extent, OrphanAnswer
+from causal.records.values import decode, encode
+from causal.task.activity import PULSE_SUFFIX, Activity
 from standby.supervision import events
 from standby.supervision.effects import Files
 from standby.supervision.task_counters import reason_invalid

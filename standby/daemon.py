@@ -23,9 +23,9 @@ import zmq
 
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.records.values import encode
 from causal.shell import processlog
 from causal.shell.interpreter import module_command
-from causal.values import encode
 from standby.blueprint import Blueprint
 from standby.control import AGENT, MESSAGE_BYTES_MAX, Inbox
 from standby.host.parentage import die_with_parent

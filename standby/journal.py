@@ -16,9 +16,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from causal.errors import CorruptData, PeerViolation, PipelineError, Unavailable
+from causal.records.values import decode, encode
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
-from causal.values import decode, encode
 from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"

@@ -19,7 +19,7 @@ from benchmarks.costs.budget_parts import DECODE, ENCODE, OPERATORS, READ, ROUTE
 from benchmarks.harness.runs import RunFailed
 from benchmarks.jobs.bare import GC_THRESHOLD
 from benchmarks.jobs.keyed_count import key_of, prepare, slices
-from causal.batch import decode_records, encode_records
+from causal.records.batch import decode_records, encode_records
 from operators.sinks import TallySink
 
 STEPS = (

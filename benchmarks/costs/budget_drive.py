@@ -35,7 +35,7 @@ from causal.shell.clock import SystemEnvironment
 from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver
 from causal.shell.transport import Transport
-from causal.task import TaskProtocol
+from causal.task.task import TaskProtocol
 from operators.builder.loading import load
 from operators.engine.plan import Plan, plan
 

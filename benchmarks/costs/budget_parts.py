@@ -29,12 +29,12 @@ PLACES: dict[str, tuple[str, ...]] = {
     RECEIVE: (
         "causal.channels.exchange.Exchange.receive",
         "causal.channels.queue.FramedQueue.accept",
-        "causal.wire.unpack_payload",
+        "causal.channels.wire.unpack_payload",
     ),
     MERGE: (
-        "causal.deltas.DeltaReader.read",
-        "causal.dissemination.Holdings.check",
-        "causal.dissemination.Holdings.store",
+        "causal.logs.deltas.DeltaReader.read",
+        "causal.logs.dissemination.Holdings.check",
+        "causal.logs.dissemination.Holdings.store",
         "causal.channels.queue.FramedQueue.note_depends",
     ),
     DECODE: ("operators.engine.chain.unite", "operators.engine.sink_chain.unite"),
@@ -47,15 +47,22 @@ PLACES: dict[str, tuple[str, ...]] = {
         "operators.stage.routing.DirectRoute.add",
         "operators.stage.routing.DirectRoute.drain",
     ),
-    LOG: ("causal.schedule.DeterminantCursor.record", "causal.schedule.DeterminantCursor.record_order"),
+    LOG: (
+        "causal.task.determinant_cursor.DeterminantCursor.record",
+        "causal.task.determinant_cursor.DeterminantCursor.record_order",
+    ),
     ENCODE: ("operators.engine.chain.encode_records", "operators.sinks.delivery.tally.TallySink.encode"),
     KEEP: (
         "causal.channels.output_queue.OutputQueue.put",
         "causal.channels.output_queue.OutputQueue.seal",
         "causal.channels.sender.Sender.sent",
     ),
-    SHARE: ("causal.dissemination.Holdings.lacking", "causal.deltas.DeltaWriter.pack", "causal.deltas.split_deltas"),
-    SEND: ("causal.channels.exchange.Exchange.pump", "causal.wire.pack_payload"),
+    SHARE: (
+        "causal.logs.dissemination.Holdings.lacking",
+        "causal.logs.deltas.DeltaWriter.pack",
+        "causal.logs.deltas.split_deltas",
+    ),
+    SEND: ("causal.channels.exchange.Exchange.pump", "causal.channels.wire.pack_payload"),
     SOCKET_OUT: ("causal.shell.transport.Transport.send", "causal.shell.transport.Transport.reply"),
     CREDIT: (
         "causal.channels.exchange.Exchange.credit",

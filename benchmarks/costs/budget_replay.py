@@ -19,7 +19,7 @@ from benchmarks.scale.scale_data import DataPlane, Shape
 from causal.determinants import DeterminantCodec
 from causal.effects import Effect
 from causal.events import Event
-from causal.recovery import State
+from causal.task.recovery import State
 from causal.topology import FULL_DEPTH
 
 TASK = "count0/0"

@@ -17,15 +17,15 @@ from typing import Any
 
 from benchmarks.costs.guard_count import Counter
 from benchmarks.scale.scale_data import DataPlane, Shape, row_of
-from causal.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
-from causal.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
+from causal.channels.wire import DATA, Header, read_header
 from causal.determinants import Clock, DeterminantCodec, Order
 from causal.effects import Effect
 from causal.events import Event, FrameReceived, Turn
-from causal.log import DeterminantLog, LogDelta
-from causal.schedule import DeterminantCursor
+from causal.logs.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
+from causal.logs.log import DeterminantLog, LogDelta
+from causal.records.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.task.determinant_cursor import DeterminantCursor
 from causal.topology import FULL_DEPTH
-from causal.wire import DATA, Header, read_header
 
 SIZES = (64, 1024)
 WARM_BATCHES = 4

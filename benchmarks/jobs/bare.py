@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.jobs.keyed_count import key_of, prepare, slices
-from causal.batch import decode_records, encode_records
 from causal.config import JobConfig
+from causal.records.batch import decode_records, encode_records
 from operators.records.keys import key_group, task_of_group
 from operators.sinks import TallySink
 

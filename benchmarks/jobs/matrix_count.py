@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
 from operators import Pipeline
 from operators.records.keys import key_group, task_of_group

@@ -1,7 +1,7 @@
 """The control plane of a job of any size in one process: the production supervisor, and the production membership
 of every worker, with the real encoding of every message between them and virtual time.
 
-Nothing is simulated of what is measured: messages go through `standby.control` and `causal.values` in both
+Nothing is simulated of what is measured: messages go through `standby.control` and `causal.records.values` in both
 directions, decisions into a journal on disk.  There is no data plane: a task has a snapshot as soon
 as its job's sources know of the checkpoint.
 """
@@ -23,8 +23,8 @@ from benchmarks.harness.runs import RunFailed
 from causal.config import JobConfig
 from causal.events import CheckpointRequested
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.records.values import decode, encode
 from causal.topology import Channel, Task, Topology
-from causal.values import decode, encode
 from operators.runtime.membership import (
     Act,
     Feed,

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.runs import RunFailed
-from causal import wire
+from causal.channels import wire
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.effects import Effect, OpenSink, ReadSource, Reply, Send, WriteBundle
 from causal.events import Event, FrameReceived, PeerDown, PeerUp, SinkOpened, SourceRead, Started, Turn
 from causal.ids import OUTSIDE, ChannelId, TaskIndex
-from causal.log import DeterminantLog
+from causal.logs.log import DeterminantLog
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
-from causal.task import TaskProtocol
+from causal.task.task import TaskProtocol
 from operators import Pipeline
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from causal.errors import PipelineError
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
 from operators.sinks import JsonLinesSink, PostgresSink, RedisSink, Sink, SqliteSink
 from tests.servers.postgres import cluster, postgres

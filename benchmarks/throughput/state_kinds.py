@@ -19,9 +19,9 @@ from typing import Any, cast
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
-from causal.batch import LISTED, Chunk
 from causal.config import JobConfig
 from causal.ports import Chain, Services
+from causal.records.batch import LISTED, Chunk
 from operators import ListState, Operator, Pipeline
 from operators.engine.plan import plan
 from operators.sinks import JsonLinesSink

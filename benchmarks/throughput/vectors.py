@@ -21,9 +21,9 @@ from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import versions
 from benchmarks.jobs.bare import GC_THRESHOLD
-from causal.batch import LISTED, Chunk
 from causal.config import JobConfig
 from causal.ports import Chain, Output
+from causal.records.batch import LISTED, Chunk
 from operators.builder.loading import load
 from operators.engine.plan import Plan, plan
 

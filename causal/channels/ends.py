@@ -25,7 +25,7 @@ class Channels:
         partitions: inputs that readers fill; `network`: those from other tasks.
         downstream: outputs to tasks, by channel; `sinks`: outputs to stores, by channel, those that carry
             requests among them.
-        ordered: inputs are delivered by the rule of `causal.picking.ByContent`.
+        ordered: inputs are delivered by the rule of `causal.task.picking.ByContent`.
     """
 
     def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:

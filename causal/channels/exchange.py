@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 
-from causal import wire
+from causal.channels import wire
 from causal.channels.frames import FRAMES, Refusal, Rule
 from causal.channels.receiver import EarlyHello, Receiver
 from causal.channels.sender import CONTRADICTED_NS_MAX, Sender
 from causal.channels.states import SenderState
 from causal.config import JobConfig
-from causal.deltas import pack_deltas, split_deltas, unpack_deltas
-from causal.dissemination import Following, Holdings
 from causal.effects import Effect, ReadSegment, Reply, Send
 from causal.errors import DeterminantsLost, Fenced, PeerViolation, ReplayDivergence
 from causal.ids import TaskIndex
 from causal.inflight import Entry
-from causal.log import LogDelta
+from causal.logs.deltas import pack_deltas, split_deltas, unpack_deltas
+from causal.logs.dissemination import Following, Holdings
+from causal.logs.log import LogDelta
 from causal.topology import Topology
 
 CORRUPT_FRAMES_MAX = 5

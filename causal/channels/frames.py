@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from causal import wire
+from causal.channels import wire
 from causal.channels.states import ReceiverState, SenderState
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from causal.batch import BARRIER, END, Chunk, pack_chunks
+from causal.channels.arena import Arena
 from causal.errors import OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
-from causal.regions import Arena
+from causal.records.batch import BARRIER, END, Chunk, pack_chunks
 from causal.rolling import RollingDigest
 
 FRAME_BYTES_TARGET = 256 << 10

@@ -5,9 +5,9 @@ The far end is not a process: there is no session, no link and no credit.  Its e
 
 from __future__ import annotations
 
-from causal.batch import LISTED, Chunk, end
 from causal.channels.queue import InputQueue
 from causal.events import SourceRead
+from causal.records.batch import LISTED, Chunk, end
 
 
 class Partition(InputQueue):

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from causal.batch import (
+from causal.channels.flow import Allowance
+from causal.channels.wire import Header
+from causal.errors import PeerViolation, invariant
+from causal.logs.rollback import Extent
+from causal.records.batch import (
     BARRIER,
     CHUNK_HEAD_BYTES,
     END,
@@ -23,11 +27,7 @@ from causal.batch import (
     stamp_of,
     unpack_chunks,
 )
-from causal.channels.flow import Allowance
-from causal.errors import PeerViolation, invariant
-from causal.rollback import Extent
 from causal.rolling import RollingDigest
-from causal.wire import Header
 
 
 class InputQueue:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from causal.channels.queue import FramedQueue
 from causal.channels.states import RECEIVER, ReceiverState, ReceiverStep, transition
-from causal.deltas import DeltaReader
+from causal.channels.wire import Hello, Welcome
 from causal.ids import TaskIndex
-from causal.log import LogDelta
-from causal.wire import Hello, Welcome
+from causal.logs.deltas import DeltaReader
+from causal.logs.log import LogDelta
 
 RESYNC_NOT_BEFORE_NS = 20_000_000
 """A gap is reported at most so often."""

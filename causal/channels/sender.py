@@ -12,12 +12,12 @@ from causal.channels import output_queue
 from causal.channels.flow import Credit
 from causal.channels.output_queue import OutputQueue
 from causal.channels.states import SENDER, SenderState, SenderStep, transition
-from causal.deltas import DeltaWriter
-from causal.dissemination import Seen
+from causal.channels.wire import Hello, Welcome
 from causal.errors import DeterminantsLost
 from causal.inflight import Entry
-from causal.log import LogDelta
-from causal.wire import Hello, Welcome
+from causal.logs.deltas import DeltaWriter
+from causal.logs.dissemination import Seen
+from causal.logs.log import LogDelta
 
 HELLO_AGAIN_NS = 100_000_000
 """A HELLO without an answer is repeated after this."""

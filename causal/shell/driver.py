@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from causal.effect_queue import EffectQueue
 from causal.effects import (
     AppendStable,
     BeginStable,
@@ -40,13 +39,14 @@ from causal.effects import (
 from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, FrameReceived, RowsCommitted, SinkOpened, SourceRead, Started, Turn
 from causal.ports import SinkStore, StagingStore, WithdrawingStore
-from causal.shell.asking import RequestPool
 from causal.shell.clock import monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.latency import Latencies
 from causal.shell.outage import StoreCalls, StoreUnavailable
+from causal.shell.request_pool import RequestPool
 from causal.shell.transport import Transport
-from causal.task import TaskProtocol
+from causal.task.effect_queue import EffectQueue
+from causal.task.task import TaskProtocol
 
 TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000

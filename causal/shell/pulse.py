@@ -15,8 +15,8 @@ from typing import Any
 
 import zmq
 
-from causal.activity import PULSE_SUFFIX
-from causal.values import encode
+from causal.records.values import encode
+from causal.task.activity import PULSE_SUFFIX
 
 LOOK_NS_MAX = 200_000_000
 LOOKS_PER_LIMIT = 8

@@ -20,8 +20,8 @@ from pathlib import Path
 import xxhash
 
 from causal.errors import Unavailable
-from causal.log import LogDelta
-from causal.rollback import Extent
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
 from causal.shell.files import make_directory, sync_directory
 
 DIRECTORY = "determinants"

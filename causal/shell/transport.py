@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from causal.wire import FRAME_BYTES_MAX
+from causal.channels.wire import FRAME_BYTES_MAX
 
 RECEIVE_MAX = 64
 """The most frames taken from one socket before the next one."""

@@ -12,12 +12,12 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from causal.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
 from causal.errors import CausalError, PeerViolation, invariant
 from causal.ports import Output, PlainChain, Request, Services
-from causal.rows import listed
-from causal.values import NotCarried
-from causal.vectors import Vectors
+from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
+from causal.records.rows import listed
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors
 from operators.capture.active import NO_OPERATOR, Active
 from operators.engine.chain_state import ChainState
 from operators.records.cutting import CHUNK_BYTES_TARGET, pieces

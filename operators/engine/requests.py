@@ -12,7 +12,7 @@ from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from causal.values import decode, encode, encode_loosely
+from causal.records.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account, fenced
 from operators.sinks.contract.account_bytes import packed, unpacked
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of

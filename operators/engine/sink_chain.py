@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from causal.batch import ROWS, Chunk, Records
 from causal.errors import CausalError
 from causal.ports import Output, PlainChain, Services
-from causal.rows import Rows, listed
-from causal.vectors import Vectors
+from causal.records.batch import ROWS, Chunk, Records
+from causal.records.rows import Rows, listed
+from causal.records.vectors import Vectors
 from operators.records.delivery import unite
 from operators.sinks.contract.sink import Sink
 from operators.stage.branch import Input

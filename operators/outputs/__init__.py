@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from causal.errors import PipelineError
-from causal.vectors import require_arrow
+from causal.records.vectors import require_arrow
 from operators.outputs.lines import LinesOutput
 from operators.outputs.output import Output, Piece
 from operators.outputs.sqlite_output import SqliteOutput

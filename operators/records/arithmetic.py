@@ -13,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from causal.values import NotCarried, encode
+from causal.records.values import NotCarried, encode
 
 NAN = float("nan")
 NAN_DECIMAL = Decimal("NaN")

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa

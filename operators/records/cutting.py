@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from causal.values import encode_loosely
-from causal.vectors import Vectors
+from causal.records.values import encode_loosely
+from causal.records.vectors import Vectors
 
 CHUNK_BYTES_TARGET = 4 << 20
 """The size of chunks into which the output of an event for a channel is cut, so that a frame always has room."""

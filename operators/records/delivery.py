@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from causal.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_rows, stamp_of
 from causal.errors import OperatorFailed, invariant
-from causal.rows import Rows, listed
-from causal.values import NotCarried
-from causal.vectors import Vectors, join
+from causal.records.batch import LISTED, RECORDS, WATERMARK, Chunk, decode_rows, stamp_of
+from causal.records.rows import Rows, listed
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors, join
 
 
 def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:

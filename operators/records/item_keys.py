@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Any
 
-from causal.rows import Rows
+from causal.records.rows import Rows
 
 _WRITTEN: tuple[Callable[[Any], Any], ...] = (
     lambda record: record[0],

@@ -14,7 +14,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from causal.values import encode
+from causal.records.values import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = frozenset((str, int, bytes, type(None)))

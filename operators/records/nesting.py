@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from causal.values import NESTING_MAX
+from causal.records.values import NESTING_MAX
 
 _CALLS_PER_LEVEL = 3
 """The calls of the interpreter for a list or dict within another one."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from causal.checkpointing import SnapshotFile
 from causal.cut import Cut
 from causal.errors import CorruptData
 from causal.ports import Chain
 from causal.shell.files import read_parts
+from causal.task.checkpointing import SnapshotFile
 from operators.engine.plan import Plan
 
 

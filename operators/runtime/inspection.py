@@ -13,9 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from causal.checkpointing import SnapshotFile
 from causal.errors import CorruptData, PipelineError
 from causal.shell.files import read_parts
+from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan

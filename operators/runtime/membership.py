@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal.activity import Activity
-from causal.checkpointing import SnapshotFile
 from causal.errors import PipelineError, invariant
 from causal.events import (
     CheckpointCompleted,
@@ -25,9 +23,11 @@ from causal.events import (
     PeerUp,
     StateQuery,
 )
-from causal.rollback import Rollback, read_rollback
+from causal.logs.rollback import Rollback, read_rollback
+from causal.records.values import NotCarried, encode
+from causal.task.activity import Activity
+from causal.task.checkpointing import SnapshotFile
 from causal.topology import Topology
-from causal.values import NotCarried, encode
 
 PEERS_AGAIN_NS = 400_000_000
 """The interval at which a beat repeats the peers of the task; among many neighbours they are most of a beat."""

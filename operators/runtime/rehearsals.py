@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
 from causal.ports import Chain
-from causal.recording import Recorded, read_recording
-from causal.rehearsal import rehearse
+from causal.records.values import decode, encode
 from causal.shell.clock import SystemEnvironment
 from causal.shell.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
 from causal.shell.files import read_parts
-from causal.values import decode, encode
+from causal.task.checkpointing import SnapshotFile
+from causal.task.recording import Recorded, read_recording
+from causal.task.rehearsal import rehearse
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.runtime.forked import in_fork

@@ -15,8 +15,8 @@ from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Chain
+from causal.records.values import decode
 from causal.topology import Task, Topology
-from causal.values import decode
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.records.keys import key_group, task_of_group

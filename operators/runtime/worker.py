@@ -23,10 +23,7 @@ from typing import Any
 
 import zmq
 
-from causal.activity import Activity
-from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
-from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.errors import (
     CausalError,
     CorruptData,
@@ -42,19 +39,22 @@ from causal.errors import (
     invariant,
 )  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
+from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.ports import SinkStore
-from causal.recovery import State
+from causal.records.values import decode, encode
 from causal.shell import processlog
-from causal.shell.asking import RequestPool
 from causal.shell.clock import SystemEnvironment, monotonic_ns
 from causal.shell.disk import Disk
 from causal.shell.driver import Reader, TaskDriver
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
 from causal.shell.pulse import Message, Pulse, look_ns
+from causal.shell.request_pool import RequestPool
 from causal.shell.transport import Transport
-from causal.task import TaskProtocol
-from causal.values import decode, encode
+from causal.task.activity import Activity
+from causal.task.checkpointing import SnapshotFile
+from causal.task.recovery import State
+from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job
 from operators.capture.install import install
 from operators.engine.chain import FusedChain

@@ -36,7 +36,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "ParquetSink":
-        from causal.vectors import require_arrow
+        from causal.records.vectors import require_arrow
 
         require_arrow("ParquetSink")
         from operators.sinks.parquet.parquet_sink import ParquetSink

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
-from causal.vectors import Vectors, require_arrow
+from causal.records.vectors import Vectors, require_arrow
 from operators.graph import caller
 from operators.sources.source import PartitionReader, R_co, Read, Source, SourceContext
 from operators.tracebacks import described, location

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, Unavailable, invariant
-from causal.values import NotCarried
+from causal.records.values import NotCarried
 from operators.records.arrow_rows import rows_of, vectors_of
 from operators.records.seconds import seconds_of
 from operators.sources.ingest_log import RESTORE, IngestLog, Manifest, Segment

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from causal.batch import Records
+from causal.records.batch import Records
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as Defaulting

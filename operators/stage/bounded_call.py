@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from causal.errors import OperatorFailed
-from causal.values import encode
+from causal.records.values import encode
 
 ABANDONED_MAX = 64
 """The number of calls of one process that may be over their limit and still running."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import CausalError
 from causal.ports import Services
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.capture.active import RUNNING
 from operators.stage.bounded_call import within
 from operators.tracebacks import message

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from causal.batch import WATERMARK, Chunk
 from causal.errors import OperatorFailed
-from causal.values import NotCarried, encode
+from causal.records.batch import WATERMARK, Chunk
+from causal.records.values import NotCarried, encode
 from operators.sinks.contract.sink import Sink
 from operators.tracebacks import described, location, shown, user_traceback
 

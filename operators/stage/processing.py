@@ -13,7 +13,7 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
-from causal.values import NotCarried, encode
+from causal.records.values import NotCarried, encode
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.context import Context

@@ -15,8 +15,8 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from causal.activity import TEXT_MAX, Activity
 from causal.shell.clock import monotonic_ns
+from causal.task.activity import TEXT_MAX, Activity
 from operators.capture.active import NO_OPERATOR, RUNNING
 from operators.tracebacks import LIBRARIES, OURS
 
@@ -35,7 +35,7 @@ class Work:
     """The notes of the loop's thread: plain attributes, written there and read by the other thread.
 
     Attributes:
-        kind: "start", "load" or "work" (see `causal.activity`); empty while the loop rests.
+        kind: "start", "load" or "work" (see `causal.task.activity`); empty while the loop rests.
         step: a number that differs for each piece of work of the loop; its turn, for a task.
         began_ns: when that piece began.
         done: bytes of the state that are loaded.

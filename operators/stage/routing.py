@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from operator import call, length_hint
 from typing import Any, Protocol
 
-from causal.rows import listed
+from causal.records.rows import listed
 from operators.records.item_keys import item_of, keys_in
 from operators.records.keys import Unroutable, key_group, task_of_group
 from operators.stage.failures import NO_KEY

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from causal.batch import encode_records
-from causal.rows import listed
-from causal.values import NotCarried, encode
+from causal.records.batch import encode_records
+from causal.records.rows import listed
+from causal.records.values import NotCarried, encode
 from operators.stage.branch import Branch
 from operators.stage.failures import NO_KEY, Failures
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import filterfalse, islice
 from typing import Any
 
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.state.cold_store import ColdStore
 
 _ABSENT: Any = object()

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import OperatorFailed, invariant
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.records.keys import canonical_keys, key_groups_of
 from operators.records.ownership import SCALARS
 

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from causal.errors import PipelineError
-from causal.values import NotCarried
+from causal.records.values import NotCarried
 from operators.records.ownership import copy_containers, own_state
 
 Shape = Any

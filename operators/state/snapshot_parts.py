@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from causal.errors import CorruptData, PeerViolation, invariant
-from causal.values import decode, encode, encode_loosely
+from causal.records.values import decode, encode, encode_loosely
 from operators.state.keyed_tables import UNDIVIDED, FragmentJob
 
 _FORMAT = 2

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from causal.batch import Records
 from causal.errors import PipelineError
-from causal.rows import Rows, listed
-from causal.vectors import Vectors
+from causal.records.batch import Records
+from causal.records.rows import Rows, listed
+from causal.records.vectors import Vectors
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
 from operators.sources.generated import SequenceSource

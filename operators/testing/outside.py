@@ -9,7 +9,7 @@ from typing import Any
 
 from causal.errors import InvariantViolation
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, fenced
 from operators.sinks.contract.sink import Sink
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal import batch
-from causal.batch import Chunk
 from causal.ports import Chain, Output, Services, SnapshotJob
-from causal.task import TaskProtocol
+from causal.records import batch
+from causal.records.batch import Chunk
+from causal.task.task import TaskProtocol
 
 _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import cast
 
-from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import InvariantViolation
@@ -30,7 +29,8 @@ from causal.events import (
 )
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
-from causal.task import TaskProtocol
+from causal.task.checkpointing import SnapshotFile
+from causal.task.task import TaskProtocol
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
 from operators.testing.effects import perform

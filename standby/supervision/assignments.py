@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from causal.activity import Activity
 from causal.errors import invariant
+from causal.task.activity import Activity
 from causal.topology import Topology
 from standby.supervision.effects import Record
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal.activity import Activity
-from causal.rollback import Extent, OrphanAnswer
+from causal.logs.rollback import Extent, OrphanAnswer
+from causal.task.activity import Activity
 from standby.supervision.effects import Files, Record
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from causal.rollback import NO_ROLLBACK, Extent, OrphanAnswer, Rollback, TaskRollback, decide, read_rollback
+from causal.logs.rollback import NO_ROLLBACK, Extent, OrphanAnswer, Rollback, TaskRollback, decide, read_rollback
 from causal.topology import Topology
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.checkpoints import Coordinator

@@ -6,7 +6,7 @@ record takes a minute has a few lines, not one per record.
 
 from __future__ import annotations
 
-from causal.activity import Activity, sentence
+from causal.task.activity import Activity, sentence
 from standby.supervision.assignments import WorkerEntry
 
 LINE_NS = 5_000_000_000

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from causal.activity import Activity
 from causal.config import JobConfig
 from causal.errors import invariant
+from causal.task.activity import Activity
 from standby.blueprint import Blueprint
 from standby.supervision import events, savepoints, slow_events
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState

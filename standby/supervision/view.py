@@ -118,7 +118,7 @@ def _waiting(holder: WorkerEntry | None) -> dict[str, Any] | None:
 
 
 def _doing(slot: WorkerEntry | None) -> dict[str, Any] | None:
-    """The work that a process has been busy with for a while (see `causal.activity.sentence`)."""
+    """The work that a process has been busy with for a while (see `causal.task.activity.sentence`)."""
     return None if slot is None or slot.doing is None else slot.doing.message()
 
 

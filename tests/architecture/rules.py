@@ -16,10 +16,10 @@ WORLD = frozenset(
 )
 ALLOWED = frozenset(
     [
-        ("causal.values", "datetime"),  # as a type that is carried, never as a clock
+        ("causal.records.values", "datetime"),  # as a type that is carried, never as a clock
         ("operators.kinds.tables.sameness", "datetime"),
         ("operators.sinks.contract.account", "datetime"),
-        ("causal.services", "random"),  # Random(seed) only; the seed is a determinant
+        ("causal.task.services", "random"),  # Random(seed) only; the seed is a determinant
     ]
 )
 TOUCHING = frozenset(("open", "print", "input", "exec", "eval"))

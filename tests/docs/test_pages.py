@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from causal import wire
+from causal.channels import wire
 from causal.config import JobConfig
 from deploy.metrics import COUNTERS, GAUGES, ViewCollector
 from tests.unit.deploy.test_report import view

@@ -1,6 +1,6 @@
 """Every state that one task can be in, each met once, and the step that each event takes from it, each computed once.
 
-A task is a function of its state, the event and the time (`causal.task`), so what it answers is remembered:
+A task is a function of its state, the event and the time (`causal.task.task`), so what it answers is remembered:
 the whole world has many states, its tasks have few.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 from causal import effects as asked
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import Knowledge
 from causal.errors import CausalError
 from causal.events import (
     CheckpointCompleted,
@@ -33,10 +32,11 @@ from causal.events import (
     Turn,
 )
 from causal.ids import TaskIndex
-from causal.log import DeterminantLog, LogDelta
-from causal.recovery import State as Phase
-from causal.rollback import Extent, Rollback
-from causal.task import TaskProtocol
+from causal.logs.dissemination import Knowledge
+from causal.logs.log import DeterminantLog, LogDelta
+from causal.logs.rollback import Extent, Rollback
+from causal.task.recovery import State as Phase
+from causal.task.task import TaskProtocol
 from causal.topology import Topology
 from tests.exhaustive.frozen import canonical, freeze, thaw
 from tests.exhaustive.witness import Answers, Fact, Witness, token_in

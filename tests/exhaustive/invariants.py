@@ -11,7 +11,7 @@ from itertools import combinations
 
 from causal.cut import Cut
 from causal.ids import OUTSIDE, TaskIndex
-from causal.recovery import State as Phase
+from causal.task.recovery import State as Phase
 from causal.topology import Topology
 from tests.exhaustive.cores import TICK_NS, Facts
 from tests.exhaustive.state import State

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from causal import task as task_module
-from causal import wire
 from causal.channels import receiver as receiver_module
+from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.channels.states import ReceiverState, ReceiverStep
-from causal.dissemination import Holdings, Seen
 from causal.events import Turn
 from causal.inflight import InflightLog
-from causal.log import DeterminantLog, LogDelta
+from causal.logs.dissemination import Holdings, Seen
+from causal.logs.log import DeterminantLog, LogDelta
 from causal.rolling import RollingDigest
-from causal.schedule import DeterminantCursor
-from causal.task import TaskProtocol
+from causal.task import task as task_module
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.task import TaskProtocol
 from operators.sinks.contract.account import Account
 from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import CHAIN, PAIR, TRIANGLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from causal.rollback import Extent
+from causal.logs.rollback import Extent
 
 Life = tuple[int, int]
 """(task, incarnation)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from causal import wire
-from causal.deltas import unpack_deltas
+from causal.channels import wire
 from causal.errors import PeerViolation
+from causal.logs.deltas import unpack_deltas
 from tests.exhaustive.explore import Breach, Outcome
 from tests.exhaustive.state import State
 from tests.exhaustive.world import Action, World

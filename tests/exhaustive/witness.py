@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from causal import batch
-from causal.batch import Chunk, decode_records, encode_records
 from causal.ports import Output, PlainChain, Services
-from causal.values import decode, encode
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, encode_records
+from causal.records.values import decode, encode
 
 Fact = tuple[int, int, str]
 """(task, number of the event in its life, what happened)."""

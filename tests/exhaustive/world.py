@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.config import JobConfig
-from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.ids import OUTSIDE, TaskIndex
-from causal.rollback import NO_ROLLBACK, OrphanAnswer, Rollback, TaskRollback, decide
+from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.logs.rollback import NO_ROLLBACK, OrphanAnswer, Rollback, TaskRollback, decide
 from causal.topology import FULL_DEPTH, Topology
 from tests.exhaustive.cores import Cores, EffectValue, EventValue
 from tests.exhaustive.state import Draft, End, Life, State, Written

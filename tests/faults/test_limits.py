@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from causal.determinants import ANSWER_BYTES_MAX
-from causal.values import NESTING_MAX
+from causal.records.values import NESTING_MAX
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, causal
 from tests.faults.test_bad_input import one_line

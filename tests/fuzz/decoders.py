@@ -15,17 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from causal import wire
-from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.channels import wire
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.deltas import pack_deltas, unpack_deltas
 from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
 from causal.errors import CausalError, CorruptData, PeerViolation, PipelineError
-from causal.log import LogDelta
-from causal.rollback import Rollback, read_rollback
+from causal.logs.deltas import pack_deltas, unpack_deltas
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Rollback, read_rollback
+from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.records.values import NotCarried, decode, encode
 from causal.shell.files import read_parts
-from causal.values import NotCarried, decode, encode
 from operators.sinks.storage.journal import bodies, framed
 from operators.sources.ingest_log import IngestLog, Segment, digest_of
 from operators.state.snapshot_parts import read_part

@@ -15,10 +15,9 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
-from causal import batch, wire
+from causal.channels import wire
 from causal.config import STATE_FORMAT
 from causal.cut import Cut
-from causal.deltas import DeltaWriter, pack_deltas
 from causal.determinants import (
     Answer,
     Barrier,
@@ -35,12 +34,14 @@ from causal.determinants import (
     register_kind,
 )
 from causal.ids import ChannelId, TaskIndex, TaskName
-from causal.log import LogDelta
-from causal.rollback import Rollback, TaskRollback
+from causal.logs.deltas import DeltaWriter, pack_deltas
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Rollback, TaskRollback
+from causal.records import batch
+from causal.records.values import encode
 from causal.sealed import unseal
 from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
-from causal.values import encode
 from operators.sinks.storage.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
 from operators.state.keyed_tables import KeyedTable

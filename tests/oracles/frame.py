@@ -22,7 +22,7 @@ from unittest import mock
 
 from causal.errors import PipelineError
 from causal.ports import SinkStore
-from causal.values import encode
+from causal.records.values import encode
 from operators import Pipeline
 from operators.builder.pipeline import Stream
 from operators.sinks.contract.sink import Sink

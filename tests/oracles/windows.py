@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from causal.values import encode
+from causal.records.values import encode
 from operators import (
     Aggregate,
     Count,

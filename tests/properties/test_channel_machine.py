@@ -12,13 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from causal import batch, inflight, wire
-from causal.batch import Chunk, pack_chunks
-from causal.channels import output_queue
+from causal import inflight
+from causal.channels import output_queue, wire
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
+from causal.channels.wire import Header, Welcome
 from causal.inflight import Entry
-from causal.wire import Header, Welcome
+from causal.records import batch
+from causal.records.batch import Chunk, pack_chunks
 
 CREDIT = 150
 FRAME_BYTES_TARGET = 60

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from causal.deltas import pack_deltas, unpack_deltas
-from causal.dissemination import Holdings, Seen
 from causal.ids import ChannelId, TaskIndex, TaskName
-from causal.log import LogDelta
-from causal.rollback import Extent, vector_of
+from causal.logs.deltas import pack_deltas, unpack_deltas
+from causal.logs.dissemination import Holdings, Seen
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent, vector_of
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 
 TASKS_MAX = 5

@@ -10,12 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from causal import batch, wire
-from causal.batch import Chunk, pack_chunks
+from causal.channels import wire
 from causal.channels.receiver import Receiver
+from causal.channels.wire import Header
 from causal.errors import PeerViolation
+from causal.records import batch
+from causal.records.batch import Chunk, pack_chunks
 from causal.rolling import RollingDigest
-from causal.wire import Header
 
 CHUNKS_PER_FRAME_MAX = 5
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from causal.errors import InvariantViolation, PeerViolation
-from causal.log import DeterminantLog, LogDelta
+from causal.logs.log import DeterminantLog, LogDelta
 
 TASK = 4
 HOLDERS = range(3)

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer, Window
 from causal.errors import InvariantViolation, ReplayDivergence
-from causal.log import DeterminantLog, LogDelta
-from causal.schedule import DeterminantCursor
+from causal.logs.log import DeterminantLog, LogDelta
+from causal.task.determinant_cursor import DeterminantCursor
 
 times = st.integers(-(2**62), 2**62) | st.integers(0, 1000)
 small = st.integers(0, 300)

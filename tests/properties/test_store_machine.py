@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from xxhash import xxh3_64_intdigest
 
 from causal.errors import Fenced, InvariantViolation, PeerViolation
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject

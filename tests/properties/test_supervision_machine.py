@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from causal.activity import KINDS, Activity
-from causal.rollback import OrphanAnswer
-from causal.values import decode, encode
+from causal.logs.rollback import OrphanAnswer
+from causal.records.values import decode, encode
+from causal.task.activity import KINDS, Activity
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.assignments import TaskState, WorkerState

@@ -28,7 +28,7 @@ from causal.errors import (
     Superseded,
     Unavailable,
 )
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
 from operators.sinks.contract.sink import SinkStore, encode_json

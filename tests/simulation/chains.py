@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from causal import batch
-from causal.batch import Chunk, decode_records, encode_records
 from causal.determinants import register_kind, registered
 from causal.ports import Output, PlainChain, Request, Services
-from causal.values import decode, encode
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, encode_records
+from causal.records.values import decode, encode
 
 USER_KIND = "simulated"
 if not registered(USER_KIND):

@@ -14,8 +14,8 @@ from causal.cut import Cut
 from causal.events import CheckpointCompleted, Event
 from causal.ids import OUTSIDE
 from causal.ports import Bundle
-from causal.recovery import PERFORMS, State
-from causal.task import TaskProtocol
+from causal.task.recovery import PERFORMS, State
+from causal.task.task import TaskProtocol
 from tests.simulation.chains import identities
 from tests.simulation.peers import Store, Violated
 from tests.simulation.twin import rows_of_twin

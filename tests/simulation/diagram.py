@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from causal.wire import CREDIT, DATA, HELLO, WELCOME
+from causal.channels.wire import CREDIT, DATA, HELLO, WELCOME
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Violated
 from tests.simulation.scenario import Scenario

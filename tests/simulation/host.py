@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import Unavailable
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from standby.control import AGENT, Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision import events

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from causal.cut import Cut
-from causal.dissemination import NO_KNOWLEDGE, Knowledge
-from causal.effect_queue import EffectQueue
 from causal.effects import Effect
 from causal.errors import (
     CausalError,
@@ -31,7 +29,9 @@ from causal.events import (
     Started,
     Turn,
 )
-from causal.task import TaskProtocol
+from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.task.effect_queue import EffectQueue
+from causal.task.task import TaskProtocol
 from operators.runtime.backlog import Backlog
 from operators.runtime.membership import (
     Act,

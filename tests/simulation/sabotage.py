@@ -9,26 +9,26 @@ from typing import Any
 from unittest.mock import patch
 
 import causal.channels.receiver
-import causal.inquiry
-from causal import wire
-from causal.batch import BARRIER, LISTED, RECORDS
+import causal.task.inquiry
+from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.channels.states import ReceiverState, ReceiverStep
-from causal.checkpointing import Checkpointing
 from causal.cut import Cut
 from causal.determinants import Clock, Timer
-from causal.dissemination import Holdings
 from causal.errors import PeerViolation
-from causal.execution import Execution
 from causal.inflight import InflightLog
-from causal.log import DeterminantLog
-from causal.picking import ByContent
+from causal.logs.dissemination import Holdings
+from causal.logs.log import DeterminantLog
+from causal.records.batch import BARRIER, LISTED, RECORDS
 from causal.rolling import RollingDigest
-from causal.schedule import DeterminantCursor
-from causal.services import CausalServices
+from causal.task.checkpointing import Checkpointing
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.execution import Execution
+from causal.task.picking import ByContent
+from causal.task.services import CausalServices
 from operators.sinks.contract.account import Account
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
@@ -340,7 +340,7 @@ def _forget_dependencies() -> Patches:
 
 
 def _orphans_stay() -> Patches:
-    return {(causal.inquiry, "beyond"): lambda depends, lost: None}
+    return {(causal.task.inquiry, "beyond"): lambda depends, lost: None}
 
 
 def _rows_stay() -> Patches:

@@ -7,8 +7,8 @@ from typing import Any
 
 import operators.kinds.process.outside_calls
 from causal.effects import SendRequests
-from causal.execution import Execution
-from causal.values import encode
+from causal.records.values import encode
+from causal.task.execution import Execution
 from tests.simulation.scenario import Scenario
 
 Patches = Mapping[tuple[Any, str], Any]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import causal.effect_queue
+import causal.task.effect_queue
 import operators.engine.chain
 import operators.stage.context
-from causal import wire
+from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import SinkChannel
-from causal.effect_queue import EffectQueue
+from causal.task.effect_queue import EffectQueue
 from causal.topology import FULL_DEPTH
 from deploy import versions
 from operators.runtime.backlog import Backlog
@@ -33,7 +33,7 @@ def _finished_before_the_store_has_all() -> Patches:
 
 def _effects_overtake_a_refused_write() -> Patches:
     """Effects behind a write that a store refused are performed at once."""
-    return {(causal.effect_queue, "_at_once"): lambda effect: True}
+    return {(causal.task.effect_queue, "_at_once"): lambda effect: True}
 
 
 def _silent_while_busy() -> Patches:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from causal.dissemination import Holdings
 from causal.effects import AppendStable, BeginStable
-from causal.flushing import Flushing
-from causal.log import DeterminantLog
+from causal.logs.dissemination import Holdings
+from causal.logs.log import DeterminantLog
+from causal.task.flushing import Flushing
 from tests.simulation.stable import StableFiles
 
 Patches = dict[tuple[Any, str], Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import causal.task
+import causal.task.task
 from causal.channels.sink_channel import SinkChannel
 from causal.effects import CommitRows, OpenSink, StageRows
-from causal.execution import Execution
+from causal.task.execution import Execution
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.staging import Staging
 
@@ -30,7 +30,7 @@ def _restored_at(instead: Callable[[int], int]) -> Patches:
     def opening(channel: int, restored: int | None) -> OpenSink:
         return OpenSink(channel, None if restored is None else instead(restored))
 
-    return {(causal.task, "OpenSink"): opening}
+    return {(causal.task.task, "OpenSink"): opening}
 
 
 def _nothing_is_discarded() -> Patches:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from tests.simulation.chains import KEY_CHARACTERS
 from tests.simulation.peers import Store, Violated
 from tests.simulation.twin import Requests

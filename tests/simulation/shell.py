@@ -46,7 +46,7 @@ from causal.events import (
     SourceRead,
 )
 from causal.ports import Request
-from causal.task import TaskProtocol
+from causal.task.task import TaskProtocol
 from operators.runtime.membership import Reported
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from causal.effects import AppendStable, BeginStable, ReadStable, TruncateStable
 from causal.errors import Unavailable
 from causal.events import Event, StableFailed, StableRead, StableWritten
-from causal.log import LogDelta
-from causal.rollback import Extent
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Violated
 

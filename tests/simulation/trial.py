@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from causal.values import decode
+from causal.records.values import decode
 from tests.simulation.sabotage import sabotaged
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import Simulation

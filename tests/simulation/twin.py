@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from causal import batch
-from causal.batch import Chunk
 from causal.determinants import (
     Answer,
     Barrier,
@@ -29,6 +27,8 @@ from causal.determinants import (
 )  # fmt: skip
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain
+from causal.records import batch
+from causal.records.batch import Chunk
 from causal.topology import Topology
 from tests.simulation.peers import Violated
 

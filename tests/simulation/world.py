@@ -14,12 +14,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from causal import wire
-from causal.activity import PULSE_SUFFIX
+from causal.channels import wire
 from causal.config import JobConfig
 from causal.ids import OUTSIDE
 from causal.ports import Chain
-from causal.values import decode, encode
+from causal.records.values import decode, encode
+from causal.task.activity import PULSE_SUFFIX
 from deploy import versions
 from standby.blueprint import Blueprint
 from standby.journal import CHECKPOINTS_KEPT

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import shake_128
 from typing import Any
 
-from causal import batch
-from causal.batch import Chunk, decode_records, encode_records
 from causal.ports import Output, PlainChain, Services
-from causal.values import decode, encode
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, encode_records
+from causal.records.values import decode, encode
 
 MS = 1_000_000
 TIMER_MS = 100

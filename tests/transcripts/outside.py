@@ -24,7 +24,7 @@ from causal.effects import (
 )  # fmt: skip
 from causal.events import Event, SegmentRead, SegmentWritten, SinkOpened, SnapshotWritten, StableRead, StableWritten
 from causal.ids import OUTSIDE
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.topology import Topology
 from tests.simulation.stable import StableFiles
 from tests.transcripts.peers import Partition, Store, label

@@ -9,7 +9,7 @@ from causal.channels.sink_channel import depended, truncated
 from causal.effects import ReadSource
 from causal.errors import Fenced, invariant
 from causal.events import SourceRead
-from causal.log import DeterminantLog
+from causal.logs.log import DeterminantLog
 from causal.ports import Bundle, StoreState, WithdrawPoint
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from causal.determinants import DeterminantCodec, Order
-from causal.recovery import State
-from causal.task import TaskProtocol
+from causal.task.recovery import State
+from causal.task.task import TaskProtocol
 from tests.transcripts.script import Line
 from tests.transcripts.words import Words, counted
 

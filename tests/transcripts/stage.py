@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from causal import batch, wire
+from causal.channels import wire
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     Effect,
     OrphanReport,
@@ -34,8 +33,10 @@ from causal.events import (
     Started,
     Turn,
 )  # fmt: skip
-from causal.rollback import NO_ROLLBACK, Rollback
-from causal.task import TaskProtocol
+from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.logs.rollback import NO_ROLLBACK, Rollback
+from causal.records import batch
+from causal.task.task import TaskProtocol
 from causal.topology import Topology
 from tests.transcripts.operators import MS, Numbering, answer_of
 from tests.transcripts.outside import Outside

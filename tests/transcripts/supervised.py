@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.config import JobConfig
-from causal.dissemination import NO_KNOWLEDGE
 from causal.effects import Effect, OrphanReport, Phase, SnapshotReady
 from causal.errors import CausalError
 from causal.events import CheckpointCompleted, PeerUp, Started
+from causal.logs.dissemination import NO_KNOWLEDGE
+from causal.records.values import encode
 from causal.topology import Topology
-from causal.values import encode
 from operators.runtime.membership import (
     Act,
     Begin,

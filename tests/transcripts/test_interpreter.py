@@ -11,7 +11,7 @@ import pytest
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
-from causal.dissemination import Holdings
+from causal.logs.dissemination import Holdings
 from causal.topology import Topology
 from standby.supervision.effects import Journal, Outbox
 from tests.transcripts.files import chosen, difference, update

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
-from causal import batch, wire
-from causal.batch import Chunk, decode_records, stamp_of
-from causal.deltas import DeltaReader, unpack_deltas
+from causal.channels import wire
 from causal.determinants import Barrier, Call, Clock, Determinant, DeterminantCodec, Order, Random, Timer
 from causal.errors import PeerViolation
 from causal.ids import OUTSIDE
-from causal.log import LogDelta
+from causal.logs.deltas import DeltaReader, unpack_deltas
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
 from causal.ports import Bundle, StoreState
-from causal.rollback import Extent
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, stamp_of
 from causal.topology import Topology
 from tests.transcripts.peers import label, rows_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.programs import inputs
-from causal.rows import Rows
+from causal.records.rows import Rows
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink, TallySink
 from operators.sources import GeneratedSource, SequenceSource

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 from causal.errors import PipelineError
-from causal.values import NotCarried, encode
+from causal.records.values import NotCarried, encode
 from operators import graph
 from operators.builder.streams.stream_base import K, StreamBase, T, U, kind_of
 from operators.builder.streams.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError
-from causal.vectors import require_arrow
+from causal.records.vectors import require_arrow
 from operators import graph
 from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
 from operators.sinks.contract.sink import Sink

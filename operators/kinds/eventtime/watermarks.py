@@ -16,7 +16,7 @@ from operator import sub
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
-from causal.values import NotCarried, encode
+from causal.records.values import NotCarried, encode
 from operators.kinds.eventtime.generators import WatermarkGenerator
 from operators.stage.arrival import Arrival
 from operators.stage.event_times import times_of

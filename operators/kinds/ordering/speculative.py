@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from causal.errors import CausalError, OperatorFailed, PipelineError, invariant
 from causal.ports import Services
-from causal.values import NotCarried, encode
+from causal.records.values import NotCarried, encode
 from operators.graph import Node
 from operators.kinds.ordering.hold import LATE, Slot, due_ns, unused
 from operators.records.ownership import SCALARS, all_scalar, copy_containers

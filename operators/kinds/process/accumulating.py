@@ -7,8 +7,8 @@ from operator import length_hint
 from typing import Any
 
 from causal.errors import CausalError
-from causal.rows import Rows
-from causal.values import decode, encode
+from causal.records.rows import Rows
+from causal.records.values import decode, encode
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.failures import Failures
 from operators.stage.stages import Stage, without

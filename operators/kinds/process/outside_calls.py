@@ -15,8 +15,8 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from causal.ports import Request
-from causal.shell.asking import RequestPolicy
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
+from causal.shell.request_pool import RequestPolicy
 from operators.graph import Node
 from operators.records.ownership import kept
 from operators.stage.branch import Numbers

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from causal.errors import invariant
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 from operators.records.arrow_rows import values_of
 from operators.records.keys import canonical_key
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from causal.errors import CorruptData
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.kinds.vectors.key_index import KeyIndex, Slots
 from operators.records.keys import canonical, canonical_keys, key_group
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from causal.errors import OperatorFailed
-from causal.values import NotCarried
-from causal.vectors import Vectors, join
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors, join
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.records.keys import Unroutable, canonical, key_group, task_of_group
 from operators.stage.routing import KEYS_CACHED_MAX, DirectRoute, Failed, TurnRoute

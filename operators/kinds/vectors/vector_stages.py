@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 from causal.errors import CausalError
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 from operators.kinds.vectors.accumulate import accumulate, counted, grouped, unsorted
 from operators.kinds.vectors.key_index import column_of
 from operators.kinds.vectors.number_table import NumberTable, Values

@@ -22,7 +22,7 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.records.keys import canonical_key, key_group
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from causal.errors import CausalError
-from causal.values import NotCarried, decode, encode
-from causal.vectors import Vectors, join
+from causal.records.values import NotCarried, decode, encode
+from causal.records.vectors import Vectors, join
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.kinds.windows.task_windows import Window, WindowStage
 from operators.records.arrow_rows import rows_of

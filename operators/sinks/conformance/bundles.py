@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from causal.errors import Fenced, InvariantViolation, PeerViolation, PipelineError
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, StoreState
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,

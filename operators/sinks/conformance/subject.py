@@ -16,7 +16,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from causal.errors import CausalError
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks.contract.sink import Sink
 

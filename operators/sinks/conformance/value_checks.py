@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import RowRefused
 from causal.ports import Bundle
-from causal.values import NotCarried
+from causal.records.values import NotCarried
 from operators.sinks.conformance.subject import Subject, expect, record_at
 
 VALUES: tuple[Any, ...] = (

@@ -16,10 +16,10 @@ from xxhash import xxh3_128
 
 from causal.channels.sink_channel import depended, truncated
 from causal.errors import Fenced, PipelineError, Superseded, invariant
-from causal.log import DeterminantLog, LogDelta
+from causal.logs.log import DeterminantLog, LogDelta
 from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.records.values import encode_loosely
 from causal.runs import start_of
-from causal.values import encode_loosely
 from operators.records.seconds import seconds_of
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from causal.errors import CausalError, CorruptData
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account
 from operators.sinks.contract.account_parts import log_parts, mark_parts, take_part
 

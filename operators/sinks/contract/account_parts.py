@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import WithdrawPoint
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account
 
 LOG, MARK = 0, 1

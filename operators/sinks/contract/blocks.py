@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from causal.batch import decode_rows, encode_records
 from causal.errors import CorruptData, PeerViolation
+from causal.records.batch import decode_rows, encode_records
 
 _HEAD = struct.Struct("<II")  # records, bytes of the body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle
 
 

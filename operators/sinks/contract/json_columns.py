@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 from operators.records.arrow_rows import values_of
 
 _TO_ESCAPE = r'["\\\x00-\x1f]'

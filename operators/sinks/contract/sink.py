@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, invariant
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
-from causal.rows import Rows
-from causal.values import NotCarried
-from causal.vectors import Vectors
+from causal.records.rows import Rows
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors
 from operators.records.nesting import room_for_nesting
 from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.contract.account_bytes import packed, unpacked

@@ -21,7 +21,7 @@ from typing import Any
 
 from causal.errors import CausalError, CorruptData, PipelineError, RowRefused, invariant
 from causal.ports import Bundle, StoreState
-from causal.values import decode, encode, encode_loosely
+from causal.records.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account, check_newest, fenced, fingerprint
 from operators.sinks.contract.account_bytes import packed, unpacked
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of

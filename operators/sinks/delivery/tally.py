@@ -10,8 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from causal.rows import Rows
-from causal.vectors import Vectors
+from causal.records.rows import Rows
+from causal.records.vectors import Vectors
 from operators.sinks.sqlite.sqlite_sink import SqliteSink
 
 _COUNT = struct.Struct("<I")

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
+from causal.records.values import decode, encode, encode_loosely
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
-from causal.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.contract.account_bytes import packed, unpacked
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CausalError, CorruptData, invariant
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, WithdrawPoint
-from causal.values import decode, encode, encode_loosely
+from causal.records.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
 

@@ -28,7 +28,7 @@ from xxhash import xxh3_128_digest
 
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
 from causal.ports import Bundle, SinkStore, StoreState
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import check_newest, fenced
 from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
 from operators.sinks.storage.lock import FileLock, is_at, outside

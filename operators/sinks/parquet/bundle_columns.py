@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from causal.errors import RowRefused
-from causal.rows import listed
-from causal.vectors import Vectors
+from causal.records.rows import listed
+from causal.records.vectors import Vectors
 from operators.sinks.contract.blocks import records_in
 from operators.sinks.parquet.fitting import Misfit, columns_of, inferred, misfits, without
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as types
 
-from causal.rows import Rows, listed
-from causal.vectors import Vectors
+from causal.records.rows import Rows, listed
+from causal.records.vectors import Vectors
 from operators.sinks.parquet.exact_types import Unlike, check_cast, check_values
 
 _REASON_CHARACTERS_MAX = 300

@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from causal.errors import PipelineError
 from causal.ports import SinkStore
-from causal.rows import Rows
-from causal.values import NotCarried
-from causal.vectors import Vectors
+from causal.records.rows import Rows
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors
 from operators.sinks.contract.blocks import block, records_in
 from operators.sinks.contract.options import (
     EXISTING,

@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.errors import CausalError, CorruptData
 from causal.ports import Bundle
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account
 from operators.sinks.contract.account_parts import Part, take_part
 from operators.sinks.postgres.postgres_connection import BoundedConnection

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 from operators.sinks.contract.options import WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.contract.sink import Sink, encode_json, json_encoder
 

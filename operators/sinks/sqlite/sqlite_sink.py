@@ -32,10 +32,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable, invariant
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
+from causal.records.values import decode, encode, encode_loosely
 from causal.shell.modes import mode_of_files, opened
-from causal.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
 from operators.sinks.contract.options import (
     EXISTING,

@@ -70,9 +70,9 @@ def test_every_place_is_there_and_one_that_is_gone_is_named() -> None:
             owner, name = budget_parts._owner(place)
             assert callable(vars(owner)[name])
     with pytest.raises(RunFailed, match=r"causal\.wire\.unpack_nothing is not there any more"):
-        budget_parts._owner("causal.wire.unpack_nothing")
+        budget_parts._owner("causal.channels.wire.unpack_nothing")
     with pytest.raises(RunFailed, match=r"causal\.wire\.Nothing\.pack"):
-        budget_parts._owner("causal.wire.Nothing.pack")
+        budget_parts._owner("causal.channels.wire.Nothing.pack")
 
 
 def test_the_slowest_batches_are_left_out() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import causal.wire
+import causal.channels.wire
 from benchmarks.__main__ import main
 from benchmarks.costs import guard, guard_count
 from benchmarks.costs.guard_count import Counter
 from benchmarks.costs.guard_paths import counted
-from causal.batch import encode_records
+from causal.records.batch import encode_records
 
 COUNT_TURN = "count: Turn (delivered, Send), 64 records"
 COUNT_RECEIVES = "count: FrameReceived (kind 1), 64 records"
@@ -77,13 +77,13 @@ def test_a_call_that_was_added_per_record_is_found(
 def test_a_call_that_was_added_per_batch_is_found(
     before: dict[str, dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unpack_payload = causal.wire.unpack_payload
+    unpack_payload = causal.channels.wire.unpack_payload
 
     def slower(header: Any, payload: Any) -> Any:
         size = len(payload)
         return unpack_payload(header, payload[:size])
 
-    monkeypatch.setattr(causal.wire, "unpack_payload", slower)
+    monkeypatch.setattr(causal.channels.wire, "unpack_payload", slower)
     failed, _ = guard.compared(before, counted(Counter()))
     assert any(line.startswith(f"{COUNT_RECEIVES}: calls ") for line in failed), failed
 

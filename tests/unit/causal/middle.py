@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from causal import batch, wire
-from causal.batch import Chunk, encode_records
+from causal.channels import wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.frames import FRAMES
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
+from causal.channels.wire import Header
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import Holdings
 from causal.effects import Effect
+from causal.logs.dissemination import Holdings
+from causal.records import batch
+from causal.records.batch import Chunk, encode_records
 from causal.rolling import RollingDigest
-from causal.wire import Header
 from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1, 1))

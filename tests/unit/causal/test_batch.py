@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.batch import (
+from causal.errors import PeerViolation
+from causal.records.batch import (
     BARRIER,
     END,
     LISTED,
@@ -26,8 +27,7 @@ from causal.batch import (
     unpack_chunks,
     watermark,
 )
-from causal.errors import PeerViolation
-from causal.values import encode
+from causal.records.values import encode
 from tests.unit.causal.strategies import spelled, values
 
 rows = st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[values] * width), max_size=6))

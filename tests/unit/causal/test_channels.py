@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from causal import batch, wire
-from causal.batch import Chunk, decode_records, encode_records
-from causal.channels import exchange, output_queue
+from causal.channels import exchange, output_queue, wire
 from causal.channels.flow import ALLOWANCE_BYTES_MIN, Allowance
 from causal.channels.receiver import Receiver
 from causal.channels.sender import Sender
+from causal.channels.wire import Header, Welcome
 from causal.errors import DeterminantsLost, OperatorFailed, PeerViolation, ReplayDivergence
 from causal.inflight import Entry
-from causal.wire import Header, Welcome
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, encode_records
 
 CREDIT = 1 << 16
 

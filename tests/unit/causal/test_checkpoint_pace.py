@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from causal.checkpointing import (
+from causal.effects import WriteSnapshot
+from causal.task.checkpointing import (
     FREE_NS,
     GROWTH,
     KEYS_PER_STEP,
@@ -17,7 +18,6 @@ from causal.checkpointing import (
     Checkpointing,
     Cut,
 )
-from causal.effects import WriteSnapshot
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
 from causal.errors import PeerViolation
-from causal.log import LogDelta
+from causal.logs.deltas import DeltaReader, DeltaWriter, pack_deltas, unpack_deltas
+from causal.logs.log import LogDelta
 
 few = st.integers(0, 3)
 deltas = st.lists(st.builds(LogDelta, st.integers(0, 11), few, few, st.text("ab", max_size=20).map(str.encode)))

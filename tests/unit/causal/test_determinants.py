@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.batch import FINAL
 from causal.determinants import (
     ANSWER_BYTES_MAX,
     Answer,
@@ -28,7 +27,8 @@ from causal.determinants import (
     registered,
 )
 from causal.errors import InvariantViolation, PeerViolation
-from causal.varints import read_varint, unzigzag, varint, zigzag
+from causal.records.batch import FINAL
+from causal.records.varints import read_varint, unzigzag, varint, zigzag
 
 register_kind("test-kind", 100)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from causal import batch, deltas, determinants, inflight, wire
-from causal.channels import exchange, flow, output_queue, receiver, sender
+from causal import determinants, inflight
+from causal.channels import exchange, flow, output_queue, receiver, sender, wire
 from causal.config import JobConfig
 from causal.determinants import (
     Answer,
@@ -24,6 +24,8 @@ from causal.determinants import (
     Timer,
     Window,
 )  # fmt: skip
+from causal.logs import deltas
+from causal.records import batch
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIRE = (DOCS / "wire.md").read_text()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from causal.effect_queue import EffectQueue
 from causal.effects import Effect, Phase, Send, SnapshotReady, TruncateSink
+from causal.task.effect_queue import EffectQueue
 
 
 class Shell:

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal import batch, wire
-from causal.batch import Chunk, encode_records, pack_chunks
-from causal.channels import exchange
+from causal.channels import exchange, wire
 from causal.channels.ends import Channels
 from causal.channels.exchange import (
     CORRUPT_FRAMES_MAX,
@@ -22,19 +20,21 @@ from causal.channels.exchange import (
 from causal.channels.flow import CREDIT_WITHIN_NS
 from causal.channels.receiver import RESYNC_NOT_BEFORE_NS
 from causal.channels.sender import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX, HELLO_AGAIN_NS, PROBE_AFTER_NS
+from causal.channels.wire import Header, read_header, read_welcome
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.deltas import pack_deltas, unpack_deltas
-from causal.dissemination import Holdings
 from causal.effects import Effect, Reply, Send
 from causal.errors import DeterminantsLost, Fenced, PeerViolation, ReplayDivergence
 from causal.events import FrameReceived, InquiryResolved, OrphanQuery
-from causal.log import LogDelta
+from causal.logs.deltas import pack_deltas, unpack_deltas
+from causal.logs.dissemination import Holdings
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Rollback
 from causal.ports import PlainChain
-from causal.rollback import Rollback
+from causal.records import batch
+from causal.records.batch import Chunk, encode_records, pack_chunks
 from causal.rolling import RollingDigest
-from causal.task import TaskProtocol
-from causal.wire import Header, read_header, read_welcome
+from causal.task.task import TaskProtocol
 from tests.unit.causal.world import layered
 
 TOPOLOGY = layered((1, 1))

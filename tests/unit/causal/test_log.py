@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from causal.errors import InvariantViolation, PeerViolation
-from causal.log import DeterminantLog, LogDelta
+from causal.logs.log import DeterminantLog, LogDelta
 
 
 def truth(epoch: int, start: int, end: int) -> bytes:

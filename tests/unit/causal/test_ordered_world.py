@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from causal import batch
-from causal.batch import Chunk
 from causal.channels.receiver import Receiver
 from causal.effects import ReadSource
 from causal.errors import PeerViolation, ReplayDivergence
 from causal.events import SourceRead
-from causal.log import DeterminantLog
-from causal.picking import ByContent
-from causal.schedule import DeterminantCursor
+from causal.logs.log import DeterminantLog
+from causal.records import batch
+from causal.records.batch import Chunk
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.picking import ByContent
 from tests.unit.causal.test_task_world import check, run
 from tests.unit.causal.world import World, layered
 

@@ -11,13 +11,13 @@ import pytest
 from causal.effects import Effect, OpenSink, OrphanReport, Phase, Reply, TruncateSink, WithdrawRows, WriteBundle
 from causal.errors import DeterminantsLost, Fenced, RetriesExhausted, Unavailable
 from causal.events import Event, OrphanQuery, SinkOpened, Turn
+from causal.logs.rollback import OrphanAnswer
 from causal.ports import Bundle, StoreState, WithdrawPoint
-from causal.recovery import State
-from causal.rollback import OrphanAnswer
 from causal.shell import driver as driving
 from causal.shell import outage
 from causal.shell.driver import TaskDriver
 from causal.shell.outage import NO_ANSWER, StoreCalls, StoreUnavailable
+from causal.task.recovery import State
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import CorruptData
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.shell.files import read_parts, write_parts
 from causal.shell.stable import StableLogs
 from standby.manifests import newest_manifest, write_manifest

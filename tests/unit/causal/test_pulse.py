@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import zmq
 
+from causal.records.values import decode
 from causal.shell.pulse import Message, Pulse, look_ns
-from causal.values import decode
 
 WAIT_MS = 30_000
 

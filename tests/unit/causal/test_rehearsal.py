@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from causal import recording
-from causal.batch import LISTED, RECORDS, Chunk, encode_records
 from causal.cut import Cut
 from causal.effects import WriteRecording
 from causal.errors import CorruptData, ReplayDivergence
 from causal.ids import TaskIndex
-from causal.recording import Recorded, Recording, read_recording
-from causal.rehearsal import rehearse
-from causal.values import encode
+from causal.records.batch import LISTED, RECORDS, Chunk, encode_records
+from causal.records.values import encode
+from causal.task import recording
+from causal.task.recording import Recorded, Recording, read_recording
+from causal.task.rehearsal import rehearse
 from tests.unit.causal.test_rough_world import diamond
 from tests.unit.causal.world import ChainedHashes, World
 

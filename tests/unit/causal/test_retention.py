@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from causal.batch import ROWS, Chunk
 from causal.channels.sink_channel import SinkChannel
 from causal.events import CheckpointCompleted, CheckpointRequested, Event, Turn
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.records.batch import ROWS, Chunk
 from causal.topology import Channel, Task, Topology
 from tests.unit.causal.test_rough_world import RoughWorld
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run

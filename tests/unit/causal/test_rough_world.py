@@ -13,7 +13,7 @@ from causal.errors import Fenced, ReplayDivergence
 from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
 from causal.ids import OUTSIDE
 from causal.ports import Output, Services
-from causal.task import TaskProtocol
+from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
 from tests.unit.causal.world import ChainedHashes, World, layered

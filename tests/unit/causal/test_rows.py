@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.batch import decode_records, decode_rows, encode_records
 from causal.errors import InvariantViolation
-from causal.rows import Rows, listed
+from causal.records.batch import decode_records, decode_rows, encode_records
+from causal.records.rows import Rows, listed
 
 VALUES = st.one_of(st.none(), st.integers(), st.text(), st.tuples(st.integers(), st.text()), st.lists(st.integers()))
 

@@ -7,8 +7,7 @@ from itertools import product
 
 import pytest
 
-from causal import wire
-from causal.batch import pack_chunks
+from causal.channels import wire
 from causal.channels.exchange import _HANDLERS
 from causal.channels.frames import FRAMES, Refusal, Rule
 from causal.channels.states import (
@@ -20,9 +19,10 @@ from causal.channels.states import (
     SenderStep,
     transition,
 )
-from causal.deltas import pack_deltas
 from causal.effects import Effect, Reply
 from causal.errors import Fenced, InvariantViolation
+from causal.logs.deltas import pack_deltas
+from causal.records.batch import pack_chunks
 from causal.rolling import RollingDigest
 from tests.exhaustive.frozen import canonical
 from tests.unit.causal.middle import ANNOUNCED, DOWNSTREAM, JOB, LINK, RECORDS, UPSTREAM, Middle, header_of

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from causal.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.effects import AppendStable, BeginStable, ReadStable
 from causal.errors import DeterminantsLost, PeerViolation, Unavailable
 from causal.events import StableFailed, StableRead, StableWritten
-from causal.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.log import DeterminantLog, LogDelta
+from causal.logs.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
+from causal.logs.log import DeterminantLog, LogDelta
 from causal.shell import stable
 from causal.shell.stable import StableLogs, framed, prefix_of
+from causal.task.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from operators.sinks.contract.account import Account
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from causal.batch import ROWS, Chunk, barrier
 from causal.channels.sink_channel import SinkChannel
 from causal.errors import DeterminantsLost, InvariantViolation
 from causal.ports import StoreState
+from causal.records.batch import ROWS, Chunk, barrier
 from causal.shell.latency import STAGED_MAX, Latencies
 
 MS = 1_000_000

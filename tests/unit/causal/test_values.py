@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PeerViolation
-from causal.values import NotCarried, decode, encode, encode_loosely
+from causal.records.values import NotCarried, decode, encode, encode_loosely
 from tests.unit.causal.strategies import spelled, values
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal import wire
-from causal.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
-from causal.deltas import pack_deltas, split_deltas, unpack_deltas
+from causal.channels import wire
 from causal.errors import PeerViolation
-from causal.log import LogDelta
-from causal.values import encode
+from causal.logs.deltas import pack_deltas, split_deltas, unpack_deltas
+from causal.logs.log import LogDelta
+from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.records.values import encode
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 deltas = st.lists(st.builds(LogDelta, u32, u32, u32, st.binary(max_size=30)), max_size=4)

@@ -13,12 +13,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from causal import batch
-from causal.batch import Chunk, decode_records, encode_records
 from causal.channels.sink_channel import depended, truncated
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.effects import (
     OpenSink,
     OrphanReport,
@@ -49,13 +46,16 @@ from causal.events import (
     Turn,
 )  # fmt: skip
 from causal.ids import OUTSIDE
-from causal.log import DeterminantLog
+from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
+from causal.logs.log import DeterminantLog
+from causal.logs.rollback import OrphanAnswer, Rollback, TaskRollback, decide
 from causal.ports import Bundle, Output, PlainChain, Request, Services, StoreState, WithdrawPoint
-from causal.recovery import State
-from causal.rollback import OrphanAnswer, Rollback, TaskRollback, decide
-from causal.task import TaskProtocol
+from causal.records import batch
+from causal.records.batch import Chunk, decode_records, encode_records
+from causal.records.values import decode, encode
+from causal.task.recovery import State
+from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
-from causal.values import decode, encode
 
 
 def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Pipeline
 from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan

@@ -7,10 +7,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from causal.batch import LISTED, RECORDS, Chunk, decode_records, encode_records
 from causal.config import JobConfig
 from causal.errors import ReplayDivergence
 from causal.ports import Chain, Output, SinkStore
+from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_records
 from operators import Pipeline
 from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.values import encode
-from causal.vectors import Vectors
+from causal.records.values import encode
+from causal.records.vectors import Vectors
 from operators import Aggregate, Max, Mean, Min, Sum, Tumbling
 from operators.records.arithmetic import settled, shifted, total_of
 from tests.unit.operators.join_scene import Task

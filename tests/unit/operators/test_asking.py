@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output, Request
-from causal.shell.asking import RequestPolicy, RequestPool
-from causal.values import decode, encode
+from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from causal.records.values import decode, encode
+from causal.shell.request_pool import RequestPolicy, RequestPool
 from operators.kinds.process.outside_calls import askers_of
 from operators.stage.watermark_merge import IDLE_NS
 from tests.unit.operators.scene import Services, chain_of, config, listed, parts_of, planned
@@ -240,7 +240,7 @@ def test_a_call_is_tried_again_and_only_its_last_outcome_is_told() -> None:
 
 def test_between_two_tries_it_rests_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = [1]
-    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
     tries: list[int] = []
 
     def perform(body: bytes) -> tuple[bool, bytes]:
@@ -273,7 +273,7 @@ def test_the_last_failure_is_told_when_every_try_fails() -> None:
 def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestPool, threading.Event, list[int]]:
     """A pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
     release, now_ns = threading.Event(), [1]
-    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
 
     def perform(body: bytes) -> tuple[bool, bytes]:
         if body == b"hang":
@@ -329,7 +329,7 @@ def test_an_answer_that_is_too_large_is_a_failure_that_names_its_size(over: int)
 
 def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     release, together, now_ns = threading.Event(), threading.Barrier(2), [1]
-    monkeypatch.setattr("causal.shell.asking.monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
 
     def perform(body: bytes) -> tuple[bool, bytes]:
         if body == b"hang":

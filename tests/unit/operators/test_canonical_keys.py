@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import operators.engine.chain
-from causal.values import decode, encode
-from causal.vectors import Vectors
+from causal.records.values import decode, encode
+from causal.records.vectors import Vectors
 from operators import (
     BroadcastOperator,
     Count,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from causal.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed
+from causal.records.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Operator, Pipeline
 from operators.builder.pipeline import Stream
 from operators.engine.plan import plan

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.rows import Rows
+from causal.records.rows import Rows
 from operators.records.item_keys import item_of, keys_in
 from tests.unit.operators.scene import chain_of, give, planned
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from causal.batch import RECORDS, decode_records, watermark
 from causal.errors import OperatorFailed, ReplayDivergence
+from causal.records.batch import RECORDS, decode_records, watermark
 from operators import Operator
 from operators.builder.pipeline import Stream
 from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, planned, records_chunk, records_in

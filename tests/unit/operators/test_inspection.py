@@ -44,7 +44,7 @@ def test_each_kind_says_what_it_keeps(build: Any, name: str, kept: dict[str, Any
 def test_numbers_and_windows_of_vectors_too() -> None:
     pa = pytest.importorskip("pyarrow")
     pytest.importorskip("numpy")
-    from causal.vectors import Vectors
+    from causal.records.vectors import Vectors
     from operators.kinds.vectors.vector_stages import KeyedStage
     from operators.kinds.windows.vector_windows import VectorWindowStage
     from operators.stage.failures import Failures

@@ -160,7 +160,7 @@ def test_a_late_row_does_not_come_before_a_later_deletion() -> None:
 
 
 def test_what_is_kept_is_bounded_by_the_watermark() -> None:
-    from causal.batch import watermark
+    from causal.records.batch import watermark
     from operators.engine.plan import plan
     from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, source
 

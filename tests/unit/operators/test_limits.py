@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from causal.batch import RECORDS, decode_records, encode_records
 from causal.channels import output_queue
 from causal.config import RECORD_BYTES_MAX, JobConfig
 from causal.errors import OperatorFailed, PipelineError
-from causal.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, encode
+from causal.records.batch import RECORDS, decode_records, encode_records
+from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, encode
 from operators import Operator, Pipeline
 from operators.builder.pipeline import Stream
 from operators.graph import NAME_CHARACTERS_MAX

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.batch import decode_records
 from causal.errors import OperatorFailed
+from causal.records.batch import decode_records
 from operators import Operator, ValueState
 from operators.records.ownership import copy_containers, kept
 from tests.unit.operators.scene import Services, chain_of, listed, planned

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from causal.activity import Activity, sentence
 from causal.shell.clock import monotonic_ns
+from causal.task.activity import Activity, sentence
 from operators import Operator, Pipeline
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from causal.errors import CorruptData
-from causal.rollback import NO_ROLLBACK
+from causal.logs.rollback import NO_ROLLBACK
 from operators.runtime.membership import Begin, Load
 from operators.runtime.worker import Worker, _Loading
 

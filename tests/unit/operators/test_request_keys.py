@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from causal.cut import Cut
-from causal.values import decode
+from causal.records.values import decode
 from operators import Count, Operator, Pipeline, Tumbling
 from operators.builder.pipeline import Stream
 from operators.engine.chain import FusedChain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from causal.errors import CorruptData, Fenced
-from causal.log import LogDelta
+from causal.logs.log import LogDelta
 from causal.ports import Bundle, WithdrawingStore
 from operators.engine.requests import RequestStore
 

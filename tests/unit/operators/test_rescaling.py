@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from causal.batch import WATERMARK, watermark
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
-from causal.values import decode
+from causal.records.batch import WATERMARK, watermark
+from causal.records.values import decode
 from operators import ListState, MapState, Operator, Pipeline, ValueState
 from operators.engine.plan import Plan, plan
 from operators.kinds.windows.aggregates import Aggregate, Count

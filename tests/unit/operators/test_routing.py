@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from causal.batch import encode_records
-from causal.rows import Rows
+from causal.records.batch import encode_records
+from causal.records.rows import Rows
 from operators.records.keys import Unroutable
 from operators.stage.failures import NO_KEY
 from operators.stage.routing import BroadcastRoute, KeyedRoute, StraightRoute

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.values import encode
+from causal.records.values import encode
 from operators.records.keys import key_group, ordered
 from operators.state.slots import Slots
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from causal.batch import RECORDS, decode_records, watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
+from causal.records.batch import RECORDS, decode_records, watermark
 from operators import Operator, Pipeline
 from operators.engine.plan import plan
 from operators.kinds.windows.aggregates import Count

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators import Operator
 from operators.state.keyed_tables import (
     AT_ONCE_MAX,

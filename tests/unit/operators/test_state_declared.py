@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import pytest
 
-from causal.batch import watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain
+from causal.records.batch import watermark
 from operators import ListState, MapState, Operator, ReducingState, ValueState
 from operators.state.snapshot_parts import read_part
 from tests.unit.operators.scene import Services, chain_of, first_field, give, keyed, parts_of, planned, records_in

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Chain
-from causal.values import decode
+from causal.records.values import decode
 from operators.state.cold_store import ColdStore
 from operators.state.cold_values import ColdValues, cold_key
 from operators.state.snapshot_parts import read_part

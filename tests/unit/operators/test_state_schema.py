@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.state.schema import codec_of
 
 

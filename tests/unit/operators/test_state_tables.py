@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, OperatorFailed
-from causal.values import decode
+from causal.records.values import decode
 from operators.state.keyed_tables import KeyedTable
 from operators.state.lists import ListTable
 from operators.state.maps import MapTable

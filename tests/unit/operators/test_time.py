@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from causal.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output
+from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Operator, Pipeline, WatermarkGenerator
 from operators.engine.plan import Plan, plan
 from operators.stage.event_times import ns_of, times_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from causal.errors import OperatorFailed
-from causal.values import decode
+from causal.records.values import decode
 from operators.stage.calls import outcome
 from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, shown, user_traceback
 from tests.unit.operators.scene import Services, chain_of, give, listed, planned

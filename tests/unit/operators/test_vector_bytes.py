@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal import vectors
-from causal.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.errors import PeerViolation, PipelineError
-from causal.values import NotCarried, encode
-from causal.vectors import Vectors
+from causal.records import vectors
+from causal.records.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.records.values import NotCarried, encode
+from causal.records.vectors import Vectors
 from operators import Pipeline
 from operators.sources import ArrowSource
 from tests.unit.operators.scene import NoSink, source
@@ -166,7 +166,7 @@ def test_to_vectors_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_body_that_cannot_be_read_here_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "causal.columns", raising=False)
+    monkeypatch.delitem(sys.modules, "causal.records.columns", raising=False)
     with pytest.raises(PeerViolation, match="vectors have arrived, which cannot be read here .*run `pip install"):
         decode_records(b"\x02" + bytes(40))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from benchmarks.jobs import keyed_count, keyed_vectors
 from causal.errors import OperatorFailed
-from causal.vectors import Vectors, join
+from causal.records.vectors import Vectors, join
 from operators.sources import SourceContext, SparkSource
 from operators.sources.ingest_log import IngestLog, Segment, segment_name
 from operators.sources.ingest_reader import IngestReader

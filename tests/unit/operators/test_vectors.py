@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.batch import RECORDS, Chunk, decode_records
 from causal.errors import OperatorFailed
 from causal.ports import Chain
-from causal.vectors import Vectors, join
+from causal.records.batch import RECORDS, Chunk, decode_records
+from causal.records.vectors import Vectors, join
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.arrow_rows import rows_of

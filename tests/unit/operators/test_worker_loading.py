@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from causal.checkpointing import SnapshotFile
 from causal.cut import Cut
 from causal.events import CheckpointRequested
+from causal.logs.rollback import NO_ROLLBACK
 from causal.ports import PlainChain
-from causal.rollback import NO_ROLLBACK
 from causal.shell.files import write_parts
+from causal.task.checkpointing import SnapshotFile
 from operators.runtime import worker as worker_module
 from operators.runtime.membership import Act, Begin, End, Feed, Load, SendReport, Start
 from operators.runtime.worker import Worker

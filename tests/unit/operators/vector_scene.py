@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from causal.batch import LISTED, RECORDS, Chunk, decode_records
 from causal.ports import Chain, Output
-from causal.vectors import Vectors
+from causal.records.batch import LISTED, RECORDS, Chunk, decode_records
+from causal.records.vectors import Vectors
 from operators import Pipeline
 from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from causal.batch import watermark
 from causal.ports import Chain
+from causal.records.batch import watermark
 from operators import Pipeline
 from operators.engine.plan import Plan, plan
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from causal.vectors import Vectors
+from causal.records.vectors import Vectors
 from operators.sinks.parquet.fitting import Misfit, columns_of, inferred
 
 SCALARS = [

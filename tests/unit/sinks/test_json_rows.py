@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.values import NotCarried
-from causal.vectors import Vectors
+from causal.records.values import NotCarried
+from causal.records.vectors import Vectors
 from operators.sinks.contract.json_columns import json_lines
 from operators.sinks.contract.sink import encode_json
 

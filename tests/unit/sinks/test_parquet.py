@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable
 from causal.ports import Bundle, StoreState
-from causal.rows import Rows
-from causal.vectors import Vectors
+from causal.records.rows import Rows
+from causal.records.vectors import Vectors
 from operators.sinks import conformance
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
 from operators.sinks.conformance.crashes import stops_zombies_that_wake_up

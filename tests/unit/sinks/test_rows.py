@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from causal.rows import Rows
+from causal.records.rows import Rows
 from operators.sinks import JsonLinesSink, SqliteSink, TallySink
 from operators.sinks.contract.sink import Sink
 

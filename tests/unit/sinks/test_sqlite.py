@@ -13,7 +13,7 @@ import pytest
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
-from causal.values import NotCarried, decode, encode
+from causal.records.values import NotCarried, decode, encode
 from operators.sinks import SqliteSink, TallySink
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill, record_at
 from operators.sinks.sqlite.sqlite_errors import translated

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no ro
 import pyarrow as pa
 
 from causal.errors import PipelineError
-from causal.values import decode, encode
+from causal.records.values import decode, encode
 from operators.records.arrow_rows import check_carried, rows_of
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)

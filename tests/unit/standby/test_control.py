@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.activity import Activity
-from causal.values import encode
+from causal.records.values import encode
+from causal.task.activity import Activity
 from standby.control import MESSAGE_BYTES_MAX, Inbox, pack
 from standby.supervision import events
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from causal.activity import Activity
 from causal.errors import InvariantViolation
+from causal.task.activity import Activity
 from standby.blueprint import CompanionCall
 from standby.supervision import effects as fx
 from standby.supervision import events

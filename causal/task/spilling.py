@@ -27,7 +27,7 @@ class Spilling:
 
         A task waits for the disk while a segment is being written, and for a neighbour that is unavailable.  With all
         neighbours connected it continues over its bounds: only the next checkpoint shortens the logs, and its barrier
-        comes behind what waits.  `causal.retention` requests that checkpoint before, and sources wait for it.
+        comes behind what waits.  `causal.task.retention` requests that checkpoint before, and sources wait for it.
         """
         memory, disk = self._channels.inflight_bytes()
         full = memory > 2 * self._memory_max

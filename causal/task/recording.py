@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.batch import LISTED, RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.errors import CorruptData, PeerViolation
-from causal.values import NotCarried, decode, encode
+from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.records.values import NotCarried, decode, encode
 
 RECORDING_BYTES_MAX = 256 << 20
 """The most bytes of elements of one epoch of one task; an epoch with more is not recorded and not rehearsed."""

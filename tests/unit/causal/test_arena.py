@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from causal.regions import APART_BYTES_MAX, APART_BYTES_MIN, REGION_BYTES, Arena
+from causal.channels.arena import APART_BYTES_MAX, APART_BYTES_MIN, REGION_BYTES, Arena
 
 
 @pytest.mark.parametrize("size", [0, 1, APART_BYTES_MIN - 1, APART_BYTES_MAX + 1])

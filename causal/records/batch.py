@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import PeerViolation
-from causal.rows import Rows, listed
-from causal.values import NotCarried, decode, encode_loosely
-from causal.vectors import Vectors
+from causal.records.rows import Rows, listed
+from causal.records.values import NotCarried, decode, encode_loosely
+from causal.records.vectors import Vectors
 
 # Chunk kinds.  A tag is never reused; retired ones stay here with a note.
 RECORDS = 1  # encode_records(); count = number of records
@@ -38,7 +38,7 @@ _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
 _PLAIN, _TUPLES, _VECTORS = b"\x00", b"\x01", b"\x02"
-"""The first byte of a body of records; `causal.columns` writes the whole of the last."""
+"""The first byte of a body of records; `causal.records.columns` writes the whole of the last."""
 _NOTHING = _PLAIN + encode_loosely([])
 
 Records = list[Any] | Rows | Vectors

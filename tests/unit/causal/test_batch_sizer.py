@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from causal.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
 from causal.channels.receiver import Receiver
-from causal.pace import FIRST_ELEMENTS, BatchSizer
+from causal.channels.wire import DATA, Header
+from causal.records.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
 from causal.rolling import RollingDigest
-from causal.wire import DATA, Header
+from causal.task.batch_sizer import FIRST_ELEMENTS, BatchSizer
 
 SECOND_NS = 1_000_000_000
 

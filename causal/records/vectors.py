@@ -1,6 +1,6 @@
 """`Vectors`: records as the columns of one Arrow record batch, which the core carries as it carries a list of records.
 
-It has a length, can be sliced and joined, and becomes bytes and back (`causal.columns`).  Nothing here needs
+It has a length, can be sliced and joined, and becomes bytes and back (`causal.records.columns`).  Nothing here needs
 pyarrow before there are vectors, and a job without them never imports it.
 """
 
@@ -38,7 +38,7 @@ class Vectors:
         Raises:
             NotCarried: a type that cannot be carried, a name that two columns share, or another object.
         """
-        from causal.columns import carried
+        from causal.records.columns import carried
 
         return cls(carried(rows))
 
@@ -56,7 +56,7 @@ class Vectors:
 
     def encode(self) -> bytes:
         """Encodes the rows: equal rows give equal bytes, whatever they were sliced from."""
-        from causal.columns import encode
+        from causal.records.columns import encode
 
         return encode(self.batch)
 
@@ -68,7 +68,7 @@ class Vectors:
             PeerViolation: the bytes are not such a body, or pyarrow is not installed here.
         """
         try:
-            from causal.columns import decode
+            from causal.records.columns import decode
         except ImportError as problem:
             raise PeerViolation(
                 f"vectors have arrived, which cannot be read here ({problem}); {INSTALL_ARROW}"
@@ -84,7 +84,7 @@ def join(pieces: Sequence[Vectors]) -> Vectors:
     """
     if len(pieces) == 1:
         return pieces[0]
-    from causal.columns import joined
+    from causal.records.columns import joined
 
     return Vectors(joined([piece.batch for piece in pieces]))
 

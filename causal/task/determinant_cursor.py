@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from causal.determinants import Determinant, DeterminantCodec, Order, Run, encode_order
 from causal.errors import PeerViolation, ReplayDivergence, invariant
-from causal.log import DeterminantLog
+from causal.logs.log import DeterminantLog
 
 Kind = TypeVar("Kind")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from causal.channels.ends import Channels
 from causal.cut import Cut
-from causal.dissemination import Holdings
 from causal.effects import CommitRows, Effect, RemoveSegments, SourceCompleted, TruncateSink, TruncateStable
+from causal.logs.dissemination import Holdings
 
 
 def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from causal.channels.ends import Channels
 from causal.config import JobConfig
-from causal.dissemination import Holdings
+from causal.logs.dissemination import Holdings
 
 
 class Retention:

@@ -6,7 +6,7 @@ The schema is a MessagePack list of [name, type].  A column is up to three buffe
 padded with zeros to a multiple of 8: validity bits if it has nulls, offsets if it is text, values.  What is under a
 null is zero, spare bits are zero, offsets begin at 0.  Arrow's IPC format would not do: `docs/design/0007-vectors.md`.
 
-Needs pyarrow and NumPy; `causal.vectors` imports it when there are vectors.
+Needs pyarrow and NumPy; `causal.records.vectors` imports it when there are vectors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from causal.errors import PeerViolation
-from causal.values import NotCarried
-from causal.values import decode as decode_value
-from causal.values import encode as encode_value
+from causal.records.values import NotCarried
+from causal.records.values import decode as decode_value
+from causal.records.values import encode as encode_value
 
 TAG = 2
 COLUMNS_MAX = 1024

@@ -6,11 +6,11 @@ While it stands still nothing is performed, sent or taken in, so what it answere
 from __future__ import annotations
 
 from causal.channels.ends import Channels
-from causal.dissemination import Holdings
 from causal.effects import Effect, OrphanReport
 from causal.events import OrphanQuery
-from causal.recovery import State
-from causal.rollback import OrphanAnswer, Rollback, beyond, vector_of
+from causal.logs.dissemination import Holdings
+from causal.logs.rollback import OrphanAnswer, Rollback, beyond, vector_of
+from causal.task.recovery import State
 
 
 class Inquiry:

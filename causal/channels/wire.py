@@ -21,9 +21,9 @@ import lz4.block
 
 from causal.determinants import LZ4_RATIO_MAX
 from causal.errors import PeerViolation
-from causal.log import LogDelta
-from causal.rollback import Extent
-from causal.values import decode, encode
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
+from causal.records.values import decode, encode
 
 MAGIC = b"CL"
 VERSION = 2

@@ -1,7 +1,7 @@
 """A task: one single-threaded state machine, events in, effects out (D1).
 
 Live, `Turn` picks what to perform from what has arrived and logs it; replaying, it reads the log and
-waits until that can be performed (`causal.execution`): there is no second code path for recovery.
+waits until that can be performed (`causal.task.execution`): there is no second code path for recovery.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any
 from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.sink_channel import depended
-from causal.checkpointing import SnapshotFile
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.effects import Effect, OpenSink, Phase, StateReply, TruncateSink, WithdrawRows
 from causal.events import (
     CheckpointCompleted,
@@ -42,19 +40,21 @@ from causal.events import (
     StateQuery,
     Turn,
 )
-from causal.execution import Execution
-from causal.flushing import Flushing
 from causal.ids import TaskIndex
-from causal.inquiry import Inquiry
+from causal.logs.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
+from causal.logs.rollback import NO_ROLLBACK, Extent, Rollback
 from causal.ports import Chain, Environment
-from causal.reading import Reading
-from causal.recovery import PERFORMS, Recovery, State, Step
-from causal.retention import Retention
-from causal.rollback import NO_ROLLBACK, Extent, Rollback
-from causal.schedule import DeterminantCursor
-from causal.spilling import Spilling
+from causal.task.checkpointing import SnapshotFile
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.execution import Execution
+from causal.task.flushing import Flushing
+from causal.task.inquiry import Inquiry
+from causal.task.reading import Reading
+from causal.task.recovery import PERFORMS, Recovery, State, Step
+from causal.task.retention import Retention
+from causal.task.spilling import Spilling
+from causal.task.truncation import truncate
 from causal.topology import Topology
-from causal.truncation import truncate
 
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
 """The events that would change the answer to an inquiry; frames that are dropped are requested again."""

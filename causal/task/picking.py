@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from causal.batch import BARRIER
 from causal.channels.queue import InputQueue
-from causal.pace import BatchSizer
+from causal.records.batch import BARRIER
+from causal.task.batch_sizer import BatchSizer
 
 Pick = tuple[InputQueue, int]
 """An input, and how many of its elements make the next event."""

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from causal.channels.ends import Channels
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.dissemination import Holdings
 from causal.effects import Effect
 from causal.errors import ReplayDivergence
-from causal.execution import Execution
 from causal.ids import TaskIndex
-from causal.log import LogDelta
+from causal.logs.dissemination import Holdings
+from causal.logs.log import LogDelta
 from causal.ports import Chain, Environment
-from causal.recording import Recorded
-from causal.recovery import Recovery, Step
-from causal.schedule import DeterminantCursor
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.execution import Execution
+from causal.task.recording import Recorded
+from causal.task.recovery import Recovery, Step
 from causal.topology import Topology
 
 

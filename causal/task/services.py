@@ -11,7 +11,7 @@ from causal import determinants
 from causal.determinants import Call, Clock, Random, User, Window
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.ports import Environment
-from causal.schedule import DeterminantCursor
+from causal.task.determinant_cursor import DeterminantCursor
 
 
 class CausalServices:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from causal.channels.queue import InputQueue
+from causal.cut import Cut
 from causal.effects import Effect, SnapshotReady, WriteSnapshot
 from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob

@@ -6,9 +6,9 @@ import pytest
 
 from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Timer, User, register_kind
 from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
-from causal.log import DeterminantLog, LogDelta
-from causal.schedule import DeterminantCursor
-from causal.services import CausalServices
+from causal.logs.log import DeterminantLog, LogDelta
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.services import CausalServices
 
 register_kind("test-price", 101)
 register_kind("test-rate", 102)

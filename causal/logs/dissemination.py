@@ -13,8 +13,8 @@ from operator import itemgetter
 
 from causal.errors import PeerViolation
 from causal.ids import TaskIndex
-from causal.log import DeterminantLog, LogDelta
-from causal.rollback import Extent, TaskRollback, vector_of
+from causal.logs.log import DeterminantLog, LogDelta
+from causal.logs.rollback import Extent, TaskRollback, vector_of
 from causal.topology import Topology
 
 STABLE_BYTES_REPORTED = 256

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from causal.dissemination import Holdings
 from causal.effects import AppendStable, BeginStable, Effect, ReadStable
 from causal.errors import DeterminantsLost, PeerViolation
 from causal.events import StableFailed, StableRead, StableWritten
-from causal.log import LogDelta
+from causal.logs.dissemination import Holdings
+from causal.logs.log import LogDelta
 
 FLUSH_EVERY_NS = 5_000_000
 """The shortest time between two writes: what is logged between them is written together."""

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from causal import batch
 from causal.channels.ends import Channels
 from causal.channels.queue import InputQueue
-from causal.checkpointing import Checkpointing
 from causal.config import JobConfig
-from causal.cut import Cut, SnapshotFile
+from causal.cut import Cut
 from causal.determinants import Answer, Barrier, Order, Run, Timer
-from causal.dissemination import Holdings
 from causal.effects import Effect, Phase, SendRequests, StageRows, WriteBundle, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.events import ResponseReceived
-from causal.pace import BatchSizer
-from causal.picking import ByArrival, ByContent
+from causal.logs.dissemination import Holdings
 from causal.ports import Chain, Environment, Output, Request
-from causal.recording import Recording
-from causal.recovery import Recovery, State, Step
-from causal.schedule import DeterminantCursor
-from causal.services import CausalServices
+from causal.records import batch
+from causal.task.batch_sizer import BatchSizer
+from causal.task.checkpointing import Checkpointing, SnapshotFile
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.picking import ByArrival, ByContent
+from causal.task.recording import Recording
+from causal.task.recovery import Recovery, State, Step
+from causal.task.services import CausalServices
 
 
 class Execution:

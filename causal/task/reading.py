@@ -5,8 +5,8 @@ from __future__ import annotations
 from causal.channels.partition import Partition
 from causal.determinants import Order
 from causal.effects import Effect, ReadSource
-from causal.pace import BatchSizer
-from causal.schedule import DeterminantCursor
+from causal.task.batch_sizer import BatchSizer
+from causal.task.determinant_cursor import DeterminantCursor
 
 
 class Reading:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from causal.errors import PeerViolation
-from causal.log import LogDelta
-from causal.rollback import Extent
-from causal.varints import read_varint, varint
+from causal.logs.log import LogDelta
+from causal.logs.rollback import Extent
+from causal.records.varints import read_varint, varint
 
 DELTAS_PER_FRAME_MAX = 1 << 16
 """The most deltas, and the most dependencies, of a frame; a session names no more logs than that."""

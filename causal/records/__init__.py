@@ -1,0 +1,1 @@
+"""Records and their bytes: values, batches, rows, columns of vectors."""

@@ -1,0 +1,1 @@
+"""One task as a state machine: events in, effects out, live and in a replay."""
