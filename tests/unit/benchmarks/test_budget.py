@@ -69,9 +69,9 @@ def test_every_place_is_there_and_one_that_is_gone_is_named() -> None:
         for place in places:
             owner, name = budget_parts._owner(place)
             assert callable(vars(owner)[name])
-    with pytest.raises(RunFailed, match=r"causal\.wire\.unpack_nothing is not there any more"):
+    with pytest.raises(RunFailed, match=r"causal\.channels\.wire\.unpack_nothing is not there any more"):
         budget_parts._owner("causal.channels.wire.unpack_nothing")
-    with pytest.raises(RunFailed, match=r"causal\.wire\.Nothing\.pack"):
+    with pytest.raises(RunFailed, match=r"causal\.channels\.wire\.Nothing\.pack"):
         budget_parts._owner("causal.channels.wire.Nothing.pack")
 
 
