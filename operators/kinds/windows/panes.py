@@ -14,8 +14,8 @@ from operators.state.slots import Pair
 class PaneStage(AssignedStage):
     """`window(name, Tumbling | Sliding, contents)`: slot = start of the window in ns.
 
-    A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Records
-    that arrive in between cause it to be emitted again, once per batch.
+    A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Each
+    record that arrives in between causes it to be emitted again.
     """
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
