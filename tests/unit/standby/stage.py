@@ -28,15 +28,15 @@ ROOT = Path(__file__).resolve().parents[3]
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T | None]) -> T:
-    """The first result of `look` other than None or False."""
+def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], object] = lambda: "") -> T:
+    """Returns the first result of `look` other than None or False; a failure shows what `instead` returns."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         value = look()
         if value is not None and value is not False:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what}")
+    raise AssertionError(f"waited {WAIT_S:.0f} s in vain: {what} {instead()}".rstrip())
 
 
 class Stage:
@@ -91,14 +91,15 @@ class Stage:
                 return int(entry.name)
         return None
 
-    def recovered(self, task: str, incarnation: int) -> dict[str, Any]:
+    def recovered(self, task: str, incarnation: int, *, or_later: bool = False) -> dict[str, Any]:
         """Wait until that incarnation runs the task."""
 
         def look() -> dict[str, Any] | None:
             entry = self.task(task) if self.view() is not None else {"incarnation": 0}
-            return entry if entry["incarnation"] == incarnation and entry["state"] == "running" else None
+            reached = entry["incarnation"] == incarnation or or_later and entry["incarnation"] > incarnation
+            return entry if reached and entry["state"] == "running" else None
 
-        return wait_for(f"{task} runs in incarnation {incarnation}", look)
+        return wait_for(f"{task} runs in incarnation {incarnation}", look, self.view)
 
     def finish(self) -> tuple[int, str]:
         """Let the sinks finish; the exit status and the error line."""
