@@ -1,7 +1,8 @@
 """All tests, in two groups side by side: `python -m tests [argument of pytest]...`
 
 Tests of whole jobs mostly wait for processes, the others mostly compute, so two cores do both in the time of one.  The
-second group is shown as it runs, the first when it has ended; the status is 0 when both have passed.
+second group is shown as it runs, then the first, each with its ten slowest tests; the status is 0 when both have
+passed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 HOME = Path(__file__).resolve().parents[1]
 JOBS = ("tests/faults", "tests/servers", "tests/spark")
@@ -21,11 +23,23 @@ ELSEWHERE = ("tests/architecture",)
 """The tests that `make check` has run already."""
 PACKAGES = ("causal", "operators", "standby", "deploy")
 NOTHING_COLLECTED = 5
+SLOWEST = ("--durations=10", "--durations-min=1")
+FOLLOW_S = 0.5
 
 
 def group(paths: Sequence[str], name: str, arguments: Sequence[str]) -> list[str]:
     """The command of one group; each has a cache of its own."""
-    return [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *arguments, *paths]
+    return [sys.executable, "-u", "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *SLOWEST, *arguments, *paths]
+
+
+def follow(process: subprocess.Popen[bytes], output: IO[str]) -> int:
+    """Print what the process has written and writes, until it ends; returns its exit status."""
+    while True:
+        ended = process.poll()
+        print(output.read(), end="", flush=True)
+        if ended is not None:
+            return ended
+        time.sleep(FOLLOW_S)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,21 +48,21 @@ def main(arguments: Sequence[str]) -> int:
         compileall.compile_dir(HOME / package, quiet=1)
     others = [f"--ignore={path}" for path in (*JOBS, *ELSEWHERE)]
     began_s = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
+    with tempfile.NamedTemporaryFile("w") as written, open(written.name) as output:
         # In process groups of their own: an interrupt from the terminal comes to them once, from here.
         jobs = subprocess.Popen(
-            group(JOBS, "jobs", arguments), cwd=HOME, stdout=output, stderr=subprocess.STDOUT, process_group=0
+            group(JOBS, "jobs", arguments), cwd=HOME, stdout=written, stderr=subprocess.STDOUT, process_group=0
         )
         rest = subprocess.Popen(group(["tests"], "rest", [*others, *arguments]), cwd=HOME, process_group=0)
         while True:
             try:
-                statuses = {rest.wait(), jobs.wait()}
+                status = rest.wait()
+                print(f"\n{' '.join(JOBS)}, meanwhile:", flush=True)
+                statuses = {status, follow(jobs, output)}
                 break
             except KeyboardInterrupt:
                 for each in (jobs, rest):
                     each.send_signal(signal.SIGINT)  # does nothing to one that has been waited for
-        output.seek(0)
-        print(f"\n{' '.join(JOBS)}, meanwhile:\n{output.read()}", flush=True)
     print(f"both groups together: {time.monotonic() - began_s:.0f} s")
     return 0 if statuses <= {0, NOTHING_COLLECTED} and 0 in statuses else 1
 
