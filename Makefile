@@ -7,7 +7,7 @@
 #   make check   format, lint, types, imports, architecture; seconds
 #   make soak    the simulator on all cores, oracles of the operators, other batches with the same rows, until Ctrl-C
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
-#   make bench   every row of the goals table, into docs/benchmarks and its page; by estimate 45 minutes
+#   make bench   every goal of docs/figures.md, into docs/benchmarks and the pages; by estimate 45 minutes
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
 #   make clean   remove what the targets above made
 
@@ -98,7 +98,7 @@ $(VENV)/bench: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[bench,arrow]'
 	@touch $@
 
-# What was measured goes into the page even if a part failed; the status says so.
+# What was measured goes into the pages even if a part failed; the status says so.
 bench: $(VENV)/bench
 	@$(RUN) -m benchmarks all --json $(VENV)/bench.json; status=$$?; \
 	  $(RUN) -m benchmarks.page --take $(VENV)/bench.json && $(RUN) -m benchmarks.charts.draw && $(RUN) -m benchmarks.page \

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.page`: writes the tables of the pages from `docs/benchmarks/**/*.json`.
+"""`python -m benchmarks.page`: writes the small tables of pages from `docs/benchmarks/**/*.json`.
 
     python -m benchmarks.page --take FILE    first put the results of `benchmarks all` into docs/benchmarks
+    python -m benchmarks.page --show NAME    print the raw table of one result instead
 
 The text around the tables is the page's own; what stands between the marks is made from the files and never typed.
+Raw tables are on the site only, which asks `benchmarks/report/appendix.py` for them.
 """
 
 from __future__ import annotations
@@ -14,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.measured import RESULTS, write
-from benchmarks.peers import peers_table
 from benchmarks.peers.venvs import PEERS
-from benchmarks.report import goals, tables
+from benchmarks.report import appendix, main_figures
 
 DOCS = RESULTS.parent
-PAGE, SCALE = DOCS / "benchmarks.md", DOCS / "scale.md"
-ELSEWHERE = {"budget": DOCS / "performance.md", "sinks": DOCS / "sinks.md"}
-"""Results whose table is on another page."""
-PAGES = (PAGE, SCALE, *ELSEWHERE.values())
+README, FIGURES, COMPARISON = DOCS.parent / "README.md", DOCS / "figures.md", DOCS / "comparison.md"
+PLACES = {"figures": README, "guarantees": README, "measured beside us": COMPARISON}
+"""Tables that are on another page than that of the figures."""
+PAGES = (README, FIGURES, COMPARISON)
 
 Result = Mapping[str, Any]
 
@@ -32,52 +33,9 @@ def marks(name: str) -> tuple[str, str]:
     return f"<!-- {name}: made by python -m benchmarks.page -->", f"<!-- end of {name} -->"
 
 
-def table(result: Result) -> str:
-    """Command, machine and all figures of one result."""
-    machine, versions = result["machine"], result["versions"]
-    libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
-    commands = dict.fromkeys(f"`{each['command']}`" for each in result.get("pairs", [result]))
-    where = (
-        f"{', '.join(commands)}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
-        f" {machine['system']}; Python {versions['python']}, {libraries}."
-    )
-    if "pairs" in result:
-        return f"{where}\n\n{peers_table.tables(result['pairs'])}"
-    write_table = {"matrix": tables.matrix, "budget": tables.budget}.get(result["benchmark"], _figures)
-    return f"{where}\n\n{write_table(result)}"
-
-
-def _figures(result: Result) -> str:
-    """A row per figure."""
-    figures = result["figures"]
-    wide = any("p99" in each for each in figures.values())
-    heads = {name: name for name in (["median", "p90", "p99", "min", "max"] if wide else ["median", "min", "max"])}
-    if any("chance" in each for each in figures.values()):
-        heads |= {"low": "95 % from", "high": "to", "chance": "chance"}
-    rows = [
-        [name, *(f"{each[column]:,}" if column in each else "" for column in heads), str(len(each["runs"]))]
-        for name, each in figures.items()
-    ]
-    text = tables.grid(["figure", *heads.values(), "runs"], rows)
-    if "output" in result:
-        text += "\n\nOutput: " + ", ".join(f"{name} {count:,}" for name, count in result["output"].items()) + "."
-    return text
-
-
-def shown(name: str, result: Result) -> str:
-    """The table of a result, its chart above it if there is one."""
-    chart = RESULTS / f"{name}.png"
-    picture = f"![{name}: what was measured, as a chart]({RESULTS.name}/{chart.name})\n\n" if chart.exists() else ""
-    return f"{picture}{table(result)}"
-
-
 def contents(results: Mapping[str, Result]) -> list[tuple[Path, str, str]]:
     """(page, name, text) of everything that is written into pages."""
-    parts = [(ELSEWHERE.get(name, PAGE), name, shown(name, each)) for name, each in results.items() if name != "scale"]
-    parts.append((PAGE, "goals", goals.table(goals.judged(results, {}))))
-    if "scale" in results:
-        parts += [(SCALE, name, text) for name, text in tables.scale(results["scale"]).items()]
-    return parts
+    return [(PLACES.get(name, FIGURES), name, text) for name, text in main_figures.contents(results).items()]
 
 
 def filled(page: str, name: str, content: str) -> str:
@@ -92,11 +50,6 @@ def filled(page: str, name: str, content: str) -> str:
     if not opened or not closed:
         raise ValueError(f"the page has no marks for {name}; put '{begin}' and '{end}' where the table belongs")
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
-
-
-def stored() -> dict[str, dict[str, Any]]:
-    """Returns what docs/benchmarks holds, by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))}
 
 
 def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
@@ -124,22 +77,39 @@ def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[s
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Fill in every result that is there; exit status 2 for bad usage."""
-    if arguments:
-        if len(arguments) != 2 or arguments[0] != "--take":
-            print("page: give nothing, or --take FILE", file=sys.stderr)
-            return 2
-        try:
-            for name, result in taken(json.loads(Path(arguments[1]).read_text()), stored()).items():
-                write(RESULTS / f"{name}.json", result)
-        except (OSError, ValueError) as problem:
-            print(f"page: {problem}", file=sys.stderr)
-            return 2
+    try:
+        match list(arguments):
+            case []:
+                pass
+            case ["--take", name]:
+                for kind, result in taken(json.loads(Path(name).read_text()), appendix.stored()).items():
+                    write(RESULTS / f"{kind}.json", result)
+            case ["--show", name]:
+                print(shown(name))
+                return 0
+            case _:
+                raise ValueError("give nothing, --take FILE or --show NAME")
+    except (OSError, ValueError) as problem:
+        print(f"page: {problem}", file=sys.stderr)
+        return 2
     pages = {path: path.read_text() for path in PAGES}
-    for path, name, text in contents(stored()):
+    for path, name, text in contents(appendix.stored()):
         pages[path] = filled(pages[path], name, text)
     for path, text in pages.items():
         path.write_text(text)
     return 0
+
+
+def shown(name: str) -> str:
+    """Returns the raw table of a stored result.
+
+    Raises:
+        ValueError: nothing is stored under that name.
+    """
+    parts = appendix.contents(appendix.stored())
+    if name not in parts:
+        raise ValueError(f"no table of that name; there are {', '.join(sorted(parts))}")
+    return parts[name]
 
 
 if __name__ == "__main__":

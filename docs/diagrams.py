@@ -26,7 +26,7 @@ from causal.channels.states import (  # noqa: E402
 )
 from causal.task.recovery import TRANSITIONS, State, Step  # noqa: E402
 
-PAGES = ("README.md", "docs/wire.md")
+PAGES = ("docs/recovery.md", "docs/wire.md")
 _PLACE = re.compile(r"(<!-- (\w+): drawn by docs/diagrams.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _MEANING: dict[Enum, str] = {
     Step.STARTED: "promoted: sockets open",

@@ -1,10 +1,32 @@
-"""Changes pages after the site is built: the theme's one download becomes a file of ours (`assets/worker.js`)."""
+"""Changes pages while the site is built.
+
+Raw tables of measurements are written into the pages that ask for them (`benchmarks/report/appendix.py`), and the
+theme's one download becomes a file of ours (`assets/worker.js`).
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.report import appendix
+
 _DOWNLOAD = "https://unpkg.com/iframe-worker/shim"
+
+
+@cache
+def _tables() -> Mapping[str, str]:
+    return appendix.contents(appendix.stored())
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Returns the page with the tables that it asks for."""
+    return appendix.filled(markdown, _tables())
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

@@ -1,6 +1,7 @@
 """Results as PNG files; matplotlib comes with the extra `bench` and is needed for this only.
 
-    python -m benchmarks.charts.draw                       every result below docs/benchmarks beside its file
+    python -m benchmarks.charts.draw                       every result below docs/benchmarks beside its file, and the
+                                                           recovery of the README (which needs no matplotlib)
     python -m benchmarks.charts.draw FILE.json CHART.png   one
 
 `scale` has two, with names of their own, in the directory of CHART.png.
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.charts import style
+from benchmarks.charts import style, timeline
 from benchmarks.charts.findings import title
 from benchmarks.charts.layouts import LAYOUTS
 from benchmarks.charts.panels import PANELS, kind
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         except RunFailed as problem:
             print(f"charts: {problem}", file=sys.stderr)
             return 1
-    return 0
+    return 0 if arguments else timeline.main()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of `peers` for `docs/benchmarks.md`: one per workload, a row per peer, and where ours is behind."""
+"""The raw tables of `peers`: one per workload, a row per peer, and where ours is behind."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 By estimate 45 minutes on two quiet cores, with peers' environments already made; `--quick` takes about 6 and has
 figures of few and short runs, which judge nothing.  What fails is named in its rows; the others still run.  The file
 of --json is rewritten after each of them, so that nothing is lost when this is interrupted.
-`python -m benchmarks.page --take FILE` puts the results into `docs/benchmarks/` and fills in the page.
+`python -m benchmarks.page --take FILE` puts the results into `docs/benchmarks/` and fills in the pages.
 """
 
 from __future__ import annotations

@@ -204,18 +204,25 @@ def judged(results: Mapping[str, Result], problems: Mapping[str, str]) -> list[d
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows for a page."""
-    lines = ["| figure | goal | measured [min–max] | runs | | command |", "|---|---|---:|---:|---|---|"]
+    """Returns the rows for a page, and below them the commands that repeat them."""
+    lines = ["| figure | goal | measured [min–max] | runs | |", "|---|---|---:|---:|---|"]
     for row in rows:
-        command = f"`{row['command']}`" if "command" in row else row["benchmark"]
         if "problem" in row:
             problem = row["problem"].replace("|", "/")
-            lines.append(f"| {row['figure']} | {row['goal']} | | | {problem} | {command} |")
+            lines.append(f"| {row['figure']} | {row['goal']} | | | {problem} |")
             continue
-        spread = f"{shown(row['value'])} [{shown(row['low'])}–{shown(row['high'])}]"
-        met = ("met" if row["met"] else "**missed**") + (" (few runs)" if row["runs"] < RUNS_MIN else "")
-        lines.append(f"| {row['figure']} | {row['goal']} | {spread} | {row['runs']} | {met} | {command} |")
-    return "\n".join(lines)
+        met = {True: "met", False: "**missed**", None: ""}[row["met"]]
+        if row["met"] is not None and row["runs"] < RUNS_MIN:
+            met += " (few runs)"
+        lines.append(f"| {row['figure']} | {row['goal']} | {spread(row)} | {row['runs']:,} | {met} |")
+    commands = dict.fromkeys(f"`{row['command']}`" for row in rows if "command" in row)
+    return "\n".join([*lines, "", f"To repeat: {', '.join(commands)}"] if commands else lines)
+
+
+def spread(row: Mapping[str, Any]) -> str:
+    """Returns the value of a row with the least and the highest of its runs, where they differ."""
+    value, low, high = (shown(row[name]) for name in ("value", "low", "high"))
+    return value if low == high else f"{value} [{low}–{high}]"
 
 
 def shown(value: float) -> str:

@@ -14,6 +14,7 @@ from benchmarks.__main__ import main
 from benchmarks.harness import runs
 from benchmarks.harness.measured import distribution, figure, percentile
 from benchmarks.jobs import bare, keyed_count, keyed_ledger
+from benchmarks.report import appendix
 
 COMMON = {"benchmark", "command", "machine", "versions", "settings", "figures"}
 
@@ -109,9 +110,38 @@ def test_figures_have_their_median_and_percentiles() -> None:
 
 
 def test_the_pages_are_what_their_files_say() -> None:
-    for path, name, content in page.contents(page.stored()):
+    for path, name, content in page.contents(appendix.stored()):
         text = path.read_text()
         assert page.filled(text, name, content) == text, f"run python -m benchmarks.page: {name} is newer than {path}"
+
+
+def test_every_raw_table_has_one_place_and_is_not_in_the_repository() -> None:
+    parts, pages = appendix.contents(appendix.stored()), sorted(page.DOCS.glob("*.md"))
+    places = [place for path in pages for place in appendix.PLACE.findall(path.read_text())]
+    assert len(places) == len(set(places))
+    assert set(places) - {"spark_vectors", "state_kinds"} == set(parts)
+    rows = [line for text in parts.values() for line in text.splitlines() if line.startswith("| ") and "[" not in line]
+    numbered = [row for row in rows if sum(character.isdigit() for character in row) > 8]
+    assert len(numbered) > 400
+    for path in pages:
+        assert set(numbered).isdisjoint(path.read_text().splitlines()), path
+
+
+def test_a_page_is_filled_with_the_figures_of_its_result() -> None:
+    results = appendix.stored()
+    text = appendix.filled((page.DOCS / "benchmarks.md").read_text(), appendix.contents(results))
+    assert appendix.PLACE.search(text) is None
+    for name in ("throughput", "recovery", "latency", "isolation", "total_failure"):
+        for figure_name, each in results[name]["figures"].items():
+            assert f"| {figure_name} | {each['median']:,} |" in text, f"{name}: {figure_name}"
+    assert appendix.filled("<!-- table: absent -->\n", {}) == f"{appendix.NOT_STORED}\n"
+
+
+def test_a_raw_table_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.main(["--show", "recovery"]) == 0
+    assert "| first_output_ms | " in capsys.readouterr().out
+    assert page.main(["--show", "absent"]) == 2
+    assert "there are bad_input, " in capsys.readouterr().err
 
 
 def test_a_page_without_marks_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as entry
-from benchmarks.charts import draw, findings, layouts, style
+from benchmarks.charts import draw, findings, layouts, style, timeline
 from benchmarks.charts.panels import PANELS, kind
-from benchmarks.harness.measured import RESULTS, figure
-from benchmarks.page import stored
+from benchmarks.harness.measured import PHASES, RESULTS, figure
+from benchmarks.report.appendix import stored
 
 ONE = figure([2.0, 1.0, 3.0])
 SCALE = ["scale-control.png", "scale-data.png"]
@@ -147,6 +148,25 @@ def test_a_resume_that_was_struck_early_has_no_time() -> None:
     assert layouts.points(resumes, "first_row_ms") == ([2.0], [7.0])
     without = layouts.lives_of({"figures": {"first_row_ms": ONE, "live_ms": ONE}})
     assert without[0] == {"first_row_ms": 2.0, "live_ms": 2.0, "replayed_elements": None}
+
+
+def test_the_picture_of_a_recovery_is_that_of_its_result() -> None:
+    result = stored()["recovery"]
+    assert timeline.PICTURE.read_text() == timeline.drawn(result), "run python -m benchmarks.charts.timeline"
+    typical = timeline.typical(result)
+    assert typical in result["recoveries"]
+    root = ElementTree.fromstring(timeline.drawn(result))
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert f"{typical['first_output_ms']:.1f} ms" in texts and f"{typical['promoted_ms']:.1f}" in texts
+
+
+def test_the_typical_recovery_is_near_the_median_in_every_phase() -> None:
+    def recovery(*phases_ms: float) -> dict[str, float]:
+        return dict(zip(PHASES, phases_ms, strict=True))
+
+    recoveries = [recovery(1, 2, 9, 30, 30), recovery(3, 4, 10, 34, 33), recovery(9, 20, 40, 34, 34)]
+    figures = {phase: figure([each[phase] for each in recoveries]) for phase in PHASES}
+    assert timeline.typical({"figures": figures, "recoveries": recoveries}) is recoveries[1]
 
 
 def test_numbers_on_axes_are_written_out() -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import page
 from benchmarks.__main__ import _parser
 from benchmarks.harness.measured import distribution, figure
-from benchmarks.report import all_goals, goals
+from benchmarks.report import all_goals, goals, main_figures
 
 PART_NAMES = list(all_goals.PARTS)
 
@@ -65,6 +65,27 @@ def test_a_pair_of_peers_brings_its_own_command() -> None:
     count, index = by_text["records/s ÷ Bytewax, keyed count"], by_text["documents/s ÷ Bytewax, inverted index"]
     assert count["met"] and count["command"] == "its own"
     assert "cannot be installed" in index["problem"]
+
+
+def test_every_goal_is_in_one_section_of_the_page_of_figures() -> None:
+    shown = [text for texts in main_figures.SECTIONS.values() for text in texts]
+    assert sorted(shown) == sorted(goal.text for goal in goals.GOALS)
+    assert set(main_figures.README_ROWS) <= set(shown)
+
+
+def test_what_a_total_failure_lost_is_a_missed_row() -> None:
+    output = {"rows": 9, "lost": 1, "doubled": 0, "contradicted": 0, "visible_contradicted": 0}
+    figures = {"first_row_ms": figure([7.0])}
+    failed = result("total_failure", figures, output=output, settings={"times": 5})
+    assert "of 9 | 0 | 1 | 5 | **missed** |" in goals.table(main_figures.total_failure(failed))
+
+
+def test_the_readme_says_which_goal_is_missed() -> None:
+    row = {"value": 2.0, "low": 1.0, "high": 3.0, "goal": "≤ 1", "met": False}
+    kept = {text: {**row, "met": True} for text in main_figures.README_ROWS}
+    first = next(iter(kept))
+    lines = main_figures.readme({**kept, first: row}).splitlines()
+    assert [line.endswith("| 2 [1–3] | ≤ 1: **missed** |") for line in lines[2:]] == [True] + [False] * (len(kept) - 1)
 
 
 def test_bytes_per_changed_key_count_what_can_have_changed() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import page
 from benchmarks.__main__ import main
 from benchmarks.charts import layouts
 from benchmarks.harness.measured import figure, result
@@ -21,6 +20,7 @@ from benchmarks.harness.runs import RunFailed
 from benchmarks.jobs import keyed_count
 from benchmarks.peers import checks, comparison, launched, peers_table, venvs
 from benchmarks.peers.programs import inputs
+from benchmarks.report import appendix
 
 
 def tallied(place: Path, records: int, change: Any = None, columns: bool = False) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def test_a_failover_table_counts_faults_on_both_sides() -> None:
 
 def test_the_page_takes_the_tables(tmp_path: Path) -> None:
     peers = result("peers", "python -m benchmarks peers", {}, {}, pairs=[pair()])
-    assert "| bytewax 1.2 |" in page.table(json.loads(json.dumps(peers)))
+    assert "| bytewax 1.2 |" in appendix.table(json.loads(json.dumps(peers)))
 
 
 def test_ahead_is_above_one_whichever_way_a_figure_counts() -> None:
@@ -297,7 +297,7 @@ def test_a_peer_that_cannot_be_installed_keeps_its_row(tmp_path: Path, monkeypat
     assert main(["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]) == 0
     result = json.loads((tmp_path / "told.json").read_text())
     assert result["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
-    assert "no wheel" in page.table(result)
+    assert "no wheel" in appendix.table(result)
 
 
 def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
@@ -337,7 +337,7 @@ def test_what_was_measured_earlier_is_kept_beside_what_is_measured_now(
         ("ray", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
         ("ray", "index"): "python -m benchmarks peers --peer ray --workload count,index",
     }
-    assert all(f"`{command}`" in page.table(result) for command in commands.values())
+    assert all(f"`{command}`" in appendix.table(result) for command in commands.values())
     before.write_text(json.dumps({**json.loads(before.read_text()), "machine": {}}))
     assert main(words) == 1
     before.write_text("{}")

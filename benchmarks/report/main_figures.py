@@ -1,0 +1,180 @@
+"""The few figures that pages in the repository show: `docs/figures.md`, the README, `docs/comparison.md`.
+
+Everything here is read from the stored results; a number that stands on one of these pages is never typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.report import goals
+from benchmarks.report.tables import grid
+
+Result = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "recovery": (
+        "kill -9 → first new output, ms, median",
+        "the same, p99",
+        "the same with 1,000,000 keys, ms, median",
+    ),
+    "isolation": ("seconds after a kill in which output gaps of independent tasks can be told from noise",),
+    "latency back": ("kill -9 → latency back within 10 %, ms, median", "the same ÷ the replayed interval"),
+    "latency": (
+        "latency at 50 documents/s, causal ÷ none: the worst of p50, p75, p95, p99",
+        "its median, causal: 1,000 ms between checkpoints ÷ 50 ms",
+        "its p99, causal, ms: the worst of 50, 500, 1,000 ms between checkpoints",
+        "its median, epoch: 1,000 ms between checkpoints ÷ 50 ms",
+    ),
+    "throughput": (
+        "efficiency: end-to-end records/s ÷ (cores × bare job)",
+        "causal f = 1 ÷ none, records/s",
+    ),
+    "overhead": (
+        "causal full on a 5-deep graph ÷ none, records/s",
+        "the same in CPU time, which other work hardly changes",
+        "p99 latency at half load, causal ÷ none",
+    ),
+    "determinants": (
+        "determinant bytes per record at load, logged",
+        "the same, on the wire",
+        "determinant bytes per record at 1 record per batch, logged by all tasks",
+        "the same, on the wire, over all channels",
+    ),
+    "checkpoint": (
+        "checkpoint of 1,000,000 keys, 1 % changed: bytes per changed key",
+        "the same: latency p99.99 of rows meanwhile, ms (holds every pause of the task)",
+    ),
+    "memory": (
+        "memory of a task beyond state and budget, MiB",
+        "memory of a standby, MiB",
+        "bad input, killed: memory of a task ÷ what its budgets allow, the worst of five kinds",
+    ),
+    "vectors": ("keyed count on Arrow ÷ rows, CPU of the chains", "the same, whole jobs"),
+    "peers": ("records/s ÷ Bytewax, keyed count", "documents/s ÷ Bytewax, inverted index"),
+}
+"""The goals of each section of `docs/figures.md`; every goal is in one of them."""
+
+README_ROWS: Mapping[str, str] = {
+    "kill -9 → first new output, ms, median": "`kill -9` → first new output, median, ms",
+    "the same, p99": "the same, 99th percentile, ms",
+    "the same with 1,000,000 keys, ms, median": "the same with 1,000,000 keys of state, median, ms",
+    "kill -9 → latency back within 10 %, ms, median": "`kill -9` → latency back within 10 % of before, median, ms",
+    "its p99, causal, ms: the worst of 50, 500, 1,000 ms between checkpoints": "99th percentile of latency without a "
+    "failure, 50 documents/s, ms",
+    "causal f = 1 ÷ none, records/s": "records/s with recovery (sharing depth 1) ÷ without any guarantee",
+    "the same in CPU time, which other work hardly changes": "CPU time with recovery ÷ without, five tasks in a row",
+    "the same, on the wire": "determinants on the wire at load, bytes per record",
+}
+"""The goals whose figures are in the README, and what they are called where the rows before them are absent."""
+
+GUARANTEES: Mapping[str, Sequence[str]] = {
+    "causal": ("exactly once, also of what is nondeterministic", "its standby replays, the others continue", "at once"),
+    "epoch": ("exactly once", "every task goes back to the last checkpoint", "with the checkpoint"),
+    "at-least-once": (
+        "every record; rows since the last checkpoint come again, perhaps others",
+        "every task goes back to the last checkpoint",
+        "at once",
+    ),
+    "none": ("nothing", "the task continues with empty state, the others continue", "at once"),
+}
+"""What each guarantee promises, what happens after one death, and when a row is visible."""
+
+PEER_COLUMNS: Mapping[str, tuple[str, str]] = {
+    "keyed count, records/s": ("count", "rps"),
+    "inverted index, documents/s": ("index", "docs_per_s"),
+    "kill → first new row, ms": ("failover", "gap_ms"),
+}
+
+
+def contents(results: Mapping[str, Result]) -> dict[str, str]:
+    """Returns every table of these pages by name."""
+    rows = {row["figure"]: row for row in goals.judged(results, {})}
+    parts = {name: goals.table([rows[text] for text in texts]) for name, texts in SECTIONS.items()}
+    parts["total failure"] = goals.table(total_failure(results["total_failure"]))
+    parts["four guarantees"] = four_guarantees(results["guarantees"])
+    parts["guarantees"] = guarantees(results["guarantees"])
+    parts["figures"] = readme(rows)
+    parts["measured beside us"] = peers(results["peers"]["pairs"])
+    return parts
+
+
+def readme(rows: Mapping[str, Row]) -> str:
+    """Returns the small table of the README."""
+    cells = []
+    for text, label in README_ROWS.items():
+        row = rows[text]
+        cells.append([label, goals.spread(row), row["goal"] if row["met"] else f"{row['goal']}: **missed**"])
+    return grid(["figure", "measured [min–max]", "goal"], cells)
+
+
+def total_failure(result: Result) -> list[Row]:
+    """Returns the rows of a job all of whose processes are killed in one go, in the form that goals have."""
+    output, first_ms = result["output"], result["figures"]["first_row_ms"]
+    wrong = sum(output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted"))
+    command = result["command"]
+    times = result["settings"]["times"]
+    rows_text = f"rows lost, doubled, contradicted or changed after they were visible, of {output['rows']:,}"
+    return [
+        {
+            "figure": rows_text, "goal": "0", "command": command, "met": wrong == 0,
+            "value": wrong, "low": wrong, "high": wrong, "runs": times,
+        },
+        {
+            "figure": "`--resume` → first new row, ms, median", "goal": "none set", "command": command, "met": None,
+            "value": first_ms["median"], "low": first_ms["min"], "high": first_ms["max"],
+            "runs": len(first_ms["runs"]),
+        },
+    ]  # fmt: skip
+
+
+def guarantees(result: Result) -> str:
+    """Returns what each guarantee promises, beside what was measured of its latency."""
+    figures = result["figures"]
+    rows = []
+    for name, promise in GUARANTEES.items():
+        latency = " / ".join(goals.shown(figures[f"{name}.{which}_ms"]["median"]) for which in ("p50", "p99"))
+        rows.append([f"`{name}`", *promise, latency, goals.shown(figures[f"{name}.gap_ms"]["median"])])
+    heads = ["`--guarantee`", "promises", "after one death", "a row is visible", "p50 / p99, ms", "gap at a kill, ms"]
+    return grid(heads, rows, text_columns=4)
+
+
+def four_guarantees(result: Result) -> str:
+    """Returns what was measured under each guarantee."""
+    figures = result["figures"]
+    columns = {
+        "p50_ms": "visible after, median, ms", "p99_ms": "p99, ms", "cpu_over_none": "CPU ÷ `none`",
+        "calm_gap_ms": "longest gap without a kill, ms", "gap_ms": "at a kill, ms", "lost": "rows lost",
+        "doubled": "doubled", "contradicted": "contradicted",
+    }  # fmt: skip
+    rows = [
+        [f"`{name}`", *(_spread(figures[f"{name}.{each}"]) for each in columns)] for name in GUARANTEES
+    ]  # fmt: skip
+    return f"{grid(['', *columns.values()], rows)}\n\nTo repeat: `{result['command']}`"
+
+
+def peers(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a row per peer: its median, ours in the same rounds, and how many times better ours is."""
+    by_place = {(pair["peer"], pair["workload"]): pair for pair in pairs}
+    names = dict.fromkeys(pair["peer"] for pair in pairs)
+    rows = []
+    for name in names:
+        cells = [_beside(by_place.get((name, workload)), figure) for workload, figure in PEER_COLUMNS.values()]
+        failover = by_place[name, "failover"]
+        wrong = [f"{_spread(failover['theirs'][each])} {each}" for each in ("doubled", "contradicted")
+                 if failover["theirs"][each]["max"]]  # fmt: skip
+        rows.append([f"{name} {failover['version']}", *cells, ", ".join(wrong) or "none"])
+    return grid(["", *PEER_COLUMNS, "rows of theirs that were wrong after the kill"], rows)
+
+
+def _beside(pair: Mapping[str, Any] | None, name: str) -> str:
+    if pair is None or name not in pair["ratios"]:
+        return "not measured"
+    theirs, ours, ratio = (goals.shown(pair[of][name]["median"]) for of in ("theirs", "ours", "ratios"))
+    return f"{theirs} (ours {ours}), ×{ratio}"
+
+
+def _spread(figure: Mapping[str, Any]) -> str:
+    return goals.spread({"value": figure["median"], "low": figure["min"], "high": figure["max"]})
