@@ -17,7 +17,7 @@ from benchmarks.report import tables
 Result = Mapping[str, Any]
 
 PLACE = re.compile(r"^<!-- table: (\S+) -->$", re.MULTILINE)
-"""Where a page wants a table."""
+"""The line with which a page asks for a table."""
 NOT_STORED = "No result is stored; the command above measures it."
 
 

@@ -20,7 +20,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "the same, p99",
         "the same with 1,000,000 keys, ms, median",
     ),
-    "isolation": ("seconds after a kill in which output gaps of independent tasks can be told from noise",),
+    "isolation": ("seconds after a kill in which output gaps of independent tasks can be distinguished from noise",),
     "latency back": ("kill -9 → latency back within 10 %, ms, median", "the same ÷ the replayed interval"),
     "latency": (
         "latency at 50 documents/s, causal ÷ none: the worst of p50, p75, p95, p99",
@@ -80,7 +80,7 @@ GUARANTEES: Mapping[str, Sequence[str]] = {
     ),
     "none": ("nothing", "the task continues with empty state, the others continue", "at once"),
 }
-"""What each guarantee promises, what happens after one death, and when a row is visible."""
+"""Guarantee → its promise, what one death does, and when a row is visible."""
 
 PEER_COLUMNS: Mapping[str, tuple[str, str]] = {
     "keyed count, records/s": ("count", "rps"),

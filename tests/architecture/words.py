@@ -91,7 +91,7 @@ def wide(path: Path) -> Iterator[Place]:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
         if line.startswith("<!--"):
-            generated = not line.startswith("<!-- end")
+            generated = not line.startswith(("<!-- end", "<!-- table:"))
         breakable = not fenced and not generated and not line.lstrip().startswith("|") and not line.startswith("    ")
         pieces = _CODE.sub("`", line).split()
         if breakable and len(line) > MARKDOWN_COLUMNS_MAX and len(pieces) > 2:
