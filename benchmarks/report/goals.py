@@ -139,8 +139,8 @@ GOALS: Sequence[Goal] = (
         "the same with 1,000,000 keys, ms, median", "≤ 80", "state", median("first_output_ms"), at_most=80,
     ),
     Goal(
-        "seconds after a kill in which output gaps of independent tasks can be distinguished from noise", "0", "isolation",
-        told_from_noise, at_most=0,
+        "seconds after a kill in which output gaps of independent tasks can be distinguished from noise",
+        "0", "isolation", told_from_noise, at_most=0,
     ),
     Goal("kill -9 → latency back within 10 %, ms, median", "≤ 500", "latency_back", median("back_ms"), at_most=500),
     Goal("the same ÷ the replayed interval", "≤ 2", "latency_back", median("over_replayed"), at_most=2),
