@@ -1,8 +1,8 @@
 """The operator API, as users of the runtime import it: the builder, the operator, and what operators meet."""
 
-from operators.builder.pipeline import Pipeline, Stream
+from operators.builder.pipeline import Pipeline
+from operators.builder.streams.stream import KeyedStream, Stream
 from operators.builder.streams.table import Table
-from operators.builder.typed import KeyedStream
 from operators.kinds.eventtime.generators import WatermarkGenerator
 from operators.kinds.process.broadcast import BroadcastContext, BroadcastOperator
 from operators.kinds.windows import (

@@ -13,8 +13,7 @@ from causal.errors import PipelineError
 from examples.nexmark.auctions import LastSales, Row, Sellers, Winning
 from examples.nexmark.events import Event
 from examples.nexmark.terms import CATEGORY, QUERIES, STATES, Terms, euros, side_value
-from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Table, Tumbling, Window
-from operators.builder.pipeline import Stream
+from operators import Aggregate, Count, Mean, Pipeline, Session, Sliding, Stream, Table, Tumbling, Window
 from operators.sinks.contract import Sink
 from operators.sources import GeneratedSource, Source
 

@@ -14,8 +14,9 @@ from types import MappingProxyType, ModuleType
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from operators.builder.pipeline import SETTINGS, Pipeline, Stream
+from operators.builder.pipeline import SETTINGS, Pipeline
 from operators.builder.pipeline_settings import Settings
+from operators.builder.streams.stream import Stream
 from operators.frozen.archive import Archive, Module
 from operators.frozen.importing import OURS, ArchiveFinder, LiveFinder, giving_way, install, of_user, show_lines
 from operators.frozen.reach import archive_of

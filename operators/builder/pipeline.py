@@ -9,14 +9,8 @@ from typing import Any
 from causal.errors import PipelineError
 from operators import graph
 from operators.builder.pipeline_settings import Settings
-from operators.builder.streams.calling import Asking
-from operators.builder.streams.joining import Joining
-from operators.builder.streams.keyed import Keyed
-from operators.builder.streams.per_record import PerRecord
+from operators.builder.streams.stream import Stream
 from operators.builder.streams.stream_base import StreamBase, T, kind_of
-from operators.builder.streams.tables import Tables
-from operators.builder.streams.timing import Timing
-from operators.builder.streams.windowing import Windowing
 from operators.graph import DEAD_LETTERS, Edge, Node
 from operators.kinds.registry import KINDS
 from operators.sources.source import Source
@@ -169,7 +163,3 @@ def _check_kind(node: Node) -> None:
             f"{place} follows key_by, but keeps no state per key; put it before key_by, or after "
             "a process, reduce, count or window"
         )
-
-
-class Stream(PerRecord[T], Keyed[T], Windowing[T], Timing[T], Joining[T], Tables[T], Asking[T]):
-    """The records that flow from one or more operators; may be used more than once."""

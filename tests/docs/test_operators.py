@@ -19,6 +19,7 @@ from operators import (
     Count,
     CountWindow,
     Global,
+    KeyedStream,
     Operator,
     Pipeline,
     Session,
@@ -59,7 +60,7 @@ def timed(stream: Stream[Any]) -> Stream[Any]:
     return stream.watermarks("time", lambda r: r["at"], out_of_order_s=1)
 
 
-def keyed(stream: Stream[Any]) -> Stream[Any]:
+def keyed(stream: Stream[Any]) -> KeyedStream[Any, Any]:
     return stream.key_by(lambda r: r["k"])
 
 
@@ -147,11 +148,18 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert re.search(rf"\b{name}\b", EVERYTHING), f"{name} is in no page of docs/operators.md and docs/guide"
 
 
-@pytest.mark.parametrize("kind", [Stream, Context, Pipeline])
+@pytest.mark.parametrize("kind", [KeyedStream, Context, Pipeline])
 def test_every_public_method_is_documented(kind: type) -> None:
     public = [name for name in dir(kind) if not name.startswith("_") and name not in INNER]
     missing = [name for name in public if not re.search(rf"\b{name}\b", EVERYTHING)]
     assert not missing, missing
+
+
+def test_the_reference_has_each_operator_that_needs_a_key_once() -> None:
+    reference = (DOCS / "reference" / "api.md").read_text()
+    (listed,) = re.findall(r"::: operators\.KeyedStream\n +options:\n +inherited_members: \[(.*)\]", reference)
+    public = {name for name in dir(KeyedStream) if not name.startswith("_")}
+    assert sorted(listed.split(", ")) == sorted(public - set(dir(Stream)))
 
 
 INNER = ("begin", "end", "check", "nodes", "sources", "made_by", "where", "pipeline", "now_ns")

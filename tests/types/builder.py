@@ -68,6 +68,11 @@ def with_price(prices: list[float], bid: Bid) -> list[float]:
     return [*prices, bid["price"]]
 
 
+def with_auction(bid: Bid) -> int:
+    """Returns the key of a bid."""
+    return bid["auction"]
+
+
 def keyed(bids: Stream[Bid]) -> None:
     """The key's type is in what the operators behind it give."""
     by_auction = bids.key_by(lambda bid: bid["auction"])
@@ -83,6 +88,11 @@ def keyed(bids: Stream[Bid]) -> None:
     by_auction.process("best", Best)  # type: ignore[call-overload]
     bids.map("p", lambda bid: bid["price"]).key_by(int).process("best", Best())  # type: ignore[arg-type]
     by_auction.count(7)  # type: ignore[arg-type]
+    assert_type(by_auction.key_by(str), KeyedStream[str, Bid])
+    assert_type(by_auction.union(bids.key_by(with_auction)).count("m"), Stream[tuple[int, int]])
+    assert_type(by_auction.timed(lambda bid: bid["price"]), KeyedStream[int, Bid])
+    bids.count("n")  # type: ignore[attr-defined]
+    bids.table("latest")  # type: ignore[attr-defined]
 
 
 def prices(auction: int, bids: list[Bid], window: Window) -> list[str]:
@@ -97,6 +107,8 @@ def windows(bids: Stream[Bid]) -> None:
     keyed = timed.key_by(lambda bid: bid["auction"])
     assert_type(keyed.window("n", Tumbling(10), Count()), Stream[tuple[int, Any, float, float]])
     assert_type(keyed.window("f", Tumbling(10), prices), Stream[str])
+    assert_type(timed.window("u", Tumbling(10), prices), Stream[str])
+    timed.key_by(str).window("s", Tumbling(10), prices)  # type: ignore[arg-type]
     keyed.window("w", 10, Mean(lambda bid: bid["price"]), lateness_s=3)
     keyed.window("w", Tumbling("10"), Count())  # type: ignore[arg-type]
     keyed.window("w", Tumbling(10), Count)  # type: ignore[arg-type]
@@ -130,6 +142,10 @@ def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
     assert_type(left.window_join("w", right, Tumbling(5), fn=sold), Stream[str])
     assert_type(left.join_table("t", right.table("sales"), fn=perhaps_sold, how="left"), Stream[float | None])
     assert_type(left.join_table("u", right.table("more")), Stream[tuple[Bid, Sale]])
+    assert_type(left.join_table("v", right.table("then"), fn=sold, as_of=True), Stream[str])
+    assert_type(left.join_table("x", right.table("perhaps"), how="left", as_of=True), Stream[tuple[Bid, Sale | None]])
+    left.join("p", sales, within=(-1, 5))  # type: ignore[call-overload]
+    bids.join("q", right, within=(-1, 5))  # type: ignore[attr-defined]
     left.join("m", by_name, within=(-1, 5))  # type: ignore[arg-type]
     left.join("n", right, within=(-1, 5), how="left", fn=sold)  # type: ignore[call-overload]
     left.join("o", right, within=5)  # type: ignore[call-overload]

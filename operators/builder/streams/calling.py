@@ -11,7 +11,7 @@ from operators import graph
 from operators.builder.streams.stream_base import StreamBase, T, U
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Stream
+    from operators.builder.streams.stream import Stream
 
 A = TypeVar("A")
 """Type of the responses."""

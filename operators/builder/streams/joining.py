@@ -1,35 +1,104 @@
-"""Joins of streams, joins with tables, and streams of rules that all tasks receive."""
+"""Joins of streams with streams, and with tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
+from operators.builder.streams.stream_base import K, StreamBase, T, U, kind_of
 from operators.builder.streams.table import Table
 from operators.graph import LEFT, RIGHT, Edge
 from operators.kinds.joins.sides import HOW, pair
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.records.seconds import ns_of_seconds, seconds_of
 from operators.stage.event_times import ns_of
-from operators.stage.operator import Operator
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Stream
+    from operators.builder.streams.stream import KeyedStream, Stream
+
+R = TypeVar("R")
+"""Type of the records that a join emits."""
 
 _FARTHEST_S = 1e9
 
 
-class Joining(StreamBase[T]):
-    """The methods `join`, `window_join`, `join_table` and `broadcast`."""
+class Joining(StreamBase[T], Generic[K, T]):
+    """The methods `join`, `window_join` and `join_table`."""
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["inner"] = "inner",
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["inner"] = "inner",
+        *,
+        fn: Callable[[T, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["left"],
+        fn: Callable[[T, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["right"],
+        fn: Callable[[T | None, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["outer"],
+        fn: Callable[[T | None, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["left", "right", "outer"],
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
 
     def join(
         self,
         name: str,
-        other: Stream[U],
+        other: Stream[Any],
         within: tuple[float, float] | None = None,
         how: str = "inner",
         fn: Callable[[Any, Any], Any] | None = None,
@@ -69,10 +138,55 @@ class Joining(StreamBase[T]):
             time_of=None if fn else _later(*times),
         )
 
+    @overload
     def window_join(
         self,
         name: str,
-        other: Stream[U],
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["inner"] = "inner",
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["inner"] = "inner",
+        *,
+        fn: Callable[[T, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["left", "right", "outer"],
+        fn: Callable[[T | None, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["left", "right", "outer"],
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+
+    def window_join(
+        self,
+        name: str,
+        other: Stream[Any],
         assigner: Tumbling | Sliding,
         how: str = "inner",
         fn: Callable[[Any, Any], Any] | None = None,
@@ -96,6 +210,55 @@ class Joining(StreamBase[T]):
         edges = self._sides(where, what, other)
         time_of = None if fn else _later(_one_time(edges, LEFT), _one_time(edges, RIGHT))
         return self._joined(where, name, "window_join", fn, parallelism, edges, how, assigner=assigner, time_of=time_of)
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: None = None,
+        how: Literal["inner"] = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: Callable[[T, U], R],
+        how: Literal["inner"] = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: Callable[[T, U | None], R],
+        how: Literal["left"],
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: None = None,
+        *,
+        how: Literal["left"],
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[tuple[T, U | None]]: ...
 
     def join_table(
         self,
@@ -151,37 +314,6 @@ class Joining(StreamBase[T]):
         return self._joined(
             where, name, "join_table", fn, parallelism, edges, how, wait=wait, time_of=time_of, **options
         )
-
-    def broadcast(
-        self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
-    ) -> Stream[Any]:
-        """Runs an operator with state, as `process`; each of its tasks receives all records of `rules`.
-
-        Args:
-            operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
-                `process_broadcast(record, ctx)` changes.
-            wait: hold all records until the rules, which must be bounded then, have ended.
-        """
-        where = graph.caller()
-        what = f"broadcast {name!r}"
-        if not isinstance(rules, StreamBase) or rules.pipeline is not self.pipeline:
-            raise PipelineError(f"{where}: the rules of {what} are {kind_of(rules)}; give a stream of this pipeline")
-        if not hasattr(operator, "process_broadcast") or isinstance(operator, type):
-            raise PipelineError(
-                f"{where}: {what} is given {kind_of(operator)}; give an instance of a BroadcastOperator"
-            )
-        if type(wait) is not bool:
-            raise PipelineError(f"{where}: {what} has wait {wait!r}; give True or False")
-        left, right = self._use(), rules._use()
-        if any(edge.key_of is not None for edge in right):
-            raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
-        # An operator reads all its inputs by key or none; which task has a rule's key does not matter.
-        of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
-        edges = [replace(edge, side=LEFT) for edge in left]
-        edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
-        if parallelism is None:
-            parallelism = max(edge.source.parallelism for edge in left)
-        return self.pipeline._add(where, name, "broadcast", operator, parallelism, edges, wait=wait)
 
     def _sides(self, where: str, what: str, other: object) -> list[Edge]:
         """Returns the edges of both sides, each marked with its side."""
@@ -264,7 +396,3 @@ def _later(
 def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
     """Returns the function of the event time of pairs that have the time of their first item."""
     return None if time_of is None else lambda joined: time_of(joined[0])
-
-
-def _no_key(rule: Any) -> None:
-    """Returns None, the key of all rules."""

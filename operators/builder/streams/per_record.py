@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from causal.errors import PipelineError
 from causal.records.vectors import require_arrow
@@ -12,7 +12,8 @@ from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
 from operators.sinks.contract.sink import Sink
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Pipeline, Stream
+    from operators.builder.pipeline import Pipeline
+    from operators.builder.streams.stream import Stream
 
 
 class PerRecord(StreamBase[T]):
@@ -57,7 +58,7 @@ class PerRecord(StreamBase[T]):
             raise PipelineError(f"{where}: schema of to_vectors {name!r}: {problem}") from None
         return self._node(where, name, "to_vectors", arrow_schema, None)
 
-    def union(self, *streams: Stream[T]) -> Stream[T]:
+    def union(self, *streams: Stream[T]) -> Self:
         """Merges this stream and others, in the order of arrival."""
         where = graph.caller()
         edges = list(self._use())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from causal.errors import PipelineError
 from operators.graph import ARRIVAL, ORDERED, Edge
 from operators.records.seconds import ns_of_seconds
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Pipeline, Stream
+    from operators.builder.pipeline import Pipeline
+    from operators.builder.streams.stream import Stream
 
 T = TypeVar("T")
 """Type of the records."""
@@ -18,10 +19,21 @@ K = TypeVar("K")
 """Type of the keys."""
 U = TypeVar("U")
 """Type of the records that an operator emits."""
+K_co = TypeVar("K_co", covariant=True)
+
+
+class HasKey(Protocol[K_co]):
+    """A stream, by the type of its keys: for operators whose results contain the key, if there is one."""
+
+    @property
+    def _key(self) -> K_co: ...
 
 
 class StreamBase(Generic[T]):
     """Records that flow from one or more operators; may be used more than once."""
+
+    _key: Any
+    """Declares the type of the keys, as `HasKey`; it has no value."""
 
     def __init__(self, pipeline: Pipeline, edges: list[Edge], where: str = "", made_by: str = "") -> None:
         self.pipeline = pipeline
@@ -31,9 +43,9 @@ class StreamBase(Generic[T]):
         if made_by:
             pipeline._loose.append(self)
 
-    def _stream(self, edges: list[Edge], where: str, made_by: str) -> Stream[T]:
+    def _stream(self, edges: list[Edge], where: str, made_by: str) -> Self:
         """Returns a stream that is not an operator but a property of its edges; something must read it."""
-        return type(self)(self.pipeline, edges, where, made_by)  # type: ignore[return-value]
+        return type(self)(self.pipeline, edges, where, made_by)
 
     def _node(
         self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any

@@ -15,7 +15,8 @@ from operators.kinds.tables.revisions import KEY_OF, end_of_window, kept
 from operators.kinds.windows.aggregates import Aggregate
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Pipeline, Stream
+    from operators.builder.pipeline import Pipeline
+    from operators.builder.streams.stream import Stream
 
 K = TypeVar("K")
 """Type of the keys."""

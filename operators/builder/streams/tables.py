@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.builder.streams.stream_base import StreamBase, T, kind_of
+from operators.builder.streams.stream_base import K, StreamBase, T, kind_of
 from operators.builder.streams.table import Table, checked
 from operators.kinds.tables.revisions import end_of_window
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import Sliding, Tumbling
 
 
-class Tables(StreamBase[T]):
-    """The methods `table`, `aggregate_table` and `window_table`, all after key_by."""
+class Tables(StreamBase[T], Generic[K, T]):
+    """The methods `table`, `aggregate_table` and `window_table`."""
 
-    def table(self, name: str, parallelism: int | None = None) -> Table[Any, T]:
+    def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
         """Returns the table of the latest record of each key; a record None deletes its row."""
         return Table(self._node(graph.caller(), name, "table", None, parallelism))
 
-    def aggregate_table(
-        self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None
-    ) -> Table[Any, Any]:
+    def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
         """Returns the table of the aggregate of all records of each key so far."""
         where = graph.caller()
         known = checked(where, f"aggregate_table {name!r}", aggregate)
@@ -35,7 +33,7 @@ class Tables(StreamBase[T]):
         aggregate: Aggregate[T, Any],
         grace_s: float = 0.0,
         parallelism: int | None = None,
-    ) -> Table[Any, Any]:
+    ) -> Table[tuple[K, float, float], Any]:
         """Returns the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
 
         Each record that changes a row causes a revision at once.  Watermarks are not needed, only a time.

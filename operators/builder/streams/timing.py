@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from causal.errors import PipelineError
 from operators import graph
 from operators.builder.streams.stream_base import StreamBase, T, kind_of
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Stream
+    from operators.builder.streams.stream import Stream
     from operators.kinds.eventtime.generators import WatermarkGenerator
 
 
@@ -55,7 +55,7 @@ class Timing(StreamBase[T]):
         options = {"bound_ns": bound_ns, "idle_ns": idle_ns, "generator": generator}
         return self._node(where, name, "watermarks", time, None, time_of=time, **options)
 
-    def timed(self, time: Callable[[T], Any]) -> Stream[T]:
+    def timed(self, time: Callable[[T], Any]) -> Self:
         """Defines the event time of these records; the watermarks of the stream stay."""
         where = graph.caller()
         self._callable(where, "timed", time)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, overload
 
 from causal.errors import PipelineError
 from operators import graph
-from operators.builder.streams.stream_base import StreamBase, T, kind_of
+from operators.builder.streams.stream_base import HasKey, K, StreamBase, T, U, kind_of
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import Assigned, CountWindow, Global, Session, Sliding, Tumbling, clock_of
 from operators.kinds.windows.triggers import Trigger
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Stream
+    from operators.builder.streams.stream import Stream
+    from operators.kinds.windows.task_windows import Window
 
 _KINDS = {Tumbling: "tumbling", Sliding: "sliding", Session: "session", CountWindow: "count", Global: "global"}
 
@@ -25,6 +26,41 @@ def end_of(result: Any) -> Any:
 
 class Windowing(StreamBase[T]):
     """The method `window`."""
+
+    @overload
+    def window(
+        self: HasKey[K],
+        name: str,
+        assigner: Assigned | float,
+        contents: Aggregate[T, Any],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, Any, float, float]]: ...
+
+    @overload
+    def window(
+        self: HasKey[K],
+        name: str,
+        assigner: Assigned | float,
+        contents: Callable[[K, list[T], Window], Iterable[U] | None],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[U]: ...
+
+    @overload
+    def window(
+        self,
+        name: str,
+        assigner: float,
+        contents: Callable[[Any, Window], Any],
+        parallelism: int | None = None,
+    ) -> Stream[Any]: ...
 
     def window(
         self,

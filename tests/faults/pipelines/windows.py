@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
 from operators import Count, CountWindow, Global, Mean, Pipeline, Session, Sliding, Sum, Tumbling, Window, every
-from operators.builder.pipeline import Stream
+from operators.builder.streams.stream import Stream
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from tests.faults.pipelines.held_source import hold_end

@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Pipeline
-from operators.builder.pipeline import Stream
+from operators.builder.streams.stream import KeyedStream, Stream
 from operators.engine.plan import Plan, plan
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
@@ -25,12 +25,12 @@ def key_of(record: Any) -> Any:
     return record[0]
 
 
-def timed_source(pipeline: Pipeline, name: str) -> Stream[Any]:
+def timed_source(pipeline: Pipeline, name: str) -> KeyedStream[Any, Any]:
     """Records with event time, by key."""
     return pipeline.source(name, source()).watermarks(f"{name}-time", time_of).key_by(key_of)
 
 
-def planned_join(build: Callable[[Stream[Any], Stream[Any]], Stream[Any]], **settings: Any) -> Plan:
+def planned_join(build: Callable[[KeyedStream[Any, Any], KeyedStream[Any, Any]], Stream[Any]], **settings: Any) -> Plan:
     """The plan of sources `a` and `b`, what `build` makes of them by key, and sink `out`."""
     pipeline = Pipeline("test")
     build(timed_source(pipeline, "a"), timed_source(pipeline, "b")).sink("out", NoSink())

@@ -23,7 +23,7 @@ from operators import (
     Tumbling,
     every,
 )
-from operators.builder.pipeline import Stream
+from operators.builder.streams.stream import KeyedStream, Stream
 from operators.builder.streams.table import Grouped, Table
 from operators.kinds.eventtime.generators import WatermarkGenerator
 from operators.sources import ArrowSource, GeneratedSource
@@ -486,13 +486,13 @@ STREAM_CASES = [
         "delivery": ("arrival", "ordered"),
         "state": ("memory", "disk"),
     }, _process),
-    Case(Stream.reduce, {
+    Case(KeyedStream.reduce, {
         "fn": (doubled, doubled_otherwise), "initial": ([], [0]), "parallelism": TWO,
         "delivery": ("arrival", "ordered"),
     }, _reduce),
-    Case(Stream.count, {"parallelism": TWO, "delivery": ("arrival", "ordered")}, _count),
+    Case(KeyedStream.count, {"parallelism": TWO, "delivery": ("arrival", "ordered")}, _count),
     *[
-        Case(getattr(Stream, name), {"column": ("v", "at"), "parallelism": TWO}, _vectors(name))
+        Case(getattr(KeyedStream, name), {"column": ("v", "at"), "parallelism": TWO}, _vectors(name))
         for name in ("sum", "min", "max")
     ],
     Case(Stream.map_batches, {
@@ -508,15 +508,15 @@ STREAM_CASES = [
         "lateness_s": (0.0, 40.0),
         "delivery": ("arrival", "ordered"),
     }, _window, hidden=frozenset({("lateness_s", "delivery")})),
-    Case(Stream.join, {
+    Case(KeyedStream.join, {
         "other": ("other", "self"), "within": ((-1, 1), (-5, 30)), "how": ("inner", "outer"), "fn": (None, pair),
         "parallelism": TWO,
     }, _join),
-    Case(Stream.window_join, {
+    Case(KeyedStream.window_join, {
         "other": ("other", "self"), "assigner": (Tumbling(5), Sliding(5, 1)), "how": ("inner", "outer"),
         "fn": (None, pair), "parallelism": TWO,
     }, _window_join, hidden=frozenset({("how", "other")})),
-    Case(Stream.join_table, {
+    Case(KeyedStream.join_table, {
         "table": ("latest", "sum"), "fn": (None, pair), "how": ("inner", "left"), "wait": (False, True),
         "as_of": (False, True), "parallelism": TWO,
     }, _join_table, hidden=frozenset({("wait", "as_of"), ("as_of", "wait")})),
@@ -533,9 +533,9 @@ STREAM_CASES = [
     Case(Stream.call, {"retries": (0, 1)}, lambda retries: _call("flaky", None, "input", retries, 1),
          without=dict.fromkeys(("fn", "combine", "order", "parallelism", "concurrency", "timeout_s", "backoff_s"),
                                "the case before")),
-    Case(Stream.table, {"parallelism": TWO}, _table),
-    Case(Stream.aggregate_table, {"aggregate": (Count(), Sum(value)), "parallelism": TWO}, _aggregate_table),
-    Case(Stream.window_table, {
+    Case(KeyedStream.table, {"parallelism": TWO}, _table),
+    Case(KeyedStream.aggregate_table, {"aggregate": (Count(), Sum(value)), "parallelism": TWO}, _aggregate_table),
+    Case(KeyedStream.window_table, {
         "assigner": (Tumbling(5), Sliding(5, 1)), "aggregate": (Count(), Sum(value)), "grace_s": (0.0, 9.0),
         "parallelism": TWO,
     }, _window_table),

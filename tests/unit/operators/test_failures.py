@@ -12,7 +12,7 @@ import pytest
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
 from operators import Operator
-from operators.builder.pipeline import Stream
+from operators.builder.streams.stream import Stream
 from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, planned, records_chunk, records_in
 
 RECORDS_IN = [(1, "a"), (0, "b"), (2, "c"), (0, "d")]

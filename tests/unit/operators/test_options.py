@@ -13,7 +13,7 @@ import pytest
 import operators
 from causal.errors import OperatorFailed, PipelineError
 from operators import Pipeline
-from operators.builder.pipeline import Stream
+from operators.builder.streams.stream import KeyedStream
 from operators.builder.streams.table import Grouped, Table
 from operators.state.cold_values import Disk
 from operators.testing import run
@@ -22,7 +22,7 @@ from tests.unit.operators.option_cases_held import STATE_CASES, WINDOW_CASES
 
 CASES = [*STREAM_CASES, *TABLE_CASES, *WINDOW_CASES, *STATE_CASES]
 
-BUILDERS: list[Any] = [Pipeline, Stream, Table, Grouped]
+BUILDERS: list[Any] = [Pipeline, KeyedStream, Table, Grouped]
 OTHERS: list[Callable[..., Any]] = [
     getattr(operators, name)
     for name in operators.__all__

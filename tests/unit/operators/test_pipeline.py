@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
-from operators import Operator, Pipeline
+from operators import KeyedStream, Operator, Pipeline, Stream
 from tests.unit.operators.scene import NoSink, source
 
 
@@ -87,6 +87,10 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (lambda p, s: p.source("s", [1, 2]), "source 's' is given a list"),
     (lambda p, s: s.count("n"), r"count 'n' works per key; put .key_by\(fn\) before it"),
     (lambda p, s: s.reduce("n", max), "works per key"),
+    (lambda p, s: s.table("t"), r"table 't' works per key; put .key_by\(fn\) before it"),
+    (lambda p, s: s.join("j", s.key_by(len), (0, 1)), r"left side is not keyed, .* put .key_by\(fn\) before both"),
+    (lambda p, s: s.join_table("j", s.key_by(len).table("t")), r"works per key; put .key_by\(fn\) before it"),
+    (lambda p, s: s.union(s.key_by(len)).count("n"), r"count 'n' works per key; put .key_by\(fn\) before it"),
     (lambda p, s: s.key_by(len).reduce("n", max, initial={1}), "a set has no order"),
     (lambda p, s: s.key_by(len).map("m", len), "map 'm' follows key_by, but keeps no state per key"),
     (lambda p, s: s.key_by(len).sink("o", NoSink()), "sink 'o' follows key_by"),
@@ -105,6 +109,21 @@ def test_a_mistake_is_one_line_with_place_and_mend(mistake: Callable[[Pipeline, 
         pipeline.check()
     assert str(caught.value).startswith(f"{Path(__file__)}:")
     assert "\n" not in str(caught.value)
+
+
+def test_a_stream_is_keyed_until_an_operator_reads_it() -> None:
+    _, stream = begin()
+    keyed = stream.key_by(len)
+    same = [keyed, keyed.union(stream.key_by(len)), keyed.timed(len), keyed.key_by(str)]
+    assert [type(each) for each in same] == [KeyedStream] * 4
+    assert type(keyed.count("n")) is Stream and not {"count", "join"} & set(dir(stream))
+
+
+def test_a_name_that_no_stream_has_is_an_attribute_error() -> None:
+    _, stream = begin()
+    for each in (stream, stream.key_by(len)):
+        with pytest.raises(AttributeError, match=f"'{type(each).__name__}' object has no attribute 'cuont'"):
+            each.cuont("n")
 
 
 def test_a_pipeline_without_source_is_refused() -> None:

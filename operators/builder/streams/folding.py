@@ -1,0 +1,96 @@
+"""Operators that fold the records of each key into one value: `reduce`, `count`, and sums and extremes of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from causal.errors import PipelineError
+from causal.records.values import NotCarried, encode
+from operators import graph
+from operators.builder.streams.stream_base import K, StreamBase, T, kind_of
+from operators.kinds.process.accumulating import NO_INITIAL
+
+if TYPE_CHECKING:
+    from operators.builder.streams.stream import Stream
+
+A = TypeVar("A")
+"""Type of the accumulated value."""
+
+
+class Folding(StreamBase[T], Generic[K, T]):
+    """The methods `reduce`, `count`, `sum`, `min` and `max`."""
+
+    @overload
+    def reduce(
+        self, name: str, fn: Callable[[T, T], T], *, parallelism: int | None = None, delivery: str = "arrival"
+    ) -> Stream[tuple[K, T]]: ...
+
+    @overload
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[A, T], A],
+        initial: Callable[[], A],
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, A]]: ...
+
+    @overload
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[A, T], A],
+        initial: A,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, A]]: ...
+
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[Any, T], Any],
+        initial: Any = NO_INITIAL,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[Any]:
+        """Emits `(key, accumulated)` for each record after key_by, accumulated being `fn(accumulated, record)`.
+
+        A key begins with a copy of `initial`, or with `initial()` if it can be called (`initial=list`).  Without
+        `initial`, the first record of a key is its first accumulated value.  `delivery` as for `process`.
+        """
+        where = graph.caller()
+        self._callable(where, f"reduce {name!r}", fn)
+        if initial is not NO_INITIAL and not callable(initial):
+            try:
+                encode(initial)
+            except NotCarried as problem:
+                raise PipelineError(f"{where}: initial of reduce {name!r}: {problem}") from None
+        options = self._delivery(where, f"reduce {name!r}", delivery)
+        return self._node(where, name, "reduce", fn, parallelism, initial=initial, **options)
+
+    def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
+        """Emits `(key, n)` for each record after key_by, n being the number of records of its key so far.
+
+        `delivery` as for `process`.
+        """
+        where = graph.caller()
+        return self._node(where, name, "count", None, parallelism, **self._delivery(where, f"count {name!r}", delivery))
+
+    def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emits for each row of vectors after key_by its key and the `sum` of a column over that key so far."""
+        return self._fold("sum", name, column, parallelism)
+
+    def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emits the smallest value, `min`, as `sum` does the sum."""
+        return self._fold("min", name, column, parallelism)
+
+    def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emits the largest value, `max`, as `sum` does the sum."""
+        return self._fold("max", name, column, parallelism)
+
+    def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:
+        where = graph.caller()
+        if not isinstance(column, str):
+            raise PipelineError(f"{where}: {kind} {name!r} is given {kind_of(column)}; give the name of a column")
+        return self._node(where, name, kind, column, parallelism)

@@ -1,0 +1,66 @@
+"""`Stream` and `KeyedStream`: what the operators of a pipeline file are called on.
+
+Operators that work without a key are methods of both, those that keep or match records by key are methods of
+`KeyedStream` alone.  Each method is defined once, in the class of its subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import isfunction
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.calling import Asking
+from operators.builder.streams.folding import Folding
+from operators.builder.streams.joining import Joining
+from operators.builder.streams.per_record import PerRecord
+from operators.builder.streams.stream_base import K, T, kind_of
+from operators.builder.streams.tables import Tables
+from operators.builder.streams.timing import Timing
+from operators.builder.streams.user_operators import Processing
+from operators.builder.streams.windowing import Windowing
+from operators.graph import ByColumn
+
+
+class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
+    """The records that flow from one or more operators; may be used more than once."""
+
+    @overload
+    def key_by(self, fn: str) -> KeyedStream[Any, T]: ...
+
+    @overload
+    def key_by(self, fn: Callable[[T], K]) -> KeyedStream[K, T]: ...
+
+    def key_by(self, fn: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
+        """Routes records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
+
+        `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
+        int, float, bool, None, datetime, Decimal or a tuple of these.  On vectors, the name of a column instead.
+        """
+        where = graph.caller()
+        if self._vectors and not isinstance(fn, str):
+            raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
+        by: Any = ByColumn(fn) if self._vectors and isinstance(fn, str) else fn
+        self._callable(where, "key_by", by)
+        return KeyedStream(self.pipeline, [replace(edge, key_of=by) for edge in self._use()], where, "key_by")
+
+    if not TYPE_CHECKING:  # a type checker knows that these operators are missing here
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns an operator of `KeyedStream`, whose own checks refuse this stream and name the fix."""
+            method = getattr(KeyedStream, name, None)
+            return MethodType(method, self) if isfunction(method) else super().__getattribute__(name)
+
+
+class KeyedStream(Stream[T], Folding[K, T], Joining[K, T], Tables[K, T], Generic[K, T]):
+    """A stream after `key_by`: its operators keep state per key, and a record meets only records of its own key.
+
+    It has the operators of `Stream` as well.  Of those, the ones that keep no state, such as `map`, come before
+    `key_by`.
+    """
+
+    _key: K

@@ -1,0 +1,133 @@
+"""Operators with state that the user writes: `process`, and `broadcast`, whose rules all tasks receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+
+from causal.errors import PipelineError
+from operators import graph
+from operators.builder.streams.stream_base import StreamBase, T, U, kind_of
+from operators.builder.streams.table import Table
+from operators.graph import DELIVERIES, LEFT, RIGHT, SPECULATIVE
+from operators.kinds.ordering.speculative import time_of_revision
+from operators.stage.operator import Operator
+
+if TYPE_CHECKING:
+    from operators.builder.streams.stream import Stream
+    from operators.stage.context import Context
+
+T_contra = TypeVar("T_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
+
+
+class Processes(Protocol[T_contra, U_co]):
+    """An `Operator`, by the types of its input and output records."""
+
+    def process(self, record: T_contra, ctx: Context, /) -> Iterable[U_co] | None:
+        """See `Operator.process`."""
+        ...
+
+
+class Processing(StreamBase[T]):
+    """The methods `process` and `broadcast`."""
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        delivery: Literal["arrival", "ordered"] = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Stream[U]: ...
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        *,
+        delivery: Literal["speculative"],
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Table[Any, U]: ...
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Any: ...
+
+    def process(
+        self,
+        name: str,
+        operator: Any,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Any:
+        """Runs an operator with state: per key after key_by, otherwise one state per task.
+
+        Args:
+            delivery: "arrival": in the order of arrival; "ordered": in the order of event times, the same in every
+                run; records that are too late for that go to `.side("late")`.  "speculative": in the order of arrival,
+                and again after an older record; returns a `Table`, whose final rows are those of "ordered".
+            state: where its state is; by default the setting `state` of the job.
+        """
+        where = graph.caller()
+        if state not in (None, "memory", "disk"):
+            raise PipelineError(f"{where}: process {name!r} has state {state!r}; give 'memory' or 'disk'")
+        if isinstance(operator, type):
+            raise PipelineError(f"{where}: process {name!r} is given {kind_of(operator)}; give {operator.__name__}()")
+        if not isinstance(operator, Operator):
+            raise PipelineError(
+                f"{where}: process {name!r} is given {kind_of(operator)}; give an instance of a subclass of Operator"
+            )
+        if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
+            raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
+        options: dict[str, Any] = self._delivery(where, f"process {name!r}", delivery, DELIVERIES)
+        if delivery == SPECULATIVE:
+            options["time_of"] = time_of_revision
+        output: Stream[Any] = self._node(where, name, "process", operator, parallelism, state=state, **options)
+        return Table(output) if delivery == SPECULATIVE else output
+
+    def broadcast(
+        self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """Runs an operator with state, as `process`; each of its tasks receives all records of `rules`.
+
+        Args:
+            operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
+                `process_broadcast(record, ctx)` changes.
+            wait: hold all records until the rules, which must be bounded then, have ended.
+        """
+        where = graph.caller()
+        what = f"broadcast {name!r}"
+        if not isinstance(rules, StreamBase) or rules.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: the rules of {what} are {kind_of(rules)}; give a stream of this pipeline")
+        if not hasattr(operator, "process_broadcast") or isinstance(operator, type):
+            raise PipelineError(
+                f"{where}: {what} is given {kind_of(operator)}; give an instance of a BroadcastOperator"
+            )
+        if type(wait) is not bool:
+            raise PipelineError(f"{where}: {what} has wait {wait!r}; give True or False")
+        left, right = self._use(), rules._use()
+        if any(edge.key_of is not None for edge in right):
+            raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
+        # An operator reads all its inputs by key or none; which task has a rule's key does not matter.
+        of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
+        edges = [replace(edge, side=LEFT) for edge in left]
+        edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
+        if parallelism is None:
+            parallelism = max(edge.source.parallelism for edge in left)
+        return self.pipeline._add(where, name, "broadcast", operator, parallelism, edges, wait=wait)
+
+
+def _no_key(rule: Any) -> None:
+    """Returns None, the key of all rules."""
