@@ -23,7 +23,12 @@ def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
 
 def held_generated(gate: str, *arguments: Any, **settings: Any) -> Source[Any]:
     """Returns a `GeneratedSource` of these arguments with its end held back."""
-    return hold_end(GeneratedSource(*arguments, **settings), gate)
+    return with_end_at(gate, GeneratedSource, *arguments, **settings)
+
+
+def with_end_at(gate: str, kind: type[SequenceSource[Any]], *arguments: Any, **settings: Any) -> Source[Any]:
+    """Returns a source of that kind and these arguments with its end held back."""
+    return hold_end(kind(*arguments, **settings), gate)
 
 
 class Held(Source[Any]):

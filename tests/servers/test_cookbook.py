@@ -1,0 +1,38 @@
+"""The recipe of the cookbook that writes to PostgreSQL, with the table and the kill that its page shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from operators.testing import run
+from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
+from tests.faults.conftest import Start
+from tests.servers.postgres import Postgres
+
+COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
+
+
+def test_a_booking_is_in_the_table_once(start: Start, tmp_path: Path, shared_postgres: Postgres) -> None:
+    page, gate = Page("to_postgres"), tmp_path / "gate"
+    create, query = re.findall(r'^\$ psql shop .*-c "(.+)"$', page.text, re.MULTILINE)
+    shared_postgres.query(create)
+    copy = with_held_end(page.program, tmp_path, gate)
+    job = start(copy, *page.arguments, "--set", f"dsn={shared_postgres.dsn}")
+    job.until_killed()
+    gate.touch()
+    report = job.finish_well()
+    assert [recovery["task"] for recovery in report["recoveries"]] == page.killed == page.recovered()
+    rows = shared_postgres.query(f"SELECT {', '.join(COLUMNS)} FROM bookings ORDER BY booking")
+    bookings = generated("to_postgres", "booking", range(6_000))
+    CHECKS["to_postgres"]({"bookings": bookings}, {"out": [dict(zip(COLUMNS, row)) for row in rows]})
+    [answer] = shared_postgres.query(query)
+    assert "|".join(map(str, answer)) in page.text.splitlines()
+
+
+def test_a_crash_changes_no_balance() -> None:
+    bookings = generated("to_postgres", "booking", range(0, 600, 10))
+    for crash in ({"balance/0": 9}, {"balance/1": 5}, {"out/0": 30}):
+        rows = run(pipeline_of("to_postgres"), {"bookings": bookings}, crash=crash)["out"]
+        ordered = sorted(rows, key=lambda row: row["booking"])
+        CHECKS["to_postgres"]({"bookings": bookings}, {"out": ordered})
