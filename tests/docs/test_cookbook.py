@@ -99,7 +99,7 @@ def test_a_recipe_gives_the_same_whichever_task_dies(name: str) -> None:
 def test_vectors_are_summed_once(start: Start, tmp_path: Path) -> None:
     from examples.cookbook.vectors import sales
 
-    columns = sales(0, 0, 200_000)
+    columns = sales(0, 0, 500_000)
     rows = zip(*(column.tolist() for column in columns.values()))
     inputs = {"sales": [dict(zip(columns, row)) for row in rows]}
     page = Page("vectors")
