@@ -41,7 +41,11 @@ def facts() -> dict[str, Any]:
         "cwd": os.getcwd(),
         "umask": mask,
         "handlers": {int(s): str(signal.getsignal(s)).partition(" at ")[0] for s in signal.valid_signals()},
-        "signals": [line for line in status if line.startswith(("Sig", "Shd", "NoNewPrivs", "Seccomp:"))],
+        "signals": [
+            line
+            for line in status
+            if line.startswith(("Sig", "Shd", "NoNewPrivs", "Seccomp:")) and not line.startswith("SigQ:")
+        ],  # the queued signals of all processes of the user
         "wakeup": signal.set_wakeup_fd(-1),
         "descriptors": descriptors,
         "session_is_own": os.getsid(0) == os.getpid(),
