@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from causal.errors import OperatorFailed
 from causal.records.batch import WATERMARK, Chunk
 from causal.records.values import NotCarried, encode
-from operators.sinks.contract.sink import Sink
 from operators.tracebacks import described, location, shown, user_traceback
 
 __all__ = ["NO_KEY", "Failures", "shown"]
 
 _NO_KEY = object()
 NO_KEY: Any = _NO_KEY
+
+
+class LetterEncoder(Protocol):
+    """Encodes dead letters for the sink that they are written to; raises on a value that the sink cannot store."""
+
+    def encode(self, records: Sequence[Any]) -> bytes: ...
 
 
 class Failures:
@@ -31,19 +36,19 @@ class Failures:
 
     def __init__(
         self,
-        dead_letters: Sink | None,
+        dead_letters: LetterEncoder | None,
         record_bytes_max: int,
         givers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """
         Args:
-            dead_letters: the sink of failing records; None stops the job instead.
+            dead_letters: of the sink of failing records; None stops the job instead.
             givers: by operator, for messages, what it reads from.
         """
         self._givers = givers
         self.letters: list[dict[str, Any]] = []
         self.set_aside = dead_letters is not None
-        self._sink = dead_letters
+        self._encoder = dead_letters
         self._record_bytes_max = record_bytes_max
         self._place = ""
         self._first: int | None = None
@@ -84,7 +89,7 @@ class Failures:
             OperatorFailed: the job stops on failing records.
         """
         position = None if index is None else self.position(index)
-        if self._sink is None:
+        if self._encoder is None:
             raise OperatorFailed(self.line(operator, key, position, record, problem)) from problem
         letter = {
             "operator": operator,
@@ -135,8 +140,8 @@ class Failures:
         """Returns `value` where it can be written unchanged, otherwise its text."""
         try:
             body = encode([{"": value}])  # as in a batch of letters
-            if len(body) <= self._record_bytes_max // 2 and self._sink is not None:
-                self._sink.encode([value])
+            if len(body) <= self._record_bytes_max // 2 and self._encoder is not None:
+                self._encoder.encode([value])
                 return value
         except (NotCarried, TypeError, ValueError, RecursionError):
             pass  # the text below is what can be said about it
