@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.runs import RunFailed
+from causal.commands import read_command
 from causal.config import JobConfig
 from causal.events import CheckpointRequested
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
@@ -27,6 +28,7 @@ from causal.records.values import decode, encode
 from causal.topology import Channel, Task, Topology
 from operators.runtime.membership import (
     Act,
+    Commanded,
     Feed,
     Input,
     Load,
@@ -34,7 +36,6 @@ from operators.runtime.membership import (
     Membership,
     Reported,
     SendReport,
-    SupervisorMessage,
     Tick,
     Vitals,
 )
@@ -173,7 +174,7 @@ class ControlPlane:
         for slot, data, kind in sent:
             self._counted(kind, data)
             if slot in self.workers:
-                self._handle(slot, SupervisorMessage(decode(data)))
+                self._handle(slot, Commanded(read_command(decode(data))))
         for effect in effects:
             self._obey(effect)
 

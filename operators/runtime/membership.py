@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from causal import commands
+from causal.commands import AnyCommand
 from causal.errors import PipelineError, invariant
 from causal.events import (
     CheckpointCompleted,
@@ -40,10 +42,10 @@ INSPECTED_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisorMessage:
-    """A message of the supervisor, decoded."""
+class Commanded:
+    """A command of the supervisor."""
 
-    message: Mapping[str, Any]
+    command: AnyCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Tick:
     """A report that time has passed."""
 
 
-Input = SupervisorMessage | Reported | Loaded | Tick
+Input = Commanded | Reported | Loaded | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,9 @@ class Membership:
         Raises:
             PipelineError: the supervisor speaks of a task that is not in the graph.
         """
-        if isinstance(event, SupervisorMessage):
-            verb = _VERBS.get(str(event.message.get("kind")))
-            return verb(self, event.message, now_ns) if verb is not None else []
+        if isinstance(event, Commanded):
+            perform = _COMMANDS.get(type(event.command))
+            return perform(self, event.command, now_ns) if perform is not None else []
         if isinstance(event, Reported):
             return self._reported(event)
         if isinstance(event, Loaded):
@@ -261,71 +263,69 @@ class Membership:
 
     # -- in ------------------------------------------------------------------------------------------
 
-    def _follow(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+    def _follow(self, command: commands.Follow, now_ns: int) -> list[Act]:
         if self.serving:
             return []
-        self.task = self._index(message["task"])
-        return [Load(self.task, _files(message))]
+        self.task = self._index(command.task)
+        return [Load(self.task, command.files)]
 
-    def _promote(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        task = self._index(message["task"])
-        if self.serving and (task != self.task or message["incarnation"] <= self.incarnation):
+    def _promote(self, command: commands.Promote, now_ns: int) -> list[Act]:
+        task = self._index(command.task)
+        if self.serving and (task != self.task or command.incarnation <= self.incarnation):
             return []
         # From here on it reports as that task: a failure to become it is a failure of the task.
-        self.task, self.incarnation, self.serving = task, message["incarnation"], True
-        files = _files(message)
+        self.task, self.incarnation, self.serving = task, command.incarnation, True
+        files = command.files
         self._followed = None
-        self._acked = [message["epoch"], [list(file) for file in files]] if files else None
+        self._acked = [command.epoch, [list(file) for file in files]] if files else None
         self._peers, self._peers_due_ns = {}, 0
-        acts: list[Act] = [
-            Begin(task, self.incarnation, message["epoch"], files, read_rollback(message.get("rollback"))),
-        ]
-        for name, (endpoint, incarnation) in message["peers"].items():
-            acts += self._peer({"task": name, "endpoint": endpoint, "incarnation": incarnation}, now_ns)
+        acts: list[Act] = [Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))]
+        for name, (endpoint, incarnation) in command.peers.items():
+            acts += self._peer(commands.Peer(name, endpoint, incarnation), now_ns)
         acts += self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
         return [*acts, Start()]
 
-    def _peer(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        name, where = message["task"], (message["endpoint"], message["incarnation"])
-        if not self.serving or self._peers.get(name) == where:
+    def _peer(self, command: commands.Peer, now_ns: int) -> list[Act]:
+        where = (command.endpoint, command.incarnation)
+        if not self.serving or self._peers.get(command.task) == where:
             return []
-        self._peers[name] = where
+        self._peers[command.task] = where
         self._peers_due_ns = 0
-        index = self._index(name)
-        introduced = Feed(PeerUp(index, message["incarnation"], message["endpoint"].startswith("tcp")))
+        index = self._index(command.task)
+        introduced = Feed(PeerUp(index, command.incarnation, command.endpoint.startswith("tcp")))
         if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
-            return [Dial(index, message["endpoint"]), introduced]
+            return [Dial(index, command.endpoint), introduced]
         return [introduced]
 
-    def _peer_down(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+    def _peer_down(self, command: commands.PeerDown, now_ns: int) -> list[Act]:
         if self.serving:
-            self._peers[message["task"]] = ("", message["incarnation"])
+            self._peers[command.task] = ("", command.incarnation)
             self._peers_due_ns = 0
-        return self._feed(PeerDown(self._index(message["task"]), message["incarnation"]))
+        return self._feed(PeerDown(self._index(command.task), command.incarnation))
 
-    def _checkpoint(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return self._feed(CheckpointRequested(message["epoch"], bool(message.get("final")), bool(message.get("hold"))))
+    def _checkpoint(self, command: commands.Checkpoint, now_ns: int) -> list[Act]:
+        return self._feed(CheckpointRequested(command.epoch, command.final, command.hold))
 
-    def _inspect(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+    def _inspect(self, command: commands.Inspect, now_ns: int) -> list[Act]:
         if self.serving:
             self._questions += 1
-            self._asking[self._questions] = message["to"]
+            self._asking[self._questions] = command.to
             while len(self._asking) > QUESTIONS_MAX:
                 del self._asking[next(iter(self._asking))]  # its asker asks again
-        return self._feed(StateQuery(self._questions, message["operator"], message["key"]))
+        return self._feed(StateQuery(self._questions, command.operator, command.key))
 
-    def _completed(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return self._feed(CheckpointCompleted(message["epoch"]))
+    def _completed(self, command: commands.Completed, now_ns: int) -> list[Act]:
+        return self._feed(CheckpointCompleted(command.epoch))
 
-    def _inquire(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        return self._feed(OrphanQuery(message["number"], [tuple(each) for each in message["lost"]]))
+    def _inquire(self, command: commands.Inquire, now_ns: int) -> list[Act]:
+        return self._feed(OrphanQuery(command.number, list(command.lost)))
 
-    def _keep(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
+    def _keep(self, command: commands.Keep, now_ns: int) -> list[Act]:
         self.beat_due_ns = 0
-        return self._feed(InquiryResolved(read_rollback(message["rollback"])))
+        return self._feed(InquiryResolved(read_rollback(command.rollback)))
 
-    def _stop(self, message: Mapping[str, Any], now_ns: int) -> list[Act]:
-        ended = self._feed(JobEnded()) if message.get("finished") else []
+    def _stop(self, command: commands.Stop, now_ns: int) -> list[Act]:
+        ended = self._feed(JobEnded()) if command.finished else []
         return [*ended, *self._beat(now_ns), End()]
 
     def _feed(self, event: Event) -> list[Act]:
@@ -338,19 +338,15 @@ class Membership:
         return task.index
 
 
-def _files(message: Mapping[str, Any]) -> tuple[SnapshotFile, ...]:
-    return tuple((path, size, digest) for path, size, digest in message["files"])
-
-
-_VERBS: dict[str, Callable[[Membership, Mapping[str, Any], int], list[Act]]] = {
-    "follow": Membership._follow,
-    "promote": Membership._promote,
-    "peer": Membership._peer,
-    "peer_down": Membership._peer_down,
-    "checkpoint": Membership._checkpoint,
-    "completed": Membership._completed,
-    "inspect": Membership._inspect,
-    "inquire": Membership._inquire,
-    "keep": Membership._keep,
-    "stop": Membership._stop,
+_COMMANDS: dict[type[AnyCommand], Callable[[Membership, Any, int], list[Act]]] = {
+    commands.Follow: Membership._follow,
+    commands.Promote: Membership._promote,
+    commands.Peer: Membership._peer,
+    commands.PeerDown: Membership._peer_down,
+    commands.Checkpoint: Membership._checkpoint,
+    commands.Completed: Membership._completed,
+    commands.Inspect: Membership._inspect,
+    commands.Inquire: Membership._inquire,
+    commands.Keep: Membership._keep,
+    commands.Stop: Membership._stop,
 }

@@ -23,6 +23,7 @@ from typing import Any
 
 import zmq
 
+from causal.commands import read_command
 from causal.config import JobConfig
 from causal.errors import (
     CausalError,
@@ -65,6 +66,7 @@ from operators.runtime.backlog import Backlog
 from operators.runtime.image import Image
 from operators.runtime.membership import (
     Begin,
+    Commanded,
     Dial,
     End,
     Feed,
@@ -75,7 +77,6 @@ from operators.runtime.membership import (
     Reported,
     SendReport,
     Start,
-    SupervisorMessage,
     Tick,
     Vitals,
 )
@@ -299,14 +300,13 @@ class Worker:
         """Take the messages of the supervisor."""
         while True:
             try:
-                message = decode(self.control.recv(zmq.NOBLOCK))
+                command = read_command(decode(self.control.recv(zmq.NOBLOCK)))
             except zmq.Again:
                 return
             except PeerViolation as problem:
                 say(f"dropped a control message: {problem}")
                 continue
-            if type(message) is dict:
-                self.handle(SupervisorMessage(message))
+            self.handle(Commanded(command))
 
     def load(self, act: Load) -> None:
         """Load the state of a task, in the steps of `_load_more`."""

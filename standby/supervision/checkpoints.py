@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from causal import commands
 from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
 from standby.supervision.effects import Files, Outbox, Record, RemoveFiles, WriteManifest
 
@@ -109,7 +110,7 @@ class Coordinator:
         self._due_ns = max(now_ns, self._began_ns + self._interval_ns)
         for slot in self._roster.slots.values():
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED) and slot.seen_ns:
-                outbox.send(slot.name, "completed", epoch=epoch)
+                outbox.send(slot.name, commands.Completed(epoch))
         kept = (*self.files.values(), *self._before.values())
         outbox.add(RemoveFiles(frozenset(path for each in kept for path, _, _ in each), epoch, epoch - 1))
 
@@ -139,7 +140,7 @@ class Coordinator:
     def remind(self, slot: WorkerEntry, outbox: Outbox) -> None:
         """Sends `completed` again to a process that may have missed it while no supervisor lived."""
         if self.complete:
-            outbox.send(slot.name, "completed", epoch=self.complete)
+            outbox.send(slot.name, commands.Completed(self.complete))
 
     @property
     def ends(self) -> bool:
@@ -191,10 +192,8 @@ class Coordinator:
         news = epoch != self.under_way or (self.holding and slot.held_epoch != self.under_way)
         if news or now_ns - sent_ns >= AGAIN_NS:
             slot.triggered = (self.under_way, now_ns)
-            final = {"final": True} if self.under_way == self.final else {}
-            hold = {"hold": True} if self.holding else {}
             slot.held_epoch = self.under_way if self.holding else slot.held_epoch
-            outbox.send(slot.name, "checkpoint", epoch=self.under_way, **final, **hold)
+            outbox.send(slot.name, commands.Checkpoint(self.under_way, self.under_way == self.final, self.holding))
 
     def want(self, final: bool, outbox: Outbox) -> int:
         """Decides on a savepoint, the next checkpoint that has not begun, and returns its epoch."""

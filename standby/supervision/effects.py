@@ -10,10 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-Files = tuple[tuple[str, int, str], ...]
-"""Files that restore one task's state, oldest first: (path relative to the job's directory, size, digest in hex)."""
+from msgspec import Meta
+
+from causal.commands import Command, Natural
+
+FILES_MAX = 10_000
+
+SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
+"""A path relative to the job's directory, below its `checkpoints`."""
+
+Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length=FILES_MAX)]
+"""Files that restore one task's state, oldest first: (path, size, digest in hex)."""
 
 Record = Mapping[str, Any]
 """A decision as the journal keeps it: a map with the key `kind`."""
@@ -112,8 +121,8 @@ class Outbox:
         self._effects.append(Journal(record))
         self._apply(record)
 
-    def send(self, slot: str, kind: str, **keys: Any) -> None:
-        self._effects.append(Send(slot, {"kind": kind, **keys}))
+    def send(self, slot: str, command: Command) -> None:
+        self._effects.append(Send(slot, command.message()))
 
     def add(self, effect: Effect) -> None:
         self._effects.append(effect)

@@ -1,7 +1,8 @@
 """The events that the supervisor's logic handles: from workers, the agent, its own journal and users.
 
-Every event from a process carries the slot of its sender (the identity of its socket, not a claim in
-the message).  Times are `time.monotonic_ns()` of the host.
+The events of processes are read from control messages by their types (`standby.control`), so the bounds of what a
+message may hold are here.  Every such event carries the slot of its sender: the identity of its socket, not a claim in
+the message.  Times are `time.monotonic_ns()` of the host.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal.logs.rollback import Extent, OrphanAnswer
+from causal.commands import EXTENTS_MAX, Extents
+from causal.logs.rollback import OrphanAnswer
 from causal.task.activity import Activity
 from standby.supervision.effects import Files, Record
+from standby.supervision.task_counters import reason_invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Beat:
     last_output_ns: int | None = None
     rollback: int = 0
     """The number of the last decision about lost determinants that it has acted on."""
-    lost: tuple[Extent, ...] = ()
+    lost: Extents = ()
     """The extents to which it could collect those of its own logs on whose rest others depend; it waits for a
     decision."""
     peers: Mapping[str, int] | None = None
@@ -49,6 +52,11 @@ class Beat:
     """The work that it has been busy with for a while."""
     wanted_epoch: int = 0
     """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+
+    def __post_init__(self) -> None:
+        problem = reason_invalid(self.counters)
+        if problem is not None:
+            raise ValueError(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,11 @@ class OrphanReport:
     incarnation: int
     number: int
     finding: OrphanAnswer
+
+    def __post_init__(self) -> None:
+        orphan, stands = self.finding.orphan, self.finding.stands
+        if len(stands) > EXTENTS_MAX or any(min(extent) < 0 for extent in (*stands, *([orphan] if orphan else ()))):
+            raise ValueError("extents below zero, or too many of them")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from causal import commands
 from causal.logs.rollback import NO_ROLLBACK, Extent, OrphanAnswer, Rollback, TaskRollback, decide, read_rollback
 from causal.topology import Topology
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
@@ -78,9 +79,9 @@ class Inquiries:
                 continue
             slot.asked_about, slot.asked_about_ns = about, now_ns
             if behind:  # first the decision: a question is about the state after it
-                outbox.send(slot.name, "keep", rollback=self.rollback.message())
+                outbox.send(slot.name, commands.Keep(self.rollback.message()))
             else:
-                outbox.send(slot.name, "inquire", number=self.number, lost=[list(each) for each in self.lost])
+                outbox.send(slot.name, commands.Inquire(self.number, tuple(self.lost)))
         if self.lost and not self._coordinator.writing and self._all_answered():
             self._decide(now_ns, outbox)
 

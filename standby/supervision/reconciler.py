@@ -7,6 +7,7 @@ supervisor that knows its predecessor's decisions but not which of its messages 
 
 from __future__ import annotations
 
+from causal import commands
 from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.dirty_workers import DirtyWorkers
@@ -132,16 +133,15 @@ class Reconciler:
         slot.commanded_ns = now_ns
         known = self._whereabouts(seat)
         slot.peers_sent, slot.peers_sent_ns = dict(known), now_ns
-        outbox.send(
-            slot.name,
-            "promote",
+        promote = commands.Promote(
             task=seat.name,
             incarnation=seat.incarnation,
             epoch=self._coordinator.complete,
-            files=[list(file) for file in self._coordinator.files.get(seat.name, ())],
-            peers={name: [endpoint, incarnation] for name, (endpoint, incarnation) in known.items() if endpoint},
+            files=self._coordinator.files.get(seat.name, ()),
+            peers={name: (endpoint, incarnation) for name, (endpoint, incarnation) in known.items() if endpoint},
             rollback=self._inquiries.rollback.message(),
         )
+        outbox.send(slot.name, promote)
 
     def _whereabouts(self, seat: TaskEntry) -> dict[str, tuple[str, int]]:
         """The (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no process."""
@@ -167,9 +167,9 @@ class Reconciler:
                 continue
             slot.peers_sent[name], slot.peers_sent_ns = (endpoint, incarnation), now_ns
             if endpoint:
-                outbox.send(slot.name, "peer", task=name, endpoint=endpoint, incarnation=incarnation)
+                outbox.send(slot.name, commands.Peer(name, endpoint, incarnation))
             else:
-                outbox.send(slot.name, "peer_down", task=name, incarnation=incarnation)
+                outbox.send(slot.name, commands.PeerDown(name, incarnation))
 
     def _follow(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Has a task's own standby load the latest complete state."""
@@ -183,8 +183,8 @@ class Reconciler:
         elif slot.following is not None and since_ns < self._follow_ns:
             return  # the next checkpoint, or else the next look at all processes, comes back to it
         slot.following, slot.commanded_ns = (slot.purpose, epoch), now_ns
-        files = [list(file) for file in self._coordinator.files.get(slot.purpose, ())]
-        outbox.send(slot.name, "follow", task=slot.purpose, epoch=epoch, files=files)
+        files = self._coordinator.files.get(slot.purpose, ())
+        outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files))
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
         """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from causal import commands
 from standby.supervision import events, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
 from standby.supervision.effects import Answer, Outbox
@@ -78,5 +79,5 @@ def _inspect(supervision: Supervision, event: events.Admin, outbox: Outbox) -> d
     if slot.state is not WorkerState.SERVING:
         return _refused(f"{slot.task} is recovering")
     operator, key = event.arguments.get("operator"), event.arguments.get("key")
-    outbox.send(slot.name, "inspect", to=event.sender, operator=str(operator), key=key)
+    outbox.send(slot.name, commands.Inspect(event.sender, str(operator), key))
     return None

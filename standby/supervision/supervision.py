@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from causal import commands
 from causal.config import JobConfig
 from causal.errors import invariant
 from causal.task.activity import Activity
@@ -163,7 +164,7 @@ class Supervision:
             event.committed,
         )
         if self.stopping is not None:
-            self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
+            self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
         if not slot.purpose or event.followed is not None or event.task is not None:
             self._promotion.ready(slot)
         problem = self.checks.record_beat(slot, event.checked)
@@ -368,7 +369,7 @@ class Supervision:
             self._alive_ns = self._now_ns
             for slot in self.roster.slots.values():
                 if slot.seen_ns:
-                    self._outbox.send(slot.name, "alive")
+                    self._outbox.send(slot.name, commands.Alive())
         if self.checks.enabled or self.coordinator.final:
             self._stop_if_finished()
         if self.stopping is not None:
@@ -394,7 +395,7 @@ class Supervision:
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.roster.slots.values():
             if slot.seen_ns:
-                self._outbox.send(slot.name, "stop", finished=self.stopping == FINISHED)
+                self._outbox.send(slot.name, commands.Stop(self.stopping == FINISHED))
 
     def _settle_stop(self) -> None:
         """Ends the job when every task's process has reported its last figures and ended, or its time is over."""

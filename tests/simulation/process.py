@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from causal.commands import read_command
 from causal.cut import Cut
 from causal.effects import Effect
 from causal.errors import (
@@ -36,6 +37,7 @@ from operators.runtime.backlog import Backlog
 from operators.runtime.membership import (
     Act,
     Begin,
+    Commanded,
     Dial,
     End,
     Feed,
@@ -46,7 +48,6 @@ from operators.runtime.membership import (
     Reported,
     SendReport,
     Start,
-    SupervisorMessage,
     Tick,
     Vitals,
 )
@@ -227,7 +228,7 @@ class Process:
         self._load_more()
         self._handle(Tick())
         while self._control:
-            self._handle(SupervisorMessage(self._control.popleft()))
+            self._handle(Commanded(read_command(self._control.popleft())))
         for _ in range(rng.randint(1, 6)):
             if not self._inbox or not self.living:
                 break

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from causal.commands import read_command
 from causal.config import JobConfig
 from causal.effects import Effect, OrphanReport, Phase, SnapshotReady
 from causal.errors import CausalError
@@ -21,6 +22,7 @@ from causal.topology import Topology
 from operators.runtime.membership import (
     Act,
     Begin,
+    Commanded,
     Feed,
     Input,
     Load,
@@ -29,7 +31,6 @@ from operators.runtime.membership import (
     Reported,
     SendReport,
     Start,
-    SupervisorMessage,
     Tick,
     Vitals,
 )
@@ -276,7 +277,7 @@ class Supervised(Stage):
             if event is not None:
                 self.supervise(event)
         elif target in self.workers:
-            self.member(self.workers[target], SupervisorMessage(fields))
+            self.member(self.workers[target], Commanded(read_command(fields)))
 
     def deadlines_ns(self) -> list[int]:
         return super().deadlines_ns() + [worker.membership.beat_due_ns for worker in self.workers.values()]

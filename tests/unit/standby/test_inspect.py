@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from causal.commands import Inspect, read_command
 from causal.effects import StateReply
 from causal.events import StateQuery
 from operators.runtime.membership import (
     INSPECTED_BYTES_MAX,
     QUESTIONS_MAX,
     Act,
+    Commanded,
     Feed,
     Membership,
     Reported,
     SendReport,
-    SupervisorMessage,
     Vitals,
 )
 from standby.control import Inbox, pack
@@ -79,12 +80,12 @@ def test_the_answer_of_a_worker_is_an_event() -> None:
 def serving() -> Membership:
     membership = Membership("w1", 1, "ipc://x", chain_of("read/0", "count/0", "out/0"), 100, Vitals)
     promoted = {"kind": "promote", "task": "count/0", "incarnation": 1, "epoch": 0, "files": [], "peers": {}}
-    membership.handle(SupervisorMessage(promoted), 1)
+    membership.handle(Commanded(read_command(promoted)), 1)
     return membership
 
 
 def question(membership: Membership, to: str = "admin-7") -> list[Act]:
-    return membership.handle(SupervisorMessage({"kind": "inspect", "to": to, "operator": "count", "key": "k"}), 2)
+    return membership.handle(Commanded(Inspect(to, "count", "k")), 2)
 
 
 def answered(membership: Membership, effect: StateReply) -> list[Act]:

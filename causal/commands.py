@@ -1,0 +1,147 @@
+"""The commands that the supervisor sends to a worker, each a control message of one kind.
+
+A command may come twice, late or for a task that the worker no longer has; `operators.runtime.membership` decides what
+it means then.  Fields with their default value are not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, structs
+
+from causal.errors import PeerViolation
+
+Natural = Annotated[int, Meta(ge=0)]
+EXTENTS_MAX = 100_000
+Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_length=EXTENTS_MAX)]
+"""(task, epoch, bytes) of each."""
+
+Files = tuple[tuple[str, Natural, str], ...]
+"""(path, size, digest) of files that restore a state, oldest first."""
+
+
+class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """A command; `message` is what is sent."""
+
+    def message(self) -> dict[str, Any]:
+        """Returns the map that `read_command` reads, in which only `key`, a value of the user's, may be a tuple."""
+        facts = {"kind": self.__struct_config__.tag}
+        for each in structs.fields(self):
+            value = getattr(self, each.name)
+            if value is not each.default:
+                facts[each.name] = value if each.name == "key" else _listed(value)
+        return facts
+
+
+def _listed(value: Any) -> Any:
+    """Returns the value with lists for its tuples, which are longer as MessagePack."""
+    if isinstance(value, Mapping):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+class Follow(Command, frozen=True, tag="follow"):
+    """Load the state of checkpoint `epoch` as a standby of the task."""
+
+    task: str
+    epoch: Natural
+    files: Files
+
+
+class Promote(Command, frozen=True, tag="promote"):
+    """Become the task in that incarnation, from the state that `files` restore, which is that of `epoch`.
+
+    Attributes:
+        peers: neighbour → (endpoint, incarnation), those that run.
+        rollback: the last decision about lost determinants, for `read_rollback`.
+    """
+
+    task: str
+    incarnation: Natural
+    epoch: Natural
+    files: Files
+    peers: Mapping[str, tuple[str, Natural]]
+    rollback: Any = None
+
+
+class Peer(Command, frozen=True, tag="peer"):
+    """A neighbour of the task runs in that incarnation, at that endpoint."""
+
+    task: str
+    endpoint: str
+    incarnation: Natural
+
+
+class PeerDown(Command, frozen=True, tag="peer_down"):
+    """That incarnation of a neighbour has ended."""
+
+    task: str
+    incarnation: Natural
+
+
+class Checkpoint(Command, frozen=True, tag="checkpoint"):
+    """Begin checkpoint `epoch`: a source sends the barrier.
+
+    Attributes:
+        final: the job ends with it.
+        hold: no record follows the barrier until the checkpoint is complete.
+    """
+
+    epoch: Natural
+    final: bool = False
+    hold: bool = False
+
+
+class Completed(Command, frozen=True, tag="completed"):
+    """Checkpoint `epoch` is complete: what it covers can be forgotten."""
+
+    epoch: Natural
+
+
+class Inspect(Command, frozen=True, tag="inspect"):
+    """Report the state of a key to the client `to`."""
+
+    to: str
+    operator: str
+    key: Any
+
+
+class Inquire(Command, frozen=True, tag="inquire"):
+    """Report what the task depends on of the lost extents (task, epoch, bytes)."""
+
+    number: Natural
+    lost: Extents
+
+
+class Keep(Command, frozen=True, tag="keep"):
+    """Act on the decision about lost determinants, for `read_rollback`."""
+
+    rollback: Any
+
+
+class Stop(Command, frozen=True, tag="stop"):
+    """End; `finished`: because the job is."""
+
+    finished: bool
+
+
+class Alive(Command, frozen=True, tag="alive"):
+    """The supervisor is alive."""
+
+
+AnyCommand = Follow | Promote | Peer | PeerDown | Checkpoint | Completed | Inspect | Inquire | Keep | Stop | Alive
+
+
+def read_command(message: Mapping[str, Any]) -> AnyCommand:
+    """Returns the command in a message.
+
+    Raises:
+        PeerViolation: it is of an unknown kind, or not what that kind holds.
+    """
+    try:
+        command: AnyCommand = convert(dict(message), AnyCommand)
+    except ValidationError as problem:
+        raise PeerViolation(f"{message.get('kind')!r:.40} is no command ({problem})") from None
+    return command
