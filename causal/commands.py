@@ -16,10 +16,10 @@ from causal.errors import PeerViolation
 Natural = Annotated[int, Meta(ge=0)]
 EXTENTS_MAX = 100_000
 Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_length=EXTENTS_MAX)]
-"""(task, epoch, bytes) of each."""
+"""The (task, epoch, bytes) of each."""
 
 Files = tuple[tuple[str, Natural, str], ...]
-"""(path, size, digest) of files that restore a state, oldest first."""
+"""The (path, size, digest) of each file that restores a state, oldest first."""
 
 
 class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
