@@ -75,7 +75,7 @@ class Peer(Command, frozen=True, tag="peer"):
 
 
 class PeerDown(Command, frozen=True, tag="peer_down"):
-    """That incarnation of a neighbour has ended."""
+    """Reports that an incarnation of a neighbour has ended."""
 
     task: str
     incarnation: Natural
