@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import random
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from causal.errors import PipelineError
-from operators import Count, Pipeline
+from operators import Count, Pipeline, Stream, Table
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from operators.testing import At, every_crash, run
 
 DAY_S = 86_400
+How = Literal["inner", "left"]
+
+
+def unread(partition: int, i: int) -> Any:
+    """A record of a source whose records the test supplies instead."""
+    return 0
 
 
 def at_of(record: Any) -> float:
@@ -26,7 +32,7 @@ def key_of(record: Any) -> Any:
 
 
 def built(
-    how: str = "inner",
+    how: How = "inner",
     bounds: tuple[float, float] = (0, 0),
     idle_s: float | None = None,
     partitions: int = 1,
@@ -35,11 +41,11 @@ def built(
     **options: Any,
 ) -> Pipeline:
     pipeline = Pipeline("as-of")
-    left = pipeline.source("records", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
-    right = pipeline.source("rows", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    left: Stream[Any] = pipeline.source("records", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    right: Stream[Any] = pipeline.source("rows", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
     records = left.watermarks("left", at_of, out_of_order_s=bounds[0])
     rows = right.watermarks("right", at_of, out_of_order_s=bounds[1], idle_after_s=idle_s)
-    table = rows.key_by(key_of).table("table")
+    table: Table[Any, Any] = rows.key_by(key_of).table("table")
     if deleting:
         table = table.filter("there", lambda key, row: row["v"] % 3).map_values("value", lambda key, row: row["v"])
     else:
@@ -62,7 +68,7 @@ def row(value: int, at: float, key: Any = "a") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [{"as_of": True}, {"wait": True}, {"as_of": True, "wait": True}], ids=str)
-def test_the_row_of_the_records_own_time(options: dict[str, bool]) -> None:
+def test_the_row_of_the_records_own_time(options: dict[str, Any]) -> None:
     inputs = {
         "records": [record(n, at) for n, at in enumerate((50, 150, 250))],
         "rows": [row(at, at) for at in (0, 100, 200, 300)],
@@ -103,7 +109,7 @@ def shuffled(chance: random.Random, records: list[dict[str, Any]], disorder_s: f
 
 @pytest.mark.parametrize(("how", "deleting"), [("inner", False), ("left", False), ("left", True), ("inner", True)])
 @pytest.mark.parametrize("case", range(3))
-def test_random_rows_and_records_are_joined_as_an_oracle_does(how: str, deleting: bool, case: int) -> None:
+def test_random_rows_and_records_are_joined_as_an_oracle_does(how: How, deleting: bool, case: int) -> None:
     chance = random.Random(case)
     times = chance.sample(range(2000), 160)  # no two are equal
     keys = [0, 1, "x", (2, "y")]
@@ -113,7 +119,7 @@ def test_random_rows_and_records_are_joined_as_an_oracle_does(how: str, deleting
     inputs = {"records": [lots[0][0::2], lots[0][1::2]], "rows": [lots[1][0::2], lots[1][1::2]]}
     right = expected(records, rows, how, deleting)
     for seed, batch in product(range(3), (1, 9, 500)):
-        crash = {"joined/0": [12, 30], "joined/1": 20} if seed else {}
+        crash: dict[str, int | list[int]] = {"joined/0": [12, 30], "joined/1": 20} if seed else {}
         result = run(
             built(how, (20, 40), partitions=2, parallelism=2, deleting=deleting),
             inputs,
@@ -205,13 +211,16 @@ def test_an_idle_table_is_not_waited_for() -> None:
 
 def test_the_table_may_end_first_or_have_other_readers() -> None:
     pipeline = Pipeline("both")
-    records = pipeline.source("records", GeneratedSource(lambda p, i: 0, count=0)).watermarks("left", at_of)
-    rows = pipeline.source("rows", GeneratedSource(lambda p, i: 0, count=0)).watermarks("right", at_of)
+    records = pipeline.source("records", GeneratedSource(unread, count=0)).watermarks("left", at_of)
+    rows = pipeline.source("rows", GeneratedSource(unread, count=0)).watermarks("right", at_of)
     table = rows.key_by(key_of).table("table")
-    table.to_stream("changes", lambda key, value: value["v"]).sink("rows-out", SqliteSink("a.db"))
+    table.to_stream("changes", lambda key, value: value and value["v"]).sink("rows-out", SqliteSink("a.db"))
     joined = records.key_by(key_of).join_table("joined", table, as_of=True)
     joined.sink("out", SqliteSink("b.db"))
-    inputs = {"records": [At(50, record(n, n * 10)) for n in range(4)], "rows": [row(n, n * 15) for n in range(3)]}
+    inputs: dict[str, list[Any]] = {
+        "records": [At(50, record(n, n * 10)) for n in range(4)],
+        "rows": [row(n, n * 15) for n in range(3)],
+    }
     result = run(pipeline, inputs)
     assert result["rows-out"] == [0, 1, 2]
     assert [(one["id"], valid["v"]) for one, valid in result["out"]] == [(0, 0), (1, 0), (2, 1), (3, 2)]
@@ -219,8 +228,8 @@ def test_the_table_may_end_first_or_have_other_readers() -> None:
 
 def test_a_function_that_raises_makes_no_row_and_one_letter() -> None:
     pipeline = Pipeline("raising")
-    records = pipeline.source("records", GeneratedSource(lambda p, i: 0, count=0)).watermarks("left", at_of)
-    rows = pipeline.source("rows", GeneratedSource(lambda p, i: 0, count=0)).watermarks("right", at_of)
+    records = pipeline.source("records", GeneratedSource(unread, count=0)).watermarks("left", at_of)
+    rows = pipeline.source("rows", GeneratedSource(unread, count=0)).watermarks("right", at_of)
     table = rows.key_by(key_of).table("table").map_values("inverse", lambda key, value: 10 // value["v"])
     joined = records.key_by(key_of).join_table("joined", table, as_of=True, how="left", fn=lambda r, v: (r["id"], v))
     joined.sink("out", SqliteSink("b.db"))
