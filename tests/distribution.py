@@ -31,13 +31,14 @@ def check(distribution: Path) -> str:
         work.mkdir()
         venv.create(home, with_pip=True)
         environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
-        install = [home / "bin" / "python", "-m", "pip", "install", "--quiet", distribution.resolve()]
-        run = [home / "bin" / "causal", "run", "counts.py", "--kill", "count/0@1.5"]
+        install: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet", distribution.resolve()]
+        run: list[str | Path] = [home / "bin" / "causal", "run", "counts.py", "--kill", "count/0@1.5"]
         (work / "counts.py").write_text(pipeline[1])
         for argv in (install, run):
             done = subprocess.run(argv, cwd=work, env=environment, capture_output=True, text=True, timeout=600)
             if done.returncode:
-                return f"{argv[0].name} {argv[1]} ended with status {done.returncode}: {done.stderr.strip()[-500:]}"
+                command = f"{Path(argv[0]).name} {argv[1]}"
+                return f"{command} ended with status {done.returncode}: {done.stderr.strip()[-500:]}"
         with sqlite3.connect(work / "out.db") as database:
             rows = [json.loads(record) for (record,) in database.execute("SELECT record FROM output")]
     numbers = sorted((row["key"], row["n"]) for row in rows)

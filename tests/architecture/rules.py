@@ -131,12 +131,12 @@ def _order_does_not_matter(scope: ast.AST, node: ast.AST) -> bool:
 def no_mutable_defaults(module: Module) -> Iterator[Break]:
     """A default argument is made once and shared by all calls."""
     for node in ast.walk(module.tree):
-        if isinstance(node, (*_Function.__args__, ast.Lambda)):  # type: ignore[attr-defined]
-            for default in [*node.args.defaults, *node.args.kw_defaults]:
-                if isinstance(default, (ast.List, ast.Dict, ast.Set)) or _called(default or ast.Pass()) in (
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            for default in filter(None, [*node.args.defaults, *node.args.kw_defaults]):
+                if isinstance(default, (ast.List, ast.Dict, ast.Set)) or _called(default) in (
                     "list", "dict", "set", "bytearray"
                 ):  # fmt: skip
-                    yield default.lineno, "a mutable default argument"  # type: ignore[union-attr]
+                    yield default.lineno, "a mutable default argument"
 
 
 def errors_are_not_swallowed(module: Module) -> Iterator[Break]:

@@ -97,8 +97,10 @@ class Invariants:
     def broken(self, state: State) -> list[str]:
         """Returns everything that does not hold; frames in transit do not matter for it."""
         died = self.job.crashes - state.crashes
-        key = (state.processes, state.incarnations, state.stores, state.restore, state.ticks, state.lost, died)
-        key = (*key, state.stable)
+        key = (
+            state.processes, state.incarnations, state.stores, state.restore, state.ticks, state.lost, died,
+            state.stable,
+        )  # fmt: skip
         if key in self._sound:
             return []
         breaches = list(self._broken(state))

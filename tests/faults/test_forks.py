@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,11 @@ def test_children_of_a_killed_task_hold_up_nothing(start: Start, tmp_path: Path,
     job = start(tmp_path / "forks.py", "--set", f"gate={gate}", "--checkpoint-interval", "0.3")
     job.until_warm(records=100)
     for kills in range(3):
-        job.until(f"{kills + 1} children sleep", lambda view, kills=kills: len(children.read_text().split()) > kills)
+
+        def sleep(view: dict[str, Any], kills: int = kills) -> bool:
+            return len(children.read_text().split()) > kills
+
+        job.until(f"{kills + 1} children sleep", sleep)
         job.replace("out/0", "forks/0") if separate(job.view()) else job.replace("out/0")
     gate.touch()
     job.finish_well()

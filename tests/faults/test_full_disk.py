@@ -123,7 +123,7 @@ def refused_then_waited(place: Path, disk: SmallDisk, monkeypatch: pytest.Monkey
     with pytest.raises(Unavailable, match="journal.sqlite: .*; make room, repair the disk"):
         Journal(place)
     monkeypatch.setattr(journal, "BUSY_S", 30.0)
-    monkeypatch.setattr(journal.time, "sleep", lambda seconds: disk.make_room())
+    monkeypatch.setattr("time.sleep", lambda seconds: disk.make_room())
     again = Journal(place)
     assert [record["kind"] for record in again.records()] == ["x"]
     again.close()

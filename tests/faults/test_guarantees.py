@@ -74,7 +74,7 @@ class Gathering:
 
         def acknowledged(view: dict[str, Any]) -> bool:
             (figures,) = [task["figures"] for task in view["tasks"] if task["task"].startswith("numbers")]
-            return figures.get("records_in", 0) == FIRST and figures.get("inflight_bytes") == 0
+            return bool(figures.get("records_in", 0) == FIRST and figures.get("inflight_bytes") == 0)
 
         self.job.until("the source's records are acknowledged", acknowledged)
 
@@ -84,7 +84,7 @@ class Gathering:
         def waits(view: dict[str, Any]) -> bool:
             figures = [task["figures"] for task in view["tasks"] if task["sink"]]
             staged = sum(each.get("staged_rows", 0) for each in figures)
-            return staged == count and sum(each["staged_bytes"] for each in figures) > count
+            return bool(staged == count and sum(each["staged_bytes"] for each in figures) > count)
 
         self.job.until(f"{count} rows wait for their checkpoint", waits)
 
@@ -108,7 +108,7 @@ class Gathering:
         return count - len(often), sum(often.values()) - len(often), wrong
 
 
-PROMISES = {
+PROMISES: dict[str, Callable[[int, int, int], bool]] = {
     "causal": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
     "epoch": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
     "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - HELD, KEYS),

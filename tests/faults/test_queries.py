@@ -89,7 +89,11 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
     for key in (0, KEYS - 1):
         whole = model(key, COUNT // KEYS - (key == KEYS - 1))
         assert kept_state(job, key, "--live")["state"] == whole
-        wait_for("a checkpoint holds all of it", lambda key=key, whole=whole: kept_state(job, key)["state"] == whole)
+
+        def holds_all(key: int = key, whole: Any = whole) -> bool:
+            return bool(kept_state(job, key)["state"] == whole)
+
+        wait_for("a checkpoint holds all of it", holds_all)
     (tmp_path / "gate").touch()
     report = job.finish_well()
     assert len(report["recoveries"]) >= 4

@@ -55,4 +55,5 @@ def test_the_newer_of_two_jobs_owns_the_sink(kind: str, guarantee: str, tmp_path
     name, rows = SINKS[kind]
     where = tmp_path / name
     jobs += [owner(tmp_path, who, kind, str(where), "--guarantee", guarantee) for who in ("older", "newer")]
-    the_newer_job_owns_the_sink(*jobs, lambda: rows(where))
+    older, newer = jobs
+    the_newer_job_owns_the_sink(older, newer, lambda: rows(where))

@@ -6,7 +6,7 @@ Watermarks lie so far behind that nothing is late: which of two sources comes fi
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 from operators import BroadcastOperator, Pipeline, Sliding, Tumbling
 from operators.testing import TrialResult
@@ -20,7 +20,7 @@ HOW = ("inner", "left", "right", "outer")
 
 def side(draw: Draw, name: str) -> list[Row]:
     """Records of one side, each with a name of its own."""
-    at = draw.randint(-5, 5)
+    at: float = draw.randint(-5, 5)
     rows = []
     for number in range(draw.randint(0, 12)):
         at += draw.choice((0, 1, 2, 0.5, 5, -3))
@@ -83,7 +83,9 @@ def _late(draw: Draw) -> Scenario:
     joined = keyed.join("j", keyed, within=within, fn=pair)
     sink(joined)
     sink(joined.side("late"), "late")
-    largest, intime, late = None, [], []
+    largest: float | None = None
+    intime: list[Row] = []
+    late: list[Row] = []
     for row in rows:
         (intime if largest is None or row["at"] >= largest - bound else late).append(row)
         largest = row["at"] if largest is None else max(largest, row["at"])
@@ -130,7 +132,8 @@ def _window_join(draw: Draw) -> Scenario:
 @oracle("join-table")
 def _join_table(draw: Draw) -> Scenario:
     """A table joined with `wait`: each record sees the last row of its key, or nothing, or None, if there is none."""
-    pipeline, how = Pipeline("p"), draw.choice(("inner", "left"))
+    pipeline = Pipeline("p")
+    how: Literal["inner", "left"] = draw.choice(("inner", "left"))
     table = source(pipeline, "rows").key_by(lambda r: r["k"]).table("t")
     stream = source(pipeline, "in").key_by(lambda r: r["k"])
     sink(stream.join_table("j", table, how=how, wait=True, fn=pair, parallelism=draw.choice((1, 2))))

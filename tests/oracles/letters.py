@@ -232,7 +232,9 @@ def _timers(draw: Draw) -> Scenario:
     stream = source(pipeline).watermarks("time", lambda r: r["at"]).key_by(lambda r: 0)
     sink(stream.process("p", Timed()))
     # Each timer fires before the next record is there: the watermark is at its time.
-    rows, failed, n, pending = [], 0, 0, []
+    rows: list[Any] = []
+    pending: list[tuple[int, str]] = []
+    failed = n = 0
     for at in [*times, None]:
         for due in sorted(each for each in pending if at is None or each[0] < at):
             pending.remove(due)
@@ -349,13 +351,19 @@ def _folds(draw: Draw) -> Scenario:
 
         sink(stream.flat_map("w", several))
     elif kind in ("map", "filter"):
-        sink(getattr(stream, kind)("w", lambda record: refuse(record) or record["v"]))
+
+        def value_of(record: Row) -> Any:
+            refuse(record)
+            return record["v"]
+
+        sink(getattr(stream, kind)("w", value_of))
     elif kind == "reduce":
         sink(stream.key_by(lambda r: r["k"]).reduce("w", adds, initial=list))
     elif kind == "aggregate_table":
         sink(stream.key_by(lambda r: r["k"]).aggregate_table("w", table_aggregate(draw)).revisions("rows"))
     else:
-        assigner = draw.choice([Tumbling(4), Sliding(6, 2)])
+        assigners: list[Tumbling | Sliding] = [Tumbling(4), Sliding(6, 2)]
+        assigner = draw.choice(assigners)
         keyed = stream.key_by(lambda r: r["k"])
         sink(keyed.window_table("w", assigner, table_aggregate(draw), grace_s=3).revisions("rows"))
     return sieve(pipeline, mixed, good, {}, "w")
@@ -463,7 +471,11 @@ def _groups(draw: Draw) -> Scenario:
             int, lambda total, row: total + row["v"], result=result, subtract=lambda total, row: total - row["v"]
         )
     sink(groups.aggregate("w", aggregation).revisions("rows"))
-    rows = draw.listed(25, lambda: {"id": draw.randint(0, 3), "k": draw.choice("ab"), "v": draw.randint(0, 3)})
+
+    def drawn() -> Row:
+        return {"id": draw.randint(0, 3), "k": draw.choice("ab"), "v": draw.randint(0, 3)}
+
+    rows = draw.listed(25, drawn)
     table: dict[int, Row] = {}
     taken: dict[str, list[int]] = {"a": [], "b": []}
     accepted: dict[int, bool] = {}

@@ -37,7 +37,7 @@ def _order(draw: Draw) -> Scenario:
     """`ordered`: one order, by event time, in every run; `speculative`: the sum of its revisions is the same."""
     pipeline = Pipeline("p")
     times = draw.sample(range(100), draw.randint(0, 20))
-    rows = [{"at": at, "k": draw.choice("ab"), "of": draw.choice(("left", "right"))} for at in times]
+    rows: list[Row] = [{"at": at, "k": draw.choice("ab"), "of": draw.choice(("left", "right"))} for at in times]
     streams = [
         source(pipeline, name).watermarks(f"{name}-time", lambda r: r["at"], out_of_order_s=BOUND_S)
         for name in ("left", "right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from operators import Pipeline
@@ -10,6 +11,7 @@ from tests.oracles.frame import Draw, Scenario, bag, exact, letters, oracle, per
 from tests.oracles.frame import every as all_of
 
 Row = dict[str, Any]
+FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {"count": len, "sum": sum, "min": min, "max": max}
 
 
 @oracle("call")
@@ -49,7 +51,7 @@ def _vectors(draw: Draw) -> Scenario:
     pipeline = Pipeline("p")
     values = draw.choice([(-3, 0, 1, 2, 2**40), (0.5, -1.0, 2.0, 1e300)])
     key = draw.choice([("a", "b", ""), (0, 1, -7), (b"x", b"")])
-    rows = [{"k": draw.choice(key), "v": draw.choice(values)} for _ in range(draw.randint(1, 25))]
+    rows: list[Row] = [{"k": draw.choice(key), "v": draw.choice(values)} for _ in range(draw.randint(1, 25))]
     stream: Any = pipeline.source("in", ArrowSource(lambda partition, start, stop: {}, count=0))
     kept = rows
     if draw.flip():
@@ -71,8 +73,7 @@ def _vectors(draw: Draw) -> Scenario:
         if what == "rows":
             expected.append(row)
         else:
-            value = {"count": len, "sum": sum, "min": min, "max": max}[what](so_far)
-            expected.append({"k": row["k"], what: value})
+            expected.append({"k": row["k"], what: FUNCTIONS[what](so_far)})
     if what != "rows":
         keyed = stream.key_by("k")
         width = draw.choice((1, 2))

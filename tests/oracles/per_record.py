@@ -31,13 +31,25 @@ def _map(draw: Draw) -> Scenario:
     for number in range(draw.randint(1, 4)):
         kind, name, n = draw.choice(("map", "filter", "flat_map")), f"s{number}", draw.randint(1, 3)
         if kind == "map":
-            stream = stream.map(name, lambda r, n=n: {**r, "v": r["v"] * 2 + n})
+
+            def scaled(r: Row, n: int = n) -> Row:
+                return {**r, "v": r["v"] * 2 + n}
+
+            stream = stream.map(name, scaled)
             expected = [{**r, "v": r["v"] * 2 + n} for r in expected]
         elif kind == "filter":
-            stream = stream.filter(name, lambda r, n=n: r["v"] % (n + 1))
+
+            def rest(r: Row, n: int = n) -> int:
+                return int(r["v"] % (n + 1))
+
+            stream = stream.filter(name, rest)
             expected = [r for r in expected if r["v"] % (n + 1)]
         else:
-            stream = stream.flat_map(name, lambda r, n=n: [r] * (r["v"] % (n + 1)) or None)
+
+            def repeated(r: Row, n: int = n) -> list[Row] | None:
+                return [r] * (r["v"] % (n + 1)) or None
+
+            stream = stream.flat_map(name, repeated)
             expected = [r for r in expected for _ in range(r["v"] % (n + 1))]
     sink(stream)
     return Scenario(pipeline, {"in": records}, exact("out", expected))

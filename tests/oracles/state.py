@@ -96,7 +96,7 @@ class Stateful(Operator):
     fold = ReducingState[int](max)
 
     def process(self, record: Row, ctx: Any) -> Any:
-        yield [ctx.key, self.shown([self.do(*each, ctx) for each in record["do"]], ctx)]
+        yield [ctx.key, self.shown([self.do(what, name, v, ctx) for what, name, v in record["do"]], ctx)]
 
     def do(self, what: str, name: Any, v: int, ctx: Any) -> Any:
         """Performs one operation and returns its result."""

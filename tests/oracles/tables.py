@@ -78,7 +78,7 @@ def _table(draw: Draw) -> Scenario:
     """`table`, `filter`, `map_values`: one revision for each change of a value, types included; None deletes."""
     pipeline = Pipeline("p")
     values = [None, 0, False, 0.0, 1, True, 1.0, [1], [True], (1,), {"a": 0}, {"a": False}, "s", -0.0]
-    records = draw.listed(30, lambda: [draw.randint(0, 2), draw.choice(values)])
+    records: list[list[Any]] = draw.listed(30, lambda: [draw.randint(0, 2), draw.choice(values)])
     valued = source(pipeline).key_by(lambda r: r[0]).table("t").map_values("value", lambda key, r: r[1])
     sink(valued.revisions("rows"))
     kept = valued.filter("kept", lambda key, value: bool(value))
@@ -155,7 +155,8 @@ def _window_table(draw: Draw) -> Scenario:
     """`window_table` with grace, and `suppress` behind it: the last row of each window when it is closed."""
     pipeline, grace = Pipeline("p"), draw.choice((0, 0, 2, 7))
     aggregation, judge = aggregate(draw)
-    at, records = 0, []
+    at = 0
+    records: list[Row] = []
     for _ in range(draw.randint(0, 25)):
         at += draw.choice((0, 1, 2, -3, -6, 5))
         records.append({"g": draw.choice("xy"), "at": at, "v": draw.choice(VALUES)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from causal.records.values import encode
 from operators import (
@@ -124,7 +124,9 @@ def window_row(key: str, judge: Judge, records: list[Row], start_us: int, end_us
     return (key, judge(records), start_us / 1e6, end_us / 1e6)
 
 
-def panes(draw: Draw, clock: str = "event") -> tuple[Any, Callable[[float], list[tuple[int, int]]]]:
+def panes(
+    draw: Draw, clock: Literal["event", "processing"] = "event"
+) -> tuple[Any, Callable[[float], list[tuple[int, int]]]]:
     """Draws (an assigner, a function of a time in s to its windows as (start, end) in µs, ascending)."""
     size = draw.choice((1, 2.5, 4, 10))
     offset = draw.choice((0, 0, 1, 0.5, -3, 12))
@@ -165,7 +167,7 @@ class Windowed:
         stream = source(self.pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=self.bound_s)
         if self.keyed:
             stream = stream.key_by(lambda r: r["k"])
-        options = {"lateness_s": self.lateness_s} if self.lateness_s else {}
+        options: dict[str, Any] = {"lateness_s": self.lateness_s} if self.lateness_s else {}
         window = stream.window("w", assigner, function, parallelism=1, **options)
         sink(window)
         sink(window.side("late"), "late")
@@ -347,15 +349,14 @@ def _by_clock(draw: Draw) -> Scenario:
         gap = draw.choice((1, 2.5, 6))
         assigner: Any = Session(gap, clock="processing")
         last: dict[str, Any] = {}
+        sessions: list[tuple[str, Any]] = []
         for row in rows:
             if row["k"] not in last or us(row["at"]) >= last[row["k"]][1]:
                 last[row["k"]] = [us(row["at"]), 0, []]
-                contents_of[row["k"], len(contents_of)] = last[row["k"]]
+                sessions.append((row["k"], last[row["k"]]))
             last[row["k"]][1] = us(row["at"]) + us(gap)
             last[row["k"]][2].append(row)
-        expected = [
-            window_row(key, judge, session[2], session[0], session[1]) for (key, _), session in contents_of.items()
-        ]
+        expected = [window_row(key, judge, records, start, end) for key, (start, end, records) in sessions]
     else:
         assigner, windows_of = panes(draw, "processing")
         for row in rows:

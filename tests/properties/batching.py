@@ -31,6 +31,7 @@ from operators import (
     ReducingState,
     Session,
     Sliding,
+    Stream,
     Sum,
     Tumbling,
     ValueState,
@@ -147,7 +148,9 @@ def key_of(record: Record) -> Any:
 
 def _records(chance: Random, disorder_s: float, size: int = 60, shift: float = 0.0) -> list[Record]:
     """Draws records, no two with the same time: the order of those from two inputs would be chance."""
-    keys, now_s, records = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]]), chance.choice([-50.0, 0.0, 1.7e9]), []
+    keys: list[Any] = chance.choice([[0], [0, 1], ["a", "b", (1, "c")]])
+    now_s = chance.choice([-50.0, 0.0, 1.7e9])
+    records: list[Record] = []
     for number in range(chance.randint(1, size)):
         now_s += chance.choice([0.01, 0.2, 1, 1, 2, 5, 9, 60])
         records.append({"at": round(now_s + shift + number / 8192, 6), "k": chance.choice(keys), "n": number})
@@ -164,7 +167,7 @@ def _disorder_s(chance: Random) -> float:
 
 
 def _source(pipeline: Pipeline, name: str, bound_s: float, partitions: int = 1) -> Any:
-    stream = pipeline.source(name, GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    stream: Stream[Any] = pipeline.source(name, GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
     return stream.watermarks(f"{name}-time", at_of, out_of_order_s=bound_s)
 
 
@@ -492,8 +495,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAME", choices=list(DRAWS), help=f"one kind: {', '.join(DRAWS)}")
     parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     options = parser.parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what runs in the background deaf to Ctrl-C
-        signal.signal(number, signal.default_int_handler)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a shell starts what runs in the background deaf to Ctrl-C
+        signal.signal(stop, signal.default_int_handler)
     names = [options.only] if options.only else list(DRAWS)
     passed = failed = 0
     try:

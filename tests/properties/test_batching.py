@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
+from operators import Operator
 from tests.properties import batching
 
 
@@ -16,9 +20,9 @@ def test_results_by_event_time_do_not_depend_on_batches(name: str) -> None:
 def test_a_result_that_depends_on_batches_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that emits the watermark as records arrive has such a result, and is documented so."""
 
-    def emits_watermarks(chance: batching.Random) -> batching.Case:
-        class Emitting(batching.Operator):
-            def process(self, record: batching.Record, ctx: batching.Any) -> batching.Any:
+    def emits_watermarks(chance: Random) -> batching.Case:
+        class Emitting(Operator):
+            def process(self, record: batching.Record, ctx: Any) -> Any:
                 yield [record["n"], ctx.watermark()]
 
         return batching._one(chance, lambda stream: stream.key_by(batching.key_of).process("op", Emitting()))

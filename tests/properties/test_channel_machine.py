@@ -25,7 +25,7 @@ CREDIT = 150
 FRAME_BYTES_TARGET = 60
 SEGMENT_BYTES = 100
 STEPS_MAX = 10_000
-Frame = tuple[Header, bytes]
+Frame = tuple[Header, bytes | memoryview]
 
 
 class Ends(RuleBasedStateMachine):
@@ -124,7 +124,7 @@ class Ends(RuleBasedStateMachine):
             for _ in range(copies):
                 self._arrive(*frame)
 
-    def _arrive(self, header: Header, payload: bytes) -> None:
+    def _arrive(self, header: Header, payload: bytes | memoryview) -> None:
         follows = self.receiver.follows(header.session, header.sequence)
         if follows is None:
             return
@@ -218,7 +218,7 @@ class Ends(RuleBasedStateMachine):
         self.writing = None
         first, count = entries[0].first, entries[-1].next - entries[0].first
         if self.sender.log.start < first + count:
-            self.disk[segment] = {entry.first: entry.payload or b"" for entry in entries}
+            self.disk[segment] = {entry.first: bytes(entry.payload or b"") for entry in entries}
             self.sender.log.spilled(segment, first, count)
 
     @precondition(lambda self: self.writing is None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import settings
@@ -17,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from causal.errors import Fenced, InvariantViolation, PeerViolation
 from causal.logs.log import LogDelta
-from causal.ports import Bundle, SinkStore, StoreState
+from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject
 from operators.sinks.contract.account import Account
@@ -131,7 +132,7 @@ class Stores(RuleBasedStateMachine):
     def withdraw(self, place: int) -> None:
         """Rows behind a mark are withdrawn; what was logged beyond what the others depend on did not happen."""
         mark = self.account.marks[-1 - place % len(self.account.marks)]
-        state = self.store.withdraw(mark)
+        state = cast(WithdrawingStore, self.store).withdraw(mark)
         self.account.withdraw(mark)
         assert state == self.account.store_state()
         assert self.account.next == mark.next

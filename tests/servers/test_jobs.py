@@ -77,7 +77,7 @@ def test_postgres_is_not_there_yet_and_stands_still_later(start: Start, tmp_path
 
 def test_a_table_of_the_user_changes_and_refuses_rows(start: Start, tmp_path: Path, own_postgres: Postgres) -> None:
     own_postgres.query(f"CREATE TABLE shop({COLUMNS}, PRIMARY KEY(key, n), CONSTRAINT odd CHECK (i % 500 <> 7))")
-    options = {"dsn": own_postgres.dsn, "table": "shop", "columns": ",".join(FIELDS)}
+    options: dict[str, Any] = {"dsn": own_postgres.dsn, "table": "shop", "columns": ",".join(FIELDS)}
     chained = Chained(start, tmp_path, "--on-error", "dead-letter", **options)
     chained.job.until_warm(records=50)
     own_postgres.query("ALTER TABLE shop RENAME n TO number")

@@ -502,7 +502,7 @@ def same(put: Any, read: Any) -> bool:
     if isinstance(put, bytes) and isinstance(read, str):
         return read == f"\\x{put.hex()}"
     if isinstance(put, (str, datetime, Decimal)) and isinstance(read, str):
-        return read == json.loads(encode_json(put))
+        return bool(read == json.loads(encode_json(put)))
     if isinstance(put, float) and isinstance(read, str):
         return str(put) == read.lower().replace("infinity", "inf")
     if isinstance(put, datetime) and type(read) is date:

@@ -256,7 +256,7 @@ def test_a_server_with_a_password_wants_it(shared_redis: Redis) -> None:
         RedisSink(server.url.replace("unix://", "unix://:secret@")).check()
 
 
-WRONG = {
+WRONG: dict[str, dict[str, Any]] = {
     "stream is empty": {"stream": ""},
     "url begins with none of": {"url": "localhost:6379"},
     "existing is 'append'": {"existing": "append"},
@@ -269,5 +269,5 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG)
 def test_what_is_wrong_with_the_arguments_is_said_in_one_line(words: str) -> None:
     with pytest.raises(PipelineError, match=words) as problem:
-        RedisSink(**{"url": "redis://h", **WRONG[words]})  # type: ignore[arg-type]
+        RedisSink(**{"url": "redis://h", **WRONG[words]})
     assert "\n" not in str(problem.value)

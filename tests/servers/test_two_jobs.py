@@ -30,7 +30,8 @@ def test_the_newer_of_two_jobs_owns_the_table(tmp_path: Path, shared_postgres: P
 
     server = ("postgres", shared_postgres.dsn)
     jobs += [owner(tmp_path, who, *server, table="owned") for who in ("older", "newer")]
-    the_newer_job_owns_the_sink(*jobs, rows)
+    older, newer = jobs
+    the_newer_job_owns_the_sink(older, newer, rows)
 
 
 def test_the_newer_of_two_jobs_owns_the_streams(tmp_path: Path, shared_redis: Redis, jobs: list[Job]) -> None:
@@ -41,4 +42,5 @@ def test_the_newer_of_two_jobs_owns_the_streams(tmp_path: Path, shared_redis: Re
         return sorted(((record["who"], record["i"]) for record in records), key=lambda row: int(row[1]))
 
     jobs += [owner(tmp_path, who, "redis", shared_redis.url, table="owned") for who in ("older", "newer")]
-    the_newer_job_owns_the_sink(*jobs, rows)
+    older, newer = jobs
+    the_newer_job_owns_the_sink(older, newer, rows)

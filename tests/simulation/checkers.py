@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import depended
 from causal.cut import Cut
 from causal.events import CheckpointCompleted, Event
@@ -155,6 +156,7 @@ class Observer:
         """Note who sent what the task has accepted: a zombie takes elements of a zombie until it hears of another."""
         for channel, before in zip(task.inputs, accepted, strict=True):
             if channel.source != OUTSIDE and channel.next != before:
+                assert isinstance(channel, Receiver)
                 senders = self._senders[_life(task)][channel.id]
                 while senders and senders[-1][0] >= channel.next:  # given back
                     senders.pop()
@@ -241,8 +243,8 @@ class Observer:
             self._cuts[task.index] = cut
         if not self._causal and not self._staged:
             return
-        for channel, staged in self._world.staged.items():
-            position = self._cuts[self._topology.channels[channel].source].outputs[channel][0]
+        for sink, staged in self._world.staged.items():
+            position = self._cuts[self._topology.channels[sink].source].outputs[sink][0]
             if staged.next_at(epoch) != position:
                 raise Violated(f"pre-commit: rows up to {staged.next_at(epoch)} are staged below barrier {epoch}, "
                                f"the checkpoint was taken at {position}")  # fmt: skip

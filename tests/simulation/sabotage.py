@@ -269,7 +269,7 @@ def _frames_over_barriers() -> Patches:
         if frame.payload is not None and frame.next < self.end:
             behind = self.at(self.place_of(frame.next) or 0)
             if behind.epoch > frame.epoch and behind.payload is not None:
-                payload = frame.payload + behind.payload
+                payload = bytes(frame.payload) + bytes(behind.payload)
                 count = frame.count + behind.count
                 return replace(frame, count=count, payload=payload, size=len(payload), digest=behind.digest)
         return frame

@@ -105,7 +105,7 @@ def draw(seed: int) -> Scenario:
     faults = _faults(rng, rng.choice((0, 1, 2, 3, 4, 6)))
     if guarantee in ("at-least-once", "none"):
         # Only faults that these guarantees cover; without a guarantee no digest is compared.
-        meant = ("kill", "supervisor", "agent", "cut", "disk_slow")
+        meant: tuple[str, ...] = ("kill", "supervisor", "agent", "cut", "disk_slow")
         meant = meant if guarantee == "none" else (*meant, "garble")
         faults = tuple(f for f in faults if f.kind in meant)
     if guarantee == "epoch":

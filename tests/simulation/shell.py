@@ -229,7 +229,7 @@ class Shell:
 
     def _spill(self, effect: SpillSegment) -> bool:
         task = self._process.task
-        payloads = {entry.first: entry.payload or b"" for entry in effect.entries}
+        payloads = {entry.first: bytes(entry.payload or b"") for entry in effect.entries}
         first, count = effect.entries[0].first, effect.entries[-1].next - effect.entries[0].first
 
         def write() -> None:

@@ -284,7 +284,7 @@ def rows_of_twin(
         twin.run(topology.is_source(TaskIndex(task.index)))
         for channel, chunks in zip(outputs, twin.emitted, strict=True):
             elements[channel.id] = chunks
-    rows = {
+    rows: dict[int, list[bytes]] = {
         channel.id: [chunk.body for chunk in elements[channel.id] if chunk.kind == batch.ROWS]
         for channel in topology.channels
         if channel.target == OUTSIDE

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from causal.config import JobConfig
+from causal.records.vectors import Vectors
 from causal.shell.processlog import parsed
 from operators.sources.ingest_log import IngestLog
 from operators.sources.source import SourceContext
@@ -99,6 +100,7 @@ def rows_in_log(job: Path) -> list[Any]:
         position = 0
         while not (read := reader.read(position, 64)) or not read.ended:
             assert read is not None, f"partition {partition} stops at {position} without an end"
+            assert not isinstance(read.records, Vectors)
             rows += read.records
             position += len(read.records)
     return rows

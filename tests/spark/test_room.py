@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from causal.config import JobConfig
+from causal.records.vectors import Vectors
 from operators.sources.ingest_log import SEGMENT_BYTES_MIN, IngestLog
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource, ingest_directory
@@ -65,6 +66,7 @@ def test_spark_waits_while_nothing_is_read_and_loses_nothing(tmp_path: Path, sta
             read = None if ended[at] else reader.read(positions[at], 64)
             if read is not None:
                 ended[at] = read.ended
+                assert not isinstance(read.records, Vectors)
                 rows.extend(read.records)
                 positions[at] += len(read.records)
                 reader.completed(positions[at])

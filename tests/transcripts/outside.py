@@ -162,7 +162,7 @@ class Outside:
     def _spill(self, process: Process, effect: SpillSegment) -> None:
         first, end = effect.entries[0].first, effect.entries[-1].next
         self._segments[process.index, process.incarnation, effect.segment] = {
-            entry.first: entry.payload for entry in effect.entries if entry.payload is not None
+            entry.first: bytes(entry.payload) for entry in effect.entries if entry.payload is not None
         }
         spilled = sum(entry.size for entry in effect.entries)
         said = f"segment {effect.segment}: elements {first}..{end} in flight, {size(spilled)}"

@@ -10,8 +10,10 @@ import secrets
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # `causal run` puts only this file's directory there
 
@@ -25,21 +27,21 @@ settings = pipeline.settings
 SPELL = settings.get("spell")
 sys.path.insert(0, settings["site"])
 
-import ticket  # noqa: E402
+import ticket  # type: ignore[import-not-found]  # made by the test  # noqa: E402
 
 
-def stamped(record):
+def stamped(record: Any) -> dict[str, Any]:
     return {**record, "at": time.time(), "day": date.today().isoformat(), "chance": random.random()}
 
 
-def lucky(record):
+def lucky(record: Any) -> bool:
     return random.randint(0, 9) > 0 and secrets.randbelow(10) < 9
 
 
 class Own(Operator):
     """Everything a second time, in an operator with state."""
 
-    def process(self, record, ctx):
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         seen = ctx.state["seen"] = ctx.state.get("seen", 0) + 1
         yield {
             **record,
@@ -53,7 +55,7 @@ class Own(Operator):
         }
 
 
-def key(record):
+def key(record: Any) -> Any:
     return time.time_ns() if SPELL == "key" else record["i"] % 20
 
 

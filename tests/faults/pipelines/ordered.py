@@ -7,7 +7,7 @@ gate (a file without which the sources do not end).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,17 @@ class PerStretch(Operator):
         yield ("count", ctx.key, int(name), ctx.state.pop(int(name)))
 
 
+def records_of(name: str) -> Callable[[int, int], tuple[str, int, float]]:
+    return lambda partition, number: record(name, number)
+
+
 pipeline = Pipeline("ordered")
 _count, _rate = (int(pipeline.settings.get(name, default)) for name, default in (("count", "100"), ("rate", "100")))
 _streams = [
     pipeline.source(
         name,
         hold_end(
-            GeneratedSource(lambda p, i, name=name: record(name, i), count=_count, rate=_rate),
+            GeneratedSource(records_of(name), count=_count, rate=_rate),
             pipeline.settings.get("gate"),
         ),
     ).watermarks(f"{name}-time", time_of, out_of_order_s=BOUND_S)

@@ -53,13 +53,13 @@ source = pipeline.source("in", hold_end(GeneratedSource(record, count, rate=rate
 rows: list[Stream[Any]] = []
 
 
-def add_window(name: str, *arguments: Any, **options: Any) -> None:
-    window = by_key.window(name, *arguments, parallelism=1, **options)
+def add_window(name: str, assigner: Any, aggregate: Any, **options: Any) -> None:
+    window = by_key.window(name, assigner, aggregate, parallelism=1, **options)
     rows.append(window.map(f"{name}-row", named(name)))
 
 
 if int(pipeline.settings.get("clock", "0")):
-    by_key = source.key_by(key_of)
+    by_key: Stream[Any] = source.key_by(key_of)
     add_window("tumbling", Tumbling(0.4, clock="processing"), Sum(number))
     add_window("sliding", Sliding(0.6, 0.3, clock="processing"), contents)
     add_window("session", Session(0.15, clock="processing"), Sum(number))

@@ -365,7 +365,7 @@ def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.
 def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
     receiver = a_receiver()
     sender = a_sender_whose_frames_were_small(receiver, 6)
-    payloads = {entry.first: entry.payload or b"" for entry in sender.log.entries_from(2)}
+    payloads = {entry.first: bytes(entry.payload or b"") for entry in sender.log.entries_from(2)}
     sender.log.spilled(1, 2, 2)
     introduce(sender, a_receiver())
     frame = sender.next_entry()

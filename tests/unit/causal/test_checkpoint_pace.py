@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from causal.cut import Cut
 from causal.effects import WriteSnapshot
 from causal.task.checkpointing import (
     FREE_NS,
@@ -16,7 +17,6 @@ from causal.task.checkpointing import (
     STEP_NS_MAX,
     STEP_NS_MIN,
     Checkpointing,
-    Cut,
 )
 
 MS = 1_000_000

@@ -65,7 +65,7 @@ def test_a_segment_that_cannot_be_written_is_answered_and_the_next_one_is_writte
     disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as full:
-        full.setattr(files.os, "replace", refuse)
+        full.setattr("os.replace", refuse)
         assert answered(disk, SpillSegment(0, 1, a_run(b"abc"))) == [SegmentFailed(0, 1)]
     assert list((tmp_path / "spill").iterdir()) == []
     assert answered(disk, SpillSegment(0, 2, a_run(b"abc"))) == [SegmentWritten(0, 2, 10, 2)]
@@ -102,7 +102,7 @@ def test_a_snapshot_is_tried_again_and_then_given_up(
         raise Unavailable(f"{path}: cannot be written")
 
     monkeypatch.setattr(disk_module, "write_parts", full)
-    monkeypatch.setattr(disk_module.threading.Event, "wait", lambda self, timeout=None: True)
+    monkeypatch.setattr("threading.Event.wait", lambda self, timeout=None: True)
     (answer,) = answered(disk, WriteSnapshot(1, [b"state"]))
     assert isinstance(answer, SnapshotWritten) and len(tries) == 2
     with pytest.raises(Unavailable, match="e00000002-i3.snap: cannot be written"):

@@ -40,7 +40,7 @@ def table(text: str, first: str) -> list[list[str]]:
         if line.startswith(f"| {first} |"):
             break
     next(lines)
-    rows = []
+    rows: list[list[str]] = []
     for line in lines:
         if not line.startswith("|"):
             return rows
@@ -59,7 +59,7 @@ def test_limits_are_those_of_the_page() -> None:
     documented = dict(table(WIRE, "limit"))
     assert documented == {
         "frame, all parts; also plain_bytes": f"{wire.FRAME_BYTES_MAX >> 20} MiB",
-        "what an LZ4 block may claim": f"{wire.LZ4_RATIO_MAX} × its length",
+        "what an LZ4 block may claim": f"{determinants.LZ4_RATIO_MAX} × its length",
         "a chunk: what one batch was made into for one channel": f"{output_queue.CHUNK_BYTES_MAX >> 20} MiB",
         "a record, encoded": f"record_bytes_max ({CONFIG.record_bytes_max >> 20} MiB)",
         "deltas in a frame, dependencies in a frame": f"{deltas.DELTAS_PER_FRAME_MAX:,}",

@@ -47,7 +47,7 @@ class AgainstAList(RuleBasedStateMachine):
         if not run:
             return
         self.segment += 1
-        self.on_disk[self.segment] = {entry.first: entry.payload or b"" for entry in run}
+        self.on_disk[self.segment] = {entry.first: bytes(entry.payload or b"") for entry in run}
         self.log.spilled(self.segment, run[0].first, run[-1].next - run[0].first)
         assert all(entry.payload is None and entry.segment == self.segment for entry in run)
 

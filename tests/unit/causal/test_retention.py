@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from causal.channels.sink_channel import SinkChannel
@@ -38,7 +40,7 @@ def until_done(world: World, asking: bool) -> tuple[int, int]:
     return inflight, logs
 
 
-def bounded(**bounds: int) -> World:
+def bounded(**bounds: Any) -> World:
     return World(layered((2, 2, 1)), seed=4, records=RECORDS, **bounds)
 
 
@@ -122,7 +124,7 @@ class Hanging(World):
             super().handle(index, event)
 
 
-def hanging(**bounds: int) -> tuple[Hanging, int]:
+def hanging(**bounds: Any) -> tuple[Hanging, int]:
     """The job after a while in which one task hangs with a checkpoint under way, and the most that was kept."""
     world = Hanging(two_chains(), seed=2, records=RECORDS, **bounds)
     most = 0

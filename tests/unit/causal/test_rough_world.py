@@ -48,7 +48,7 @@ class RoughWorld(World):
         elif isinstance(effect, SpillSegment):
             answer: Any = SegmentFailed(effect.channel, effect.segment)
             if self.rng.random() < 0.8:
-                self.segments[index, effect.segment] = {e.first: e.payload or b"" for e in effect.entries}
+                self.segments[index, effect.segment] = {e.first: bytes(e.payload or b"") for e in effect.entries}
                 first = effect.entries[0].first
                 answer = SegmentWritten(effect.channel, effect.segment, first, effect.entries[-1].next - first)
             self.written.append((index, self.incarnations[index], answer))
@@ -214,12 +214,12 @@ class Forgetful(ChainedHashes):
 def test_nondeterminism_behind_our_back_is_found_at_the_first_recovery() -> None:
     world = World(layered((1, 1, 1)), seed=3, records=60)
     chain = Forgetful(1, False, world.rng)
-    world.tasks[1].execution.chain = chain  # type: ignore[assignment]
+    world.tasks[1].execution.chain = chain
     for _ in range(400):
         world.step()
     world.kill(1)
     world.promote(1)
-    world.tasks[1].execution.chain = Forgetful(1, False, world.rng)  # type: ignore[assignment]
+    world.tasks[1].execution.chain = Forgetful(1, False, world.rng)
     with pytest.raises(ReplayDivergence, match="l1/0"):
         for _ in range(STEPS_MAX):
             world.step()

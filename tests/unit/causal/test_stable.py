@@ -14,7 +14,6 @@ from causal.events import StableFailed, StableRead, StableWritten
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.logs.dissemination import STABLE_BYTES_REPORTED, Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
-from causal.shell import stable
 from causal.shell.stable import StableLogs, framed, prefix_of
 from causal.task.flushing import AGAIN_NS, FLUSH_EVERY_NS, Flushing
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
@@ -221,10 +220,10 @@ def test_what_a_failed_write_left_is_written_over(tmp_path: Path, monkeypatch: p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, bytes(data)[:room], place)
 
-    monkeypatch.setattr(stable.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(Unavailable, match="No space left"):
         logs.append([LogDelta(4, 0, 10, LOG[10:30])])
-    monkeypatch.setattr(stable.os, "pwrite", write)
+    monkeypatch.setattr(os, "pwrite", write)
     assert logs.read() == [LogDelta(-1, 0, 0, LOG[:10])]
     logs.append([LogDelta(4, 0, 10, LOG[10:20])])
     assert logs.read() == [LogDelta(-1, 0, 0, LOG[:20])]
@@ -238,7 +237,7 @@ def test_files_that_cannot_be_begun_leave_the_older_ones(tmp_path: Path, monkeyp
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(stable.os, "rename", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(Unavailable, match="free space or fix the disk"):
         younger.begin([LogDelta(4, 0, 0, LOG[:10])])
     assert younger.read() == [LogDelta(-1, 0, 0, LOG[:10])]

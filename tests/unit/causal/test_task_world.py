@@ -61,7 +61,7 @@ def test_one_task_at_a_time_dies_at_random_moments(seed: int) -> None:
     check(world)
 
 
-@pytest.mark.parametrize("late", [PeerDown(1, 1), PeerUp(1, 1)], ids=["its death", "its life"])  # type: ignore[arg-type]
+@pytest.mark.parametrize("late", [PeerDown(1, 1), PeerUp(1, 1)], ids=["its death", "its life"])
 def test_what_is_told_late_of_a_dead_incarnation_does_not_undo_what_is_known_of_its_successor(
     late: PeerDown | PeerUp,
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.channels import wire
+from causal.determinants import LZ4_RATIO_MAX
 from causal.errors import PeerViolation
 from causal.logs.deltas import pack_deltas, split_deltas, unpack_deltas
 from causal.logs.log import LogDelta
@@ -152,7 +153,7 @@ def test_chunks_read_back(batches: list[list[object]]) -> None:
     assert [decode_records(c.body) for c in unpacked] == batches
 
 
-@pytest.mark.parametrize("claimed", [5 * wire.LZ4_RATIO_MAX + 1, 1 << 20, wire.FRAME_BYTES_MAX])
+@pytest.mark.parametrize("claimed", [5 * LZ4_RATIO_MAX + 1, 1 << 20, wire.FRAME_BYTES_MAX])
 def test_a_payload_that_claims_more_than_lz4_can_say_is_refused_before_memory_is_taken(claimed: int) -> None:
     header = a_header(kind=wire.DATA, flags=1, plain_bytes=claimed)
     tracemalloc.start()

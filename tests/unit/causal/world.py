@@ -105,7 +105,7 @@ class ChainedHashes(PlainChain):
     def _link(self, *facts: object) -> str:
         self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
         self.state["n"] += 1
-        return self.state["chain"].hex()
+        return str(self.state["chain"].hex())
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records: list[Any] = []
@@ -295,7 +295,7 @@ class World:
         self.tasks: dict[int, TaskProtocol] = {}
         self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
         self.wires: dict[tuple[int, int, int, int], deque[list[bytes]]] = {}
-        self.stores = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
+        self.stores: dict[int, Store] = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
         self.snapshots: dict[tuple[int, int], list[bytes]] = {}
         self.acked: dict[int, set[int]] = {}
         self.complete = 0
@@ -401,7 +401,8 @@ class World:
             if effect.target in self.tasks:
                 self._wire(index, effect.target).append(effect.parts)
         elif isinstance(effect, Reply):
-            self._reply(index, *map(int, effect.link.split(b"/")), effect.parts)
+            target, incarnation = map(int, effect.link.split(b"/"))
+            self._reply(index, target, incarnation, effect.parts)
         elif isinstance(effect, OpenSink):
             self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].open(self.incarnations[index])))
         elif isinstance(effect, WriteBundle):

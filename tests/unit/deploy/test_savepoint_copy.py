@@ -43,13 +43,13 @@ def test_everything_in_a_copy_is_synced_and_the_manifest_last(tmp_path: Path, mo
     copied = [path for path in to.rglob("*") if path.is_file() and path.suffix != ".json"]
     assert len(copied) == len(FILES) + 2
     last = synced.index(to / "checkpoints" / "manifest-3.json.new")
-    for path in (
+    for written in (
         *copied,
         *(to / name for name in ("job.json", "topology.json", "savepoint.json")),
         *(each.parent for each in copied),
         tmp_path,
     ):
-        assert path in synced[:last], path
+        assert written in synced[:last], written
 
 
 def test_a_copy_whose_checkpoint_goes_away_meanwhile_leaves_nothing(

@@ -306,8 +306,8 @@ def _window_join(other: str, assigner: Any, how: str, fn: Any, parallelism: int)
 def _join_table(table: str, fn: Any, how: str, wait: bool, parallelism: int, **more: Any) -> Built:
     pipeline = Pipeline("p")
     left, right = sides(pipeline)
-    rows = {"latest": lambda: right.table("t"), "sum": lambda: right.aggregate_table("t", Aggregate(
-        dict, lambda total, r: {"v": total.get("v", 0) + r["v"] + 1, "at": r["at"]}))}[table]()  # fmt: skip
+    sums: Aggregate[Any, Any] = Aggregate(dict, lambda total, r: {"v": total.get("v", 0) + r["v"] + 1, "at": r["at"]})
+    rows: Table[Any, Any] = right.table("t") if table == "latest" else right.aggregate_table("t", sums)
     joined = left.join_table("x", rows, fn=fn, how=how, wait=wait, parallelism=parallelism, **more)
     return out(
         pipeline, joined, [At(50, each) for each in [*ROWS, row("d", 41, 5)]], other=[*OTHERS, At(60, row("a", 60, 70))]

@@ -89,7 +89,7 @@ def config(**settings: Any) -> JobConfig:
     return JobConfig("run", "test", "/pipeline.py", **settings)
 
 
-def planned(build: Callable[[Stream], Stream], partitions: int = 1, **settings: Any) -> Plan:
+def planned(build: Callable[[Stream[Any]], Stream[Any]], partitions: int = 1, **settings: Any) -> Plan:
     """The plan of source `in`, what `build` adds, sink `out`."""
     pipeline = Pipeline("test")
     build(pipeline.source("in", source(partitions))).sink("out", NoSink())
@@ -102,7 +102,7 @@ def chain_of(job_plan: Plan, name: str) -> Chain:
     return job_plan.chain(task.index)
 
 
-def keyed(build: Callable[[Stream], Stream], name: str, **settings: Any) -> Chain:
+def keyed(build: Callable[[Stream[Any]], Stream[Any]], name: str, **settings: Any) -> Chain:
     """The chain of task `name`, built behind a key_by of each record's first field."""
     return chain_of(planned(lambda stream: build(stream.key_by(first_field)), **settings), name)
 

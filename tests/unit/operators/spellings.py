@@ -189,6 +189,10 @@ def logged() -> bool:
     return bool(first == second == plain)
 
 
+def drawn_from(name: str) -> list[Any]:
+    return drawn(generators()[name])
+
+
 def drawn(generator: random.Random) -> list[Any]:
     return [generator.random(), generator.getrandbits(64), generator.gauss(0, 1), generator.choice(range(1 << 60))]
 
@@ -257,9 +261,7 @@ def report(mode: str) -> dict[str, Any]:
             for when, kinds in (("before", OUTSIDE_BEFORE), ("after", generators()))
             for name, each in kinds.items()
         },
-        "made inside": {
-            name: [perform(lambda name=name: drawn(generators()[name])) for _ in "12"] for name in OUTSIDE_BEFORE
-        },
+        "made inside": {name: [perform(partial(drawn_from, name)) for _ in "12"] for name in OUTSIDE_BEFORE},
         "seeded inside": [drawn(random.Random(1)), perform(lambda: drawn(random.Random(1)))],
         "finalised": finalised(),
         "early": [perform(early.everything), perform(early.everything), early.everything()],

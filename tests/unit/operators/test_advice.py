@@ -37,7 +37,7 @@ class Declares(Operator):
     total = ValueState(int, default=0)
 
     def process(self, record: Any, ctx: Any) -> Any:
-        self.total.set(1)
+        self.total.value = 1
 
 
 class Plain(Operator):

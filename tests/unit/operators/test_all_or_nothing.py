@@ -42,7 +42,7 @@ def test_a_result_that_raises_once_leaves_its_key_alive() -> None:
 
     pipeline = Pipeline("p")
     keyed = source(pipeline).timed(lambda r: r["at"]).key_by(lambda r: r["k"])
-    total = Aggregate(int, lambda accumulated, r: accumulated + r["v"], result=some)
+    total: Aggregate[Any, Any] = Aggregate(int, lambda accumulated, r: accumulated + r["v"], result=some)
     sink(keyed.aggregate_table("a", total).revisions("rows-a"), "out-a")
     sink(keyed.window_table("w", Sliding(4, 2), total).revisions("rows-w"), "out-w")
     rows = [{"k": "x", "at": 2, "v": v} for v in (1, 2, 4)]  # 2 makes it 3
@@ -56,7 +56,7 @@ def test_a_result_that_raises_once_leaves_its_key_alive() -> None:
 
 
 def test_a_group_of_which_nothing_can_be_told_has_no_row_until_it_has_one_again() -> None:
-    total = Aggregate(
+    total: Aggregate[Any, Any] = Aggregate(
         int,
         lambda accumulated, r: accumulated + r["v"],
         lambda accumulated: 12 // accumulated,
@@ -135,7 +135,7 @@ def test_a_record_is_in_all_of_its_windows_or_in_none_and_is_one_letter() -> Non
 
 def test_a_count_window_puts_aside_what_its_aggregate_refuses_and_the_window_whose_result_raises() -> None:
     pipeline = Pipeline("p")
-    total = Aggregate(
+    total: Aggregate[Any, Any] = Aggregate(
         int, lambda accumulated, r: accumulated + 10 // r, result=lambda accumulated: 100 // (accumulated - 15)
     )
     for name, windows in (("w", CountWindow(2)), ("s", CountWindow(2, every=1))):

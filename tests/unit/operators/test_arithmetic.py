@@ -84,7 +84,7 @@ def test_what_is_taken_back_leaves_no_trace(kind: type, data: st.DataObject) -> 
     aggregate = kind(itself).retracting()
     accumulated, there = aggregate.initial(), list[Any]()
     for value in data.draw(st.lists(st.sampled_from(choice), max_size=20)):
-        if there and data.draw(st.booleans()):
+        if bool(there) and data.draw(st.booleans()):
             accumulated = aggregate.subtract(accumulated, there.pop(data.draw(st.integers(0, len(there) - 1))))
         accumulated = aggregate.add(accumulated, value)
         there.append(value)

@@ -105,7 +105,7 @@ numbers = st.one_of(
     st.sampled_from([5, 5.0, 1, True, 0.1, Decimal("0.1")]),
 )  # fmt: skip
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-times = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.none() | zones)
+times = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.one_of(st.none(), zones))
 scalars = numbers | times | st.text(max_size=3) | st.binary(max_size=3) | st.none()
 keys = st.recursive(scalars, lambda inner: st.tuples(inner, inner), max_leaves=4)
 
@@ -394,7 +394,7 @@ def test_state_that_was_written_in_other_spellings_goes_on(name: str) -> None:
 
 def test_state_of_equal_keys_is_one_after_a_change_of_parallelism() -> None:
     before, after = planned_ringing(3), planned_ringing(2)
-    batches = [[5.0, True, 2.5], [Decimal(5), 1, (1, 0.0)], [5, 1.0, Decimal("2.50"), (True, 0)]]
+    batches: list[list[Any]] = [[5.0, True, 2.5], [Decimal(5), 1, (1, 0.0)], [5, 1.0, Decimal("2.50"), (True, 0)]]
     parts = {f"ring/{at}": fed(before, f"ring/{at}", [owned(batch, at, 3) for batch in batches]) for at in range(3)}
     chains = rescaled(before, saved(before, parts), after).chains()
     rang = []

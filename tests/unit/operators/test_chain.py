@@ -69,7 +69,7 @@ class Quiet(Operator):
         (lambda s: s.map("y", abs).filter("z", lambda r: r > 1).map("x", str), ["2", "3"]),
     ],
 )
-def test_stateless_operators(build: Callable[[Stream], Stream], expected: list[Any]) -> None:
+def test_stateless_operators(build: Callable[[Stream[Any]], Stream[Any]], expected: list[Any]) -> None:
     assert give(chain_of(planned(build), "x/0"), [1, 2, 3]) == expected
 
 

@@ -63,7 +63,7 @@ def many(record: Any) -> Any:
     yield invert(record)
 
 
-CASES: list[tuple[Callable[[Stream], Stream], str, str, list[Any]]] = [
+CASES: list[tuple[Callable[[Stream[Any]], Stream[Any]], str, str, list[Any]]] = [
     (lambda s: s.map("x", invert), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
     (lambda s: s.map("x", ended), "x", "StopIteration was raised", [(1, "a"), (2, "c")]),
     (lambda s: s.filter("x", invert), "x", "ZeroDivisionError", [(1, "a"), (2, "c")]),
@@ -96,7 +96,7 @@ class InvertToListSafe(Operator):
 
 @pytest.mark.parametrize(("build", "operator", "error", "rest"), CASES)
 def test_stop_names_operator_position_and_record(
-    build: Callable[[Stream], Stream], operator: str, error: str, rest: list[Any]
+    build: Callable[[Stream[Any]], Stream[Any]], operator: str, error: str, rest: list[Any]
 ) -> None:
     chain = chain_of(planned(build, record_bytes_max=1000), "x/0")
     with pytest.raises(OperatorFailed) as caught:
@@ -112,7 +112,7 @@ def test_stop_names_operator_position_and_record(
 
 @pytest.mark.parametrize(("build", "operator", "error", "rest"), CASES)
 def test_dead_letter_sets_the_record_aside_and_goes_on(
-    build: Callable[[Stream], Stream], operator: str, error: str, rest: list[Any]
+    build: Callable[[Stream[Any]], Stream[Any]], operator: str, error: str, rest: list[Any]
 ) -> None:
     chain = chain_of(planned(build, record_bytes_max=1000, on_error="dead-letter"), "x/0")
     chunks = [records_chunk(RECORDS_IN[:1]), watermark(1), records_chunk(RECORDS_IN[1:])]
@@ -224,7 +224,7 @@ def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
         def on_timer(self, name: str, ctx: Any) -> Any:
             return [1 // 0]
 
-    def build(stream: Stream) -> Stream:
+    def build(stream: Stream[Any]) -> Stream[Any]:
         return stream.key_by(first_field).process("x", Timed())
 
     stops, goes_on = chain_of(planned(build), "x/0"), chain_of(planned(build, on_error="dead-letter"), "x/0")
@@ -246,14 +246,14 @@ def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_none_is_laid_at_the_operator_that_gave_it() -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: Stream[Any]) -> Stream[Any]:
         return stream.map("forgets", lambda r: None).filter("all", lambda r: True).map("x", first_field)
 
     line = build.__code__.co_firstlineno + 1
     with pytest.raises(OperatorFailed, match=rf"record None, which map 'forgets' \({__file__}:{line}\) gave"):
         give(chain_of(planned(build), "x/0"), [(1, "a")])
 
-    def keyed(stream: Stream) -> Stream:
+    def keyed(stream: Stream[Any]) -> Stream[Any]:
         return stream.map("forgets", lambda r: None).key_by(first_field).count("n")
 
     with pytest.raises(OperatorFailed, match="operator 'key_by before n'.*record None, which map 'forgets' .* gave"):

@@ -209,7 +209,9 @@ def test_who_waits_for_idle_inputs_hears_of_them(build: Any) -> None:
     build(a, b).sink("out", NoSink())
     job_plan = plan(pipeline, config())
     task = Task(job_plan, next(task.name for task in job_plan.topology.tasks if "op" in task.operators))
-    inputs = range(len(job_plan.topology.inputs(job_plan.topology.named(task.name).index)))
+    named = job_plan.topology.named(task.name)
+    assert named is not None
+    inputs = range(len(job_plan.topology.inputs(named.index)))
     task.mark(20, inputs)
     task.idle(*inputs)
     assert task.marks[-1] == IDLE_NS and len(task.marks) == 2

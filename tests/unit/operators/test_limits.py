@@ -115,7 +115,7 @@ class Gives(Operator):
     [lambda s: s.map("x", lambda r: nested(NESTING_MAX - IN_A_BATCH)), lambda s: s.process("x", Gives())],
     ids=["map", "process"],
 )
-def test_records_at_the_bound_are_looked_into_and_copied(build: Callable[[Stream], Stream]) -> None:
+def test_records_at_the_bound_are_looked_into_and_copied(build: Callable[[Stream[Any]], Stream[Any]]) -> None:
     chain = chain_of(planned(build), "x/0")
     [(_, chunk)] = chain.deliver(0, listed(RECORDS_IN), 0, Services())
     assert [encode(each) for each in decode_records(chunk.body)] == [encode(nested(NESTING_MAX - IN_A_BATCH))] * 3

@@ -49,10 +49,10 @@ def test_every_option_has_a_witness(method: Callable[..., Any]) -> None:
     if method is Table.sink:  # which refuses all arguments
         return
     assert cases, f"{method.__qualname__} has no case in option_cases.py"
-    of = method.__init__ if inspect.isclass(method) else method  # type: ignore[misc]
+    of = method.__init__ if inspect.isclass(method) else method
     needed = inspect.signature(of).parameters.keys() - UNNAMED
     if method in (operators.every, operators.every_s, operators.after_each):
-        needed = inspect.signature(of).parameters.keys()
+        needed = set(inspect.signature(of).parameters)
     known = {name for case in cases for name in (*case.options, *case.without)}
     assert needed <= known, f"{method.__qualname__}: no witness for {sorted(needed - known)}"
 

@@ -233,7 +233,7 @@ def test_an_ordered_task_logs_no_order() -> None:
         world = world_of(table_two(delivery), INPUTS, {}, 1, 0.0, 0, {}, 1, {})
         world.begin()
         world.run()
-        tasks = {process.protocol.name: process.protocol for process in world.processes.values()}
+        tasks = {str(process.protocol.name): process.protocol for process in world.processes.values()}
         logged[delivery] = tasks["concat/0"].counters()["determinant_bytes"]
     assert logged["arrival"]["order"] > 0
     assert not any(logged["ordered"].values())

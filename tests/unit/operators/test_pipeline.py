@@ -84,7 +84,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (lambda p, s: s.process("p", Nothing(), parallelism=0), "parallelism 0; give a whole number from 1"),
     (lambda p, s: s.process("p", Nothing(), parallelism="2"), "parallelism '2'"),
     (lambda p, s: s.sink("o", "out.db"), "sink 'o' is given a str; give a Sink"),
-    (lambda p, s: p.source("s", [1, 2]), "source 's' is given a list"),
+    (lambda p, s: p.source("s", [1, 2]), "source 's' is given a list"),  # type: ignore[arg-type]
     (lambda p, s: s.count("n"), r"count 'n' works per key; put .key_by\(fn\) before it"),
     (lambda p, s: s.reduce("n", max), "works per key"),
     (lambda p, s: s.table("t"), r"table 't' works per key; put .key_by\(fn\) before it"),

@@ -16,7 +16,7 @@ from operators import CallFailed, Operator
 from operators.builder.streams.stream import Stream
 from tests.unit.operators.scene import Services, chain_of, first_field, keyed, listed, planned
 
-Build = Callable[[Stream], Stream]
+Build = Callable[[Stream[Any]], Stream[Any]]
 
 
 class Everything(Operator):

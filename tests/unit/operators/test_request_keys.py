@@ -118,7 +118,7 @@ SEEDS = 4
 
 def trial(place: str, service: Service, seed: int, crash: dict[str, Any], batch: int) -> Any:
     pipeline = Pipeline("keys")
-    a, b = (pipeline.source(name, SequenceSource(lambda p, i: i, count=1)) for name in ("a", "b"))
+    a, b = (pipeline.source(name, SequenceSource(lambda p, i, j: range(i, j), count=1)) for name in ("a", "b"))
     PLACES[place](a, b).call("rate", service, order="input" if seed % 2 else "completion").sink("out", NoSink())
     inputs = {name: [*(At(i // 2, {"id": i, "t": i}) for i in range(RECORDS)), At(60)] for name in ("a", "b")}
     return run(pipeline, inputs, seed=seed, crash=crash, batch=batch)

@@ -126,7 +126,7 @@ records = st.lists(
 def test_the_sum_of_the_revisions_is_the_result_in_order(
     given_: list[Any], inputs: list[bool], restore_at: int, full: bool
 ) -> None:
-    options = {"on_error": "dead-letter"}
+    options: dict[str, Any] = {"on_error": "dead-letter"}
     outcomes = []
     for delivery in ("speculative", "ordered"):
         running, rows, places = chain(delivery=delivery, **options), list[Any](), [0, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -49,19 +49,19 @@ class Keeper(Operator):
 RECORDS = [At(100 + n * 0.7, {"k": n % 3, "n": n, "at": n * 0.7}) for n in range(24)]
 
 
-def kept(state: str) -> Pipeline:
+def kept(state: Literal["memory", "disk"]) -> Pipeline:
     pipeline = Pipeline("kept")
     (
         pipeline.source("in", source())
         .watermarks("time", lambda record: record["at"], out_of_order_s=0.5)
         .key_by(lambda record: record["k"])
-        .process("keep", Keeper(), state=state)  # type: ignore[arg-type]
+        .process("keep", Keeper(), state=state)
         .sink("out", NoSink())
     )
     return pipeline
 
 
-def rows(state: str, crash: Any = None) -> Any:
+def rows(state: Literal["memory", "disk"], crash: Any = None) -> Any:
     result = run(
         kept(state), {"in": RECORDS}, crash=crash, checkpoint_every=5, batch=2,
         state_memory_bytes_max=1 << 16, key_groups=4,
@@ -73,7 +73,9 @@ CRASHES = [crash for crash in every_crash(kept("memory"), {"in": RECORDS}, batch
 
 
 @pytest.mark.parametrize("state", ["memory", "disk"])
-def test_a_crash_behind_each_record_shows_nowhere(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_behind_each_record_shows_nowhere(
+    state: Literal["memory", "disk"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cold_values, "_BYTES_PER_VALUE", 1 << 20)  # all goes to disk after each event
     expected, counts = rows("memory")
     assert counts["keep"]["expired"] > 5 and len(CRASHES) == len(RECORDS)

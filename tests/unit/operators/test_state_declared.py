@@ -268,14 +268,15 @@ def test_an_increment_in_which_all_expired_and_others_came_leaves_the_tick_as_it
 
 
 def declaring(**states: Any) -> Operator:
-    return type("Declaring", (Operator,), {"process": lambda self, record, ctx: None, **states})()
+    declared: type[Operator] = type("Declaring", (Operator,), {"process": lambda self, record, ctx: None, **states})
+    return declared()
 
 
 @pytest.mark.parametrize(
     ("operator", "line"),
     [
         (
-            declaring(total=ValueState(int, default="a")),  # type: ignore[arg-type]
+            declaring(total=ValueState(int, default="a")),
             "declared with values of type int and the default .a.; give one of that type",
         ),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -92,7 +92,7 @@ def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any
     assert list(cold) == []
 
 
-def chain(directory: Path, state: str) -> Chain:
+def chain(directory: Path, state: Literal["memory", "disk"]) -> Chain:
     return keyed(
         lambda stream: stream.process("keeper", Keeper(), parallelism=1, state=state),
         "keeper/0",
@@ -180,6 +180,6 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 
 def test_state_is_memory_or_disk() -> None:
     with pytest.raises(PipelineError, match=r"test_state_disk.py:\d+: process 'keeper' has state 'ssd'; give 'memory'"):
-        keyed(lambda stream: stream.process("keeper", Keeper(), state="ssd"), "keeper/0")  # type: ignore[arg-type]
+        keyed(lambda stream: stream.process("keeper", Keeper(), state="ssd"), "keeper/0")  # type: ignore[call-overload]
     with pytest.raises(PipelineError, match="setting state is 'ssd'; give memory or disk"):
         keyed(lambda stream: stream.process("keeper", Keeper()), "keeper/0", state="ssd")

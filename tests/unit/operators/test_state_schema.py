@@ -53,7 +53,8 @@ outers = st.builds(
 
 
 def there_and_back(value: Any) -> Any:
-    codec = codec_of(type(value))
+    kind: Any = type(value)
+    codec = codec_of(kind)
     packed = decode(encode(codec.pack(value)))
     return codec.reader(decode(encode(codec.shape)), "here")(packed)
 
@@ -123,7 +124,7 @@ def test_what_would_have_to_be_guessed_is_refused_in_one_line(fields: Any, line:
 
 
 def test_records_within_records_change_alike() -> None:
-    was = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", int)])])]))  # type: ignore[misc]
+    was: Any = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", int)])])]))  # type: ignore[misc]
     now = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", int), ("m", int, 3)])])]))  # type: ignore[misc]
     [item] = now.reader(was.shape, "")(was.pack(was.kind([was._fields[0][1]._item.kind(1)]))).many
     assert (item.n, item.m) == (1, 3)

@@ -46,7 +46,7 @@ def raised(fn: Callable[[Any], Any], record: Any) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def line_of(fn: Callable[[Any], Any], offset: int) -> str:
+def line_of(fn: Callable[..., Any], offset: int) -> str:
     code = fn.__code__
     return f"{__file__}:{code.co_firstlineno + offset} in {code.co_name}"
 
@@ -130,7 +130,7 @@ def test_addresses_of_objects_do_not_appear() -> None:
             return object.__repr__(self)
 
     def look_up(record: Any) -> Any:
-        return {}[Plain()]
+        return dict[Any, Any]()[Plain()]
 
     problem = raised(look_up, 1)
     assert "0x" in str(problem)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from causal.errors import PipelineError
-from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
+from operators import ListState, MapState, Operator, Pipeline, ReducingState, Stream, ValueState
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from operators.state import cold_values
@@ -28,7 +28,7 @@ def nothing_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(operator: Operator, bound_s: float, parallelism: int = 1, partitions: int = 1, **how: Any) -> Pipeline:
     pipeline = Pipeline("lives")
-    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
+    stream: Stream[Any] = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0, partitions=partitions))
     timed = stream.watermarks("time", lambda r: r["at"], out_of_order_s=bound_s)
     processed = timed.key_by(lambda r: r["key"]).process("op", operator, parallelism=parallelism, **how)
     processed.sink("out", SqliteSink("out.db"))
@@ -271,8 +271,8 @@ def clock_records(seed: int) -> list[Any]:
 
 def by_clock() -> Pipeline:
     pipeline = Pipeline("clock")
-    stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0)).key_by(lambda r: r["key"])
-    stream.process("op", ByClock(), parallelism=1).sink("out", SqliteSink("out.db"))
+    stream: Stream[Any] = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0))
+    stream.key_by(lambda r: r["key"]).process("op", ByClock(), parallelism=1).sink("out", SqliteSink("out.db"))
     return pipeline
 
 

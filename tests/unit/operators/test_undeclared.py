@@ -43,7 +43,9 @@ class Quiet(Operator):
         self._change = change
         self.number, self.text, self.floating = 1, "a", 0.5
         self.nested: dict[Any, Any] = {"a": [{"b": (1, {2})}]}
-        self.counter, self.default, self.queue = Counter("ab"), defaultdict(list), deque([1])
+        self.counter = Counter("ab")
+        self.default: defaultdict[Any, list[Any]] = defaultdict(list)
+        self.queue = deque([1])
         self.members, self.buffer = {1, 2}, bytearray(b"ab")
         self.point, self.chance, self.places = Point(), random.Random(4), itertools.count()
         self.me = self

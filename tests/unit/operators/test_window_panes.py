@@ -247,7 +247,7 @@ def test_a_pane_that_changes_behind_the_barrier_is_as_it_was_in_the_snapshot() -
 
 
 def test_a_record_that_the_aggregate_refuses_is_a_dead_letter_and_in_no_window() -> None:
-    strict = Aggregate(int, lambda total, record: total + int(record[2]))
+    strict: Aggregate[Any, Any] = Aggregate(int, lambda total, record: total + int(record[2]))
     with pytest.raises(OperatorFailed, match="operator 'w', key 'a'.*position 1 .*ValueError"):
         Driven(lambda: window_chain(Tumbling(10), strict)).give([("a", 1, "1"), ("a", 2, "x")])
     job = {"on_error": "dead-letter"}
@@ -319,7 +319,7 @@ def test_ordered_windows_are_the_same_in_every_run() -> None:
     [
         (lambda s: s.window("w", Tumbling(0), Count()), "size_s 0; give seconds, at least 0.001"),
         (lambda s: s.window("w", Sliding(10, 20), Count()), "every_s 20 .* larger than its size_s 10; records would"),
-        (lambda s: s.window("w", Tumbling(10, clock="wall"), Count()), "clock 'wall'; give 'event' or 'processing'"),
+        (lambda s: s.window("w", Tumbling(10, clock="wall"), Count()), "clock 'wall'; give 'event' or 'processing'"),  # type: ignore[arg-type]
         (lambda s: s.window("w", Tumbling(10), 7), "window 'w' is given a int; give a function"),
         (lambda s: s.window("w", Tumbling(10), Count), r"'w' is given the class Count; give Count\(...\)"),
         (lambda s: s.window("w", Tumbling, Count()), "'w' is given the class Tumbling; give Tumbling"),
@@ -329,8 +329,8 @@ def test_ordered_windows_are_the_same_in_every_run() -> None:
             lambda s: s.map("m", dict).key_by(second).window("w", Tumbling(10), Count()),
             r"'w' counts event time, but it is not known where .* 'm' gives; put .timed\(fn\) behind it",
         ),
-        (lambda s: Sum(3), "of of Sum is 3; give a function"),
-        (lambda s: Aggregate(0, max), "initial of an aggregate is 0; give a function"),
+        (lambda s: Sum(3), "of of Sum is 3; give a function"),  # type: ignore[arg-type]
+        (lambda s: Aggregate(0, max), "initial of an aggregate is 0; give a function"),  # type: ignore[arg-type]
         (
             lambda s: s.window("w", Tumbling(9, clock="processing"), values_of_window, lateness_s=1),
             "'w' uses the wall clock",

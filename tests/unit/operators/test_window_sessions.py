@@ -110,7 +110,7 @@ def test_a_session_that_was_told_and_grows_is_told_again_with_all_its_records() 
 
 
 def test_a_merge_that_raises_names_the_key_and_the_session() -> None:
-    broken = Aggregate(int, lambda n, record: n + 1, merge=lambda first, later: 1 // 0)
+    broken: Aggregate[Any, Any] = Aggregate(int, lambda n, record: n + 1, merge=lambda first, later: 1 // 0)
     driven = Driven(lambda: window_chain(Session(10), broken))
     with pytest.raises(OperatorFailed, match="operator 'w', key 'a'.*ZeroDivisionError.*window"):
         driven.give([("a", 0, 1), ("a", 15, 2), ("a", 7, 2)])
@@ -169,7 +169,7 @@ def test_several_tasks_become_one_with_the_latest_clock() -> None:
     def header(mark: int | None) -> dict[str, Any]:
         return {"mark": mark}
 
-    stage: Any = clocked()._root.stage  # type: ignore[attr-defined]
+    stage: Any = clocked()._root.stage
     assert stage.merge_headers([header(None), header(7), header(5)]) == {"mark": 7}
 
 

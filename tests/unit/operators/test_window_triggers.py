@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_count_windows_with_aggregates() -> None:
 
 
 def test_a_record_that_a_count_window_refuses_does_not_count() -> None:
-    strict = Aggregate(int, lambda total, record: total + int(record[2]))
+    strict: Aggregate[Any, Any] = Aggregate(int, lambda total, record: total + int(record[2]))
     driven = Driven(lambda: window_chain(CountWindow(2), strict, job={"on_error": "dead-letter"}))
     driven.give([("a", 0, "1"), ("a", 0, "x"), ("a", 0, "2")])
     assert driven.out == [("a", 3, 0, 2)]
@@ -246,7 +247,7 @@ def test_a_trigger_that_misbehaves_stops_the_job() -> None:
 
 
 def test_what_cannot_be() -> None:
-    for make, message in [
+    mistakes: list[tuple[Callable[[], Any], str]] = [
         (lambda: window_chain(CountWindow(0), Count()), "n 0; give a whole number from 1"),
         (lambda: window_chain(CountWindow(2, 3), Count()), "every 3 .* larger than its n 2; records would be left out"),
         (lambda: window_chain(CountWindow(2), Count(), lateness_s=1), "count window 'w' has no lateness"),
@@ -254,7 +255,8 @@ def test_what_cannot_be() -> None:
         (lambda: window_chain(Global(), Count(), trigger=every(0)), "trigger every has n 0; give a whole number"),
         (lambda: window_chain(Global(), Count(), trigger=every_s(0)), "trigger every_s has seconds 0; give seconds"),
         (lambda: window_chain(Global(), Count(), trigger="x"), "trigger of window 'w' is a str; give every"),
-    ]:
+    ]
+    for make, message in mistakes:
         with pytest.raises(PipelineError, match=message):
             make()
     pipeline = Pipeline("test")

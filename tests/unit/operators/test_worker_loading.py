@@ -11,13 +11,16 @@ import pytest
 
 from causal.cut import Cut
 from causal.events import CheckpointRequested
+from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
 from causal.ports import PlainChain
 from causal.shell.files import write_parts
 from causal.task.checkpointing import SnapshotFile
 from operators.runtime import worker as worker_module
+from operators.runtime.backlog import Backlog
 from operators.runtime.membership import Act, Begin, End, Feed, Load, SendReport, Start
 from operators.runtime.worker import Worker
+from operators.stage.progress import Progress, Work
 
 STEPS_PER_PART = 10
 
@@ -53,12 +56,12 @@ class Loading(Worker):
         self.slot, self.directory = "w1", directory
         self.config = cast(Any, SimpleNamespace(verify_replay=False, heartbeat_ms=100, heartbeat_timeout_ms=600))
         self.plan = cast(Any, SimpleNamespace(chain=lambda task: Slow()))
-        self.work = worker_module.Work()
-        self.progress = worker_module.Progress(self.work)
+        self.work = Work()
+        self.progress = Progress(self.work)
         self.membership = cast(Any, Scripted())
         self.following = self.loading = self.driver = None
-        self.later = worker_module.Backlog()
-        self.retained = worker_module.NO_KNOWLEDGE
+        self.later = Backlog()
+        self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
         self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
         self.did: list[str] = []
@@ -135,7 +138,7 @@ def test_of_several_states_to_follow_only_the_last_is_loaded_after_the_one_under
 
 
 def test_each_state_is_loaded_where_each_epoch_is_checked(worker: Loading) -> None:
-    worker.later = worker_module.Backlog(each=True)
+    worker.later = Backlog(each=True)
     worker.config = cast(Any, SimpleNamespace(verify_replay=True))
     worker.rehearsals = cast(Any, SimpleNamespace(follow=lambda image, files: worker.did.append("checked")))
     files = [snapshot(worker, epoch) for epoch in (1, 2, 3)]

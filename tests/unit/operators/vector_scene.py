@@ -28,7 +28,7 @@ def arrow_source(partitions: int = 1) -> ArrowSource:
     return ArrowSource(lambda partition, start, stop: {"k": range(start, stop)}, 10, partitions)
 
 
-def planned(build: Callable[[Stream], Stream], partitions: int = 1, **settings: Any) -> Plan:
+def planned(build: Callable[[Stream[Any]], Stream[Any]], partitions: int = 1, **settings: Any) -> Plan:
     """The plan of source `in` (column k), what `build` adds, sink `out`."""
     pipeline = Pipeline("test")
     build(pipeline.source("in", arrow_source(partitions))).sink("out", NoSink())

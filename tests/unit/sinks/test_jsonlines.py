@@ -85,7 +85,7 @@ def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
             subject.opened(run="run-2", task=task)
     subject.expect_rows(12, "a refused run changes nothing")
     old, old_held = subject.opened()
-    subject.sink.existing = "replace"  # type: ignore[attr-defined]
+    subject.sink.existing = "replace"
     store, state = subject.opened(run="run-2")
     assert (state.next, state.digest, state.logs) == (0, 0, ())
     assert sorted(path.name for path in (tmp_path / "out").glob("*.jsonl")) == ["out-0.jsonl"]

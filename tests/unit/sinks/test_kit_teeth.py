@@ -30,7 +30,7 @@ from operators.sinks.contract.sink import (
     unpacked,
 )
 
-CHANGES = {
+CHANGES: dict[str, Callable[[str], str]] = {
     "single precision": lambda line: re.sub(r"\b16777217\b", "16777216", line),
     "drops zones": lambda line: line.replace("+02:00", ""),
 }

@@ -25,7 +25,7 @@ def left() -> Iterator[list[int]]:
         os.kill(pid, signal.SIGKILL)
 
 
-def parent_of_a_sleeper(before: Callable[[], None], after: Callable[[], None]) -> tuple[int, int]:
+def parent_of_a_sleeper(before: Callable[[], object], after: Callable[[], object]) -> tuple[int, int]:
     """Process ids of a process, which has done `before`, forked a child that sleeps, done `after`, and of the child."""
     read_end, write_end = os.pipe()
     parent = os.fork()

@@ -64,8 +64,9 @@ def write(sink: ParquetSink, *pieces: Any, state: StoreState | None = None, run:
     """One bundle of these pieces, each encoded as one event's output, by a store that is closed again."""
     store = sink.open_store("out/0", sink.directory)
     state = store.open("out/0", run, 1)
-    encode = {Rows: sink.encode_rows, Vectors: sink.encode_vectors}
-    rows = b"".join(encode.get(type(piece), sink.encode)(piece) for piece in pieces)
+    encode: dict[type, Callable[[Any], bytes]] = {Rows: sink.encode_rows, Vectors: sink.encode_vectors}
+    encode_records: Callable[[Any], bytes] = sink.encode
+    rows = b"".join(encode.get(type(piece), encode_records)(piece) for piece in pieces)
     try:
         store.write(Bundle(state.next, sum(map(len, pieces)), rows, state.next + 1, 0, 1, ()))
         return store.last_bundle()

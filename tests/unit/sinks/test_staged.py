@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_a_death_in_a_commit_loses_and_doubles_nothing(
             commit(store, 1)
         store.discard(1)
 
-    statuses = [_dies(lambda number=number: life(number)) for number in (1, 2, 3)]
+    statuses = [_dies(partial(life, number)) for number in (1, 2, 3)]
     assert statuses[0] == 9 and set(statuses) <= {0, 9}
     stage.opened(4, restored=1).close()
     stage.expect(12)

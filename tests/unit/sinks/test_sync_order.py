@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from causal.ports import Bundle
 from operators.sinks import CallbackSink, JsonLinesSink, ParquetSink, Sink, conformance
 from operators.sinks.conformance import Subject, bundle_at, expect_held
 from operators.sinks.files.staged import StagedStore
@@ -147,7 +148,7 @@ def test_staged_rows_are_on_the_disk_before_the_checkpoint(tmp_path: Path, disk:
     for epoch in range(4):
         for _ in range(3):
             rows = subject.sink.encode([{"n": state.next}])
-            bundle = conformance.subject.Bundle(state.next, 1, rows, state.digest + 1, epoch, 1, ())
+            bundle = Bundle(state.next, 1, rows, state.digest + 1, epoch, 1, ())
             store.write(bundle)
             state = conformance.after(state, bundle)
         store.stage(epoch + 1)

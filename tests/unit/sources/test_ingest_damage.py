@@ -57,6 +57,7 @@ def rows_of(publisher: Publisher, channel: int) -> tuple[list[int], Exception | 
     rows: list[int] = []
     try:
         while (read := reader.read(len(rows), 2)) is not None and not read.ended:
+            assert isinstance(read.records, list)
             rows += [record["n"] for record in read.records]
             reader.counters()
         return rows, None

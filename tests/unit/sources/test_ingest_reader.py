@@ -63,6 +63,7 @@ def drained(reader: IngestReader, position: int = 0, count_max: int = 10) -> lis
     numbers = []
     while (read := reader.read(position, count_max)) is not None and not read.ended:
         assert 1 <= len(read.records) <= count_max
+        assert isinstance(read.records, list)
         numbers += [record["n"] for record in read.records]
         position += len(read.records)
     return numbers

@@ -6,6 +6,7 @@ nothing but what the first had journaled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from causal.config import JobConfig
@@ -160,7 +161,7 @@ def sent(effects: list[fx.Effect], kind: str) -> list[tuple[str, dict[str, Any]]
     return [(e.slot, dict(e.message)) for e in effects if isinstance(e, fx.Send) and e.message["kind"] == kind]
 
 
-def of(effects: list[fx.Effect], kind: type) -> list[Any]:
+def of(effects: Sequence[fx.Effect], kind: type) -> list[Any]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 

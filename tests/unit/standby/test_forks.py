@@ -188,7 +188,12 @@ def test_orphans_are_reaped_and_children_are_left_to_be_reaped_where_they_are_ex
     wait_for("its orphan has", lambda: not marked(job))
     children.reap_orphans()
     assert ended(children, child).status == 3
-    wait_for("its orphan is reaped", lambda: children.reap_orphans() or childless())
+
+    def reaped() -> bool:
+        children.reap_orphans()
+        return childless()
+
+    wait_for("its orphan is reaped", reaped)
     assert not marked(job)
 
 
