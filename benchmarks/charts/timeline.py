@@ -59,7 +59,8 @@ def typical(result: Mapping[str, Any]) -> Recovery:
     medians = {phase: result["figures"][phase]["median"] for phase in PHASES}
 
     def distance(recovery: Recovery) -> float:
-        return sum(abs(recovery[phase] - median) / median for phase, median in medians.items())
+        shares = [abs(recovery[phase] - median) / median for phase, median in medians.items()]
+        return float(sum(shares))
 
     recoveries: list[Recovery] = result["recoveries"]
     return min(recoveries, key=distance)

@@ -11,7 +11,7 @@ from causal.config import JobConfig
 from causal.errors import ReplayDivergence
 from causal.ports import Chain, Output, SinkStore
 from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_records
-from operators import Pipeline
+from operators import KeyedStream, Pipeline
 from operators.builder.streams.stream import Stream
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink
@@ -102,7 +102,7 @@ def chain_of(job_plan: Plan, name: str) -> Chain:
     return job_plan.chain(task.index)
 
 
-def keyed(build: Callable[[Stream[Any]], Stream[Any]], name: str, **settings: Any) -> Chain:
+def keyed(build: Callable[[KeyedStream[Any, Any]], Stream[Any]], name: str, **settings: Any) -> Chain:
     """The chain of task `name`, built behind a key_by of each record's first field."""
     return chain_of(planned(lambda stream: build(stream.key_by(first_field)), **settings), name)
 

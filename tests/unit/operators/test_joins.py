@@ -31,7 +31,7 @@ steps = st.lists(
 )
 
 
-def joined(how: str, within: tuple[float, float] = (BEFORE, AFTER), **options: Any) -> Task:
+def joined(how: Any, within: tuple[float, float] = (BEFORE, AFTER), **options: Any) -> Task:
     return Task(planned_join(lambda a, b: a.join("j", b, within=within, how=how, **options)), "j/0")
 
 

@@ -18,7 +18,7 @@ from tests.unit.operators.scene import NoSink, config, source
 from tests.unit.operators.test_joins import HOWS, steps
 
 
-def joined(how: str, assigner: Any) -> Task:
+def joined(how: Any, assigner: Any) -> Task:
     return Task(planned_join(lambda a, b: a.window_join("w", b, assigner, how=how)), "w/0")
 
 
