@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from causal.errors import CausalError, invariant
+from causal.errors import CausalError
 from operators.graph import LEFT
-from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left
+from operators.kinds.joins.join_stage import TimedJoinStage
+from operators.kinds.joins.sides import Pair, keeps_left
 from operators.records.ownership import copy_containers
 from operators.records.seconds import NS_PER_S
 from operators.stage.arrival import Arrival
-from operators.stage.event_times import times_of
 from operators.stage.failures import Failures
-from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 _STEP_NS = 1000
@@ -36,16 +35,13 @@ Derivation = tuple[str, Callable[[Any, Any], Any]]
 _FIRST: Order = (-(1 << 63), 0, 0)
 
 
-class AsOfStage(Stage):
+class AsOfStage(TimedJoinStage):
     """One task of a join of a stream (left) with versions of rows (right).
 
     State: `<name>:held` has the records that wait by (key, order); `<name>:versions` the rows that are not yet valid
     for every future record, by (key, (from when, *order)); `<name>:rows` by key the row that is valid, as
     [*order, row], row None where it was deleted; `<name>:deleted` when a deletion is forgotten.
     """
-
-    sides = True
-    traces = False
 
     def __init__(
         self,
@@ -66,30 +62,20 @@ class AsOfStage(Stage):
             derivations: functions, applied one after the other, that make a row from a record of the table's stream.
             tags: side outputs that are read.
         """
-        super().__init__(name, ordinal, failures)
+        super().__init__(name, ordinal, failures, fn, tags)
         self._times = times
         self._derivations = derivations
         self._arrival = arrival
         self._alone = keeps_left(how)
-        self._pairing = Pairing(name, failures, fn)
-        self._tags = tags
         self._waiting = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
         self._versions = Slots(f"{name}:versions", name, key_groups, _first_of, by_key=True)
         self._deleted = Slots(f"{name}:deleted", name, key_groups, _first_of)
         self._rows = KeyedTable(f"{name}:rows", name, key_groups, {}, drop_empty=False)
-        self._mark_ns: int | None = None
-        self._kinds = KeyKinds()
 
     # Records.
 
-    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        keys = keys or []
-        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
-        self.count("unlike_keys", self._kinds.unlike(side, keys))
-        times, lost = times_of(
-            self._times[side], records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
-        )
-        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+    def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
+        places, times = self._timed(self._times[side], records, keys)
         if side == LEFT:
             self._hold(records, keys, places, times)
         else:
@@ -110,11 +96,6 @@ class AsOfStage(Stage):
             pair = keys[index], (time_ns, arrival.input, arrival.first + index)
             fresh[_unused(self._waiting, fresh, pair)] = records[index]
         _add(self._waiting, fresh)
-
-    def _late(self, record: Any) -> None:
-        self.count("late", 1)
-        if "late" in self._tags:
-            self.aside.setdefault("late", []).append(record)
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
         floor_ns, arrival, late, fresh = self._floor_ns(), self._arrival, 0, dict[Any, Any]()
@@ -192,22 +173,11 @@ class AsOfStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._rows, self._waiting.table, self._versions.table, self._deleted.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
-        return header, jobs
-
-    def load_header(self, header: dict[str, Any], full: bool) -> None:
-        super().load_header(header, full)
-        self._mark_ns = header.get("mark")
-        if "kinds" in header:
-            self._kinds.load(header["kinds"])
-
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Takes the least watermark of the tasks, so that nothing that one of them may still release is late."""
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
-        return {"mark": mark, "kinds": KeyKinds.merged([header["kinds"] for header in headers])}
+        return super().merge_headers([{**header, "mark": mark} for header in headers])
 
 
 class _Cursor:

@@ -10,14 +10,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from causal.errors import invariant
 from operators.graph import LEFT, RIGHT
-from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left, keeps_right
-from operators.stage.event_times import times_of
+from operators.kinds.joins.join_stage import TimedJoinStage
+from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
 from operators.stage.failures import Failures
-from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 _STEP_NS = 1000
@@ -74,11 +72,8 @@ class Buffer:
             value[1] = True
 
 
-class IntervalJoinStage(Stage):
+class IntervalJoinStage(TimedJoinStage):
     """One task of an interval join."""
-
-    sides = True
-    traces = False
 
     def __init__(
         self,
@@ -100,27 +95,17 @@ class IntervalJoinStage(Stage):
             numbers: returns numbers that distinguish records of one key and time, in order of arrival.
             tags: side outputs that are read.
         """
-        super().__init__(name, ordinal, failures)
+        super().__init__(name, ordinal, failures, fn, tags)
         before_ns, after_ns = within_ns
         self._buffers = (
             Buffer(f"{name}:left", name, key_groups, times[LEFT], before_ns, after_ns, keeps_left(how)),
             Buffer(f"{name}:right", name, key_groups, times[RIGHT], -after_ns, -before_ns, keeps_right(how)),
         )
-        self._pairing = Pairing(name, failures, fn)
         self._numbers = numbers
-        self._tags = tags
-        self._mark_ns: int | None = None
-        self._kinds = KeyKinds()
 
-    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        keys = keys or []
-        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
-        self.count("unlike_keys", self._kinds.unlike(side, keys))
+    def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         mine, others = self._buffers[side], self._buffers[1 - side]
-        times, lost = times_of(
-            mine.time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
-        )
-        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+        places, times = self._timed(mine.time_of, records, keys)
         mark_ns = self._mark_ns
         kept, out = dict[Any, list[Any]](), list[Any]()
         for index, time_ns in zip(places, times, strict=True):
@@ -148,11 +133,6 @@ class IntervalJoinStage(Stage):
         else:
             self._pairing.add(out, key, partner, record, index)
 
-    def _late(self, record: Any) -> None:
-        self.count("late", 1)
-        if "late" in self._tags:
-            self.aside.setdefault("late", []).append(record)
-
     def advance(self, mark_ns: int) -> list[Any]:
         self._mark_ns = mark_ns
         out: list[Any] = []
@@ -176,20 +156,3 @@ class IntervalJoinStage(Stage):
 
     def tables(self) -> list[KeyedTable]:
         return [buffer.slots.table for buffer in self._buffers]
-
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
-        return header, jobs
-
-    def load_header(self, header: dict[str, Any], full: bool) -> None:
-        super().load_header(header, full)
-        self._mark_ns = header.get("mark")
-        if "kinds" in header:
-            self._kinds.load(header["kinds"])
-
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        kinds = [header["kinds"] for header in headers if "kinds" in header]
-        bare = [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
-        merged = super().merge_headers(bare)
-        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged

@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from causal.errors import invariant
 from operators.graph import RIGHT
-from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left
+from operators.kinds.joins.join_stage import JoinStage
+from operators.kinds.joins.sides import Pair, keeps_left
 from operators.kinds.joins.waiting import Waiting
-from operators.stage.event_times import times_of
 from operators.stage.failures import Failures
-from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 
 
-class RowJoinStage(Stage):
+class RowJoinStage(JoinStage):
     """One task of a join of a stream (left) with a table (right), whose rows are in `<name>:rows`."""
-
-    sides = True
-    traces = False
 
     def __init__(
         self,
@@ -42,20 +37,15 @@ class RowJoinStage(Stage):
             time_of: returns the event time of a record of the stream; None where it is not known.
             waiting: holds records back; None without `wait`.
         """
-        super().__init__(name, ordinal, failures)
+        super().__init__(name, ordinal, failures, fn)
         self.makes_marks = waiting is not None
         self._waiting = waiting
         self._time_of = time_of
         self._alone = keeps_left(how)
-        self._pairing = Pairing(name, failures, fn)
         self._rows = KeyedTable(f"{name}:rows", name, key_groups, {}, drop_empty=False)
         self._ready: list[tuple[Any, int | None]] = []
-        self._kinds = KeyKinds()
 
-    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        keys = keys or []
-        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
-        self.count("unlike_keys", self._kinds.unlike(side, keys))
+    def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         if side == RIGHT:
             self._revise(records, keys)
             return []
@@ -87,10 +77,7 @@ class RowJoinStage(Stage):
         times: Sequence[int] = [END_NS] * len(records)
         places: Sequence[int] = range(len(records))
         if self._time_of is not None:
-            times, lost = times_of(
-                self._time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
-            )
-            places = without(places, lost) if lost else places
+            places, times = self._timed(self._time_of, records, keys)
         now: list[int] = []
         for place, time_ns in zip(places, times, strict=True):
             if waiting.waits(time_ns):
@@ -122,22 +109,18 @@ class RowJoinStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._rows] if self._waiting is None else [self._rows, self._waiting.slots.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["kinds"] = self._kinds.header()
-        if self._waiting is not None:
-            header["waiting"] = self._waiting.header()
-        return header, jobs
+    def _header(self) -> dict[str, Any]:
+        header = super()._header()
+        return header if self._waiting is None else {**header, "waiting": self._waiting.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
-        if "kinds" in header:
-            self._kinds.load(header["kinds"])
         if self._waiting is not None and "waiting" in header:
             self._waiting.load(header["waiting"])
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         waiting = [header["waiting"] for header in headers if "waiting" in header]
-        kinds = [header["kinds"] for header in headers if "kinds" in header]
-        merged: dict[str, Any] = {"waiting": Waiting.merged(waiting)} if waiting else {}
-        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged
+        merged = super().merge_headers(
+            [{name: value for name, value in header.items() if name != "waiting"} for header in headers]
+        )
+        return {"waiting": Waiting.merged(waiting), **merged} if waiting else merged

@@ -6,25 +6,20 @@ windows by end and key order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from causal.errors import invariant
-from operators.kinds.joins.sides import KeyKinds, Pair, Pairing, keeps_left, keeps_right
+from operators.kinds.joins.join_stage import TimedJoinStage
+from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
 from operators.kinds.windows.assigners import Sliding, Tumbling
-from operators.stage.event_times import times_of
 from operators.stage.failures import Failures
-from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 
-class WindowJoinStage(Stage):
+class WindowJoinStage(TimedJoinStage):
     """One task of a window join; `<name>:panes` holds [left records, right records] by (key, start)."""
-
-    sides = True
-    traces = False
 
     def __init__(
         self,
@@ -43,24 +38,14 @@ class WindowJoinStage(Stage):
             times: return the event time of left and right records.
             tags: side outputs that are read.
         """
-        super().__init__(name, ordinal, failures)
+        super().__init__(name, ordinal, failures, fn, tags)
         self._assigner = assigner
         self._times = times
         self._alone = keeps_left(how), keeps_right(how)
-        self._pairing = Pairing(name, failures, fn)
         self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
-        self._tags = tags
-        self._mark_ns: int | None = None
-        self._kinds = KeyKinds()
 
-    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
-        keys = keys or []
-        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
-        self.count("unlike_keys", self._kinds.unlike(side, keys))
-        times, lost = times_of(
-            self._times[side], records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
-        )
-        places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
+    def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
+        places, times = self._timed(self._times[side], records, keys)
         mark_ns, end_of, values = self._mark_ns, self._assigner.end_ns, self._slots.values
         for index, starts in zip(places, self._assigner.panes(times), strict=True):
             key, record = keys[index], records[index]
@@ -76,11 +61,6 @@ class WindowJoinStage(Stage):
                     self._slots.added((pair,))
                 pane[side].append(record)
         return []
-
-    def _late(self, record: Any) -> None:
-        self.count("late", 1)
-        if "late" in self._tags:
-            self.aside.setdefault("late", []).append(record)
 
     def advance(self, mark_ns: int) -> list[Any]:
         self._mark_ns = mark_ns
@@ -106,20 +86,3 @@ class WindowJoinStage(Stage):
 
     def tables(self) -> list[KeyedTable]:
         return [self._slots.table]
-
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["mark"], header["kinds"] = self._mark_ns, self._kinds.header()
-        return header, jobs
-
-    def load_header(self, header: dict[str, Any], full: bool) -> None:
-        super().load_header(header, full)
-        self._mark_ns = header.get("mark")
-        if "kinds" in header:
-            self._kinds.load(header["kinds"])
-
-    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        kinds = [header["kinds"] for header in headers if "kinds" in header]
-        bare = [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
-        merged = super().merge_headers(bare)
-        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged

@@ -1,0 +1,96 @@
+"""The base of all joins: the keys and times of the records of a side, and the header of a snapshot.
+
+A new kind of join defines `join_side`, its tables, and `advance` where watermarks matter to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from causal.errors import invariant
+from operators.kinds.joins.sides import KeyKinds, Pair, Pairing
+from operators.stage.event_times import times_of
+from operators.stage.failures import Failures
+from operators.stage.stages import Stage, without
+from operators.state.keyed_tables import FragmentJob
+
+
+class JoinStage(Stage, ABC):
+    """One task of a join of a left side with a right one."""
+
+    sides = True
+    traces = False
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair) -> None:
+        super().__init__(name, ordinal, failures)
+        self._pairing = Pairing(name, failures, fn)
+        self._kinds = KeyKinds()
+
+    @abstractmethod
+    def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
+        """Adds a batch of one side, with the key of each record; returns what it completes."""
+
+    def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
+        keys = keys or []
+        invariant(len(keys) == len(records), "a join has a key for each record", operator=self.name)
+        self.count("unlike_keys", self._kinds.unlike(side, keys))
+        return self.join_side(side, records, keys)
+
+    def _timed(
+        self, time_of: Callable[[Any], Any], records: list[Any], keys: list[Any]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Returns the indices of the records that have a time, and their times; the others become dead letters."""
+        times, lost = times_of(
+            time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
+        )
+        return without(range(len(records)), lost) if lost else range(len(records)), times
+
+    # Snapshots.
+
+    def _header(self) -> dict[str, Any]:
+        """Returns the values of a snapshot that are in no table, in the order of its bytes."""
+        return {"kinds": self._kinds.header()}
+
+    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
+        header, jobs = super().freeze(full)
+        return {**header, **self._header()}, jobs
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        if "kinds" in header:
+            self._kinds.load(header["kinds"])
+
+    def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Merges the kinds of keys; all else must be equal in all tasks."""
+        kinds = [header["kinds"] for header in headers if "kinds" in header]
+        merged = super().merge_headers(
+            [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
+        )
+        return {**merged, "kinds": KeyKinds.merged(kinds)} if kinds else merged
+
+
+class TimedJoinStage(JoinStage):
+    """One task of a join by event time: its records wait for watermarks, and late ones go to `.side("late")`."""
+
+    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair, tags: frozenset[str]) -> None:
+        """
+        Args:
+            tags: side outputs that are read.
+        """
+        super().__init__(name, ordinal, failures, fn)
+        self._tags = tags
+        self._mark_ns: int | None = None
+
+    def _late(self, record: Any) -> None:
+        self.count("late", 1)
+        if "late" in self._tags:
+            self.aside.setdefault("late", []).append(record)
+
+    def _header(self) -> dict[str, Any]:
+        return {"mark": self._mark_ns, **super()._header()}
+
+    def load_header(self, header: dict[str, Any], full: bool) -> None:
+        super().load_header(header, full)
+        self._mark_ns = header.get("mark")
