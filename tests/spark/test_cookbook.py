@@ -32,7 +32,7 @@ def test_orders_go_from_spark_to_spark(tmp_path: Path) -> None:
     reading = [sys.executable, page.program.name]
     printed = []
     for argv in (job, reading):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_S)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
