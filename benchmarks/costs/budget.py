@@ -9,8 +9,6 @@ Microseconds of CPU per batch, the slowest fifth of the batches left out.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
 
 from benchmarks.costs.budget_parts import PARTS, TASKS
 from benchmarks.harness import runs
@@ -34,13 +32,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 OPTIONS = (
     Option("sizes", SIZES, "records per batch", _sizes),
-    Option("batches", 2000, "of each size, at most"),
+    Option("batches", 2000, "of each size, at most", setting="batches_max"),
     Option("events", 5000, "of a replay"),
     Option("rounds", 5),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     samples: dict[str, list[float]] = {}
     for number in run.rounds():
@@ -52,22 +50,11 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
             whole = sum(samples[f"{size}/whole/{task}/whole"][-1] for task in TASKS)
             run.report(f"round {number}, {size} records per batch: {whole:,.1f} µs for a batch in all three tasks")
         for name, per_turn in PER_TURN.items():
-            replay = runs.printed_by("benchmarks.costs.budget_replay", str(options.events), str(per_turn))
+            replay = runs.printed_by("benchmarks.costs.budget_replay", options.events, per_turn)
             samples.setdefault(f"replay/{name}", []).append(replay["us"])
             run.report(f"round {number}, replay, {name}: {replay['us']:.2f} µs per event of {replay['events']:,}")
     # A part that a round lacks took nothing in it.
     run.figures |= {name: figure(each + [0.0] * (options.rounds - len(each))) for name, each in samples.items()}
-    return {
-        "sizes": list(options.sizes),
-        "batches_max": options.batches,
-        "events": options.events,
-        "rounds": options.rounds,
-        "parts": list(PARTS),
-        "partitions": 1,
-        "parallelism": 1,
-        "guarantee": "causal",
-        "sharing_depth": "full",
-    }
 
 
 def _took(what: str, size: int, batches: int) -> dict[str, float]:
@@ -79,4 +66,5 @@ def _took(what: str, size: int, batches: int) -> dict[str, float]:
     return {f"{task}/{part}": took for task, parts in tasks.items() for part, took in parts.items()}
 
 
-BENCHMARK = Benchmark("budget", OPTIONS, _measure)
+SETTINGS = {"parts": PARTS, "partitions": 1, "parallelism": 1, "guarantee": "causal", "sharing_depth": "full"}
+BENCHMARK = Benchmark("budget", OPTIONS, _measure, settings=SETTINGS)

@@ -6,18 +6,15 @@ leaves room for patch versions of Python and for libraries, not for chance.  `gu
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.costs.guard_count import CALLS, INSTRUCTIONS, PEAK_BYTES
-from benchmarks.harness.measured import figure, result, write
-from benchmarks.harness.runs import RunFailed
+from benchmarks.harness import runs
+from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.measured import write
 
 KEPT = Path(__file__).parents[1] / "guard.json"
 TOLERANCE = {INSTRUCTIONS: 0.01, CALLS: 0.01, PEAK_BYTES: 0.01}
@@ -29,53 +26,34 @@ Counts = Mapping[str, Mapping[str, int]]
 """Path → what is counted → how much."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.add_argument("--update", action="store_true", help="keep what is counted now as what it should be")
-    parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="default: benchmarks/guard.json")
+OPTIONS = (
+    Option("update", False, "keep what is counted now as what it should be", setting=None),
+    Option("kept", KEPT, "the file that keeps it", setting=None, parse=Path),
+)
 
 
-def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Count, and compare with what is kept; returns the common form, `failed` with a line for each path that grew.
+def _measure(run: Measurement) -> None:
+    """Count, and compare with what is kept; `failed` has a line for each path that grew.
 
     Raises:
         RunFailed: nothing could be counted, or nothing is kept for this Python.
     """
-    counts = counted()
+    path: Path = run.options.kept
+    counts = runs.printed_by("benchmarks.costs.guard_paths", limit_s=WITHIN_S, env={"PYTHONHASHSEED": "0"})
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    kept: dict[str, dict[str, dict[str, int]]] = json.loads(options.kept.read_text()) if options.kept.exists() else {}
-    if options.update:
-        write(options.kept, dict(sorted({**kept, version: counts}.items())))
+    kept: dict[str, dict[str, dict[str, int]]] = json.loads(path.read_text()) if path.exists() else {}
+    if run.options.update:
+        write(path, dict(sorted({**kept, version: counts}.items())))
         failed: list[str] = []
-        summary = [f"kept {len(counts)} paths for Python {version} in {options.kept}"]
+        summary = [f"kept {len(counts)} paths for Python {version} in {path}"]
     elif version in kept:
         failed, better = compared(kept[version], counts)
         summary = [*failed, *better, f"{len(counts)} paths, {len(failed)} counts too high"]
     else:
-        raise RunFailed(f"{options.kept} has no counts for Python {version}; python -m benchmarks guard --update")
-    figures = {path: figure([count[INSTRUCTIONS]], 0) for path, count in counts.items()}
-    return result("guard", command, {}, figures, counts=counts, failed=failed, summary="\n".join(summary))
-
-
-def counted() -> dict[str, dict[str, int]]:
-    """All counts of this tree, from a process whose hashes and collector cannot vary.
-
-    Raises:
-        RunFailed: the process failed.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.costs.guard_paths"],
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-        cwd=KEPT.parents[1],
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RunFailed(f"counting failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-    counts: dict[str, dict[str, int]] = json.loads(done.stdout)
-    return counts
+        raise runs.RunFailed(f"{path} has no counts for Python {version}; python -m benchmarks guard --update")
+    for name, count in counts.items():
+        run.add(name, count[INSTRUCTIONS])
+    run.more |= {"counts": counts, "failed": failed, "summary": "\n".join(summary)}
 
 
 def compared(kept: Counts, counts: Counts) -> tuple[list[str], list[str]]:
@@ -96,3 +74,6 @@ def compared(kept: Counts, counts: Counts) -> tuple[list[str], list[str]]:
     unknown = [path for path in counts if path not in kept]
     better += [f"{path}: is new; python -m benchmarks guard --update keeps it" for path in unknown]
     return failed, better
+
+
+BENCHMARK = Benchmark("guard", OPTIONS, _measure, digits=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,26 @@ from benchmarks.harness.measured import figure, result
 
 Report = Callable[[str], None]
 """Shows a line on standard error as a run ends."""
+CAUSAL = {"guarantee": "causal", "sharing_depth": "full", "standbys": "per-task"}
+"""What settings say of a job that has the defaults."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line; its type is that of its default unless `parse` is given."""
+    """An option of the command line; its type is that of its default unless `parse` is given.
+
+    Args:
+        setting: its name in the settings of a result, where that is another one; None: it is not among them.
+        repeated: whether it may be there several times; its default is then a list.
+    """
 
     name: str
     default: Any
     help: str = ""
     parse: Callable[[str], Any] | None = None
     choices: Sequence[str] | None = None
+    setting: str | None = ""
+    repeated: bool = False
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Add it to a parser."""
@@ -33,7 +42,22 @@ class Option:
             return
         text = f"{self.help} (default: %(default)s)" if self.help else "default: %(default)s"
         kind: Callable[[str], Any] = self.parse or type(self.default)
-        parser.add_argument(flag, type=kind, default=self.default, choices=self.choices, help=text)
+        action = "append" if self.repeated else "store"
+        parser.add_argument(flag, action=action, type=kind, default=self.default, choices=self.choices, help=text)
+
+
+def some_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """A parser of names with commas between them, which refuses any other name."""
+    known = list(names)
+
+    def chosen(text: str) -> list[str]:
+        wanted = text.split(",")
+        for name in wanted:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return wanted
+
+    return chosen
 
 
 class Measurement:
@@ -44,8 +68,9 @@ class Measurement:
         more: what only this benchmark has, beside its figures.
     """
 
-    def __init__(self, options: argparse.Namespace, report: Report) -> None:
+    def __init__(self, options: argparse.Namespace, command: str, report: Report) -> None:
         self.options = options
+        self.command = command
         self.report = report
         self.figures: dict[str, Any] = {}
         self.more: dict[str, Any] = {}
@@ -78,15 +103,17 @@ class Benchmark:
     """One benchmark.
 
     Args:
-        body: runs everything and returns the settings that the result is to have.
+        body: runs everything; settings that it returns are in the result beside `settings` and the options.
         digits: of figures, but those whose names end as in `digits_of`.
+        settings: those that are the same in every run.
     """
 
     name: str
     options: Sequence[Option]
-    body: Callable[[Measurement], Mapping[str, Any]]
+    body: Callable[[Measurement], Mapping[str, Any] | None]
     digits: int = 3
     digits_of: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of this benchmark."""
@@ -99,8 +126,14 @@ class Benchmark:
         Raises:
             RunFailed: a run failed, or its output is wrong.
         """
-        measurement = Measurement(options, report)
-        settings = self.body(measurement)
+        measurement = Measurement(options, command, report)
+        own = self.body(measurement) or {}
+        asked = {
+            option.setting or option.name: getattr(options, option.name)
+            for option in self.options
+            if option.setting is not None
+        }
+        settings = {**asked, **self.settings, **own}
         return result(self.name, command, settings, self.summary(measurement), **measurement.more)
 
     def summary(self, measurement: Measurement) -> dict[str, Any]:

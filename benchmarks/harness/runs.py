@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sqlite3
 import subprocess
@@ -106,29 +107,31 @@ def _tallied(out: Path, report: Mapping[str, Any]) -> int:
     return rows
 
 
-def bare(records: int, batch_elements_max: int) -> dict[str, Any]:
-    """Run the bare job in a process of its own; see `benchmarks.jobs.bare`."""
-    return printed_by("benchmarks.jobs.bare", str(records), str(batch_elements_max))
-
-
-def printed_by(module: str, *words: str, limit_s: float | None = None) -> dict[str, Any]:
+def printed_by(
+    module: str, *words: object, limit_s: float | None = None, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The JSON object that a module prints, run in a process of its own.
 
     Raises:
         RunFailed: it failed, or took longer than `limit_s`.
     """
-    printed: dict[str, Any] = json.loads(output_of(module, words, limit_s))
+    printed: dict[str, Any] = json.loads(output_of(module, [str(word) for word in words], limit_s, env))
     return printed
 
 
-def output_of(module: str, words: Sequence[str], limit_s: float | None = None) -> str:
+def output_of(
+    module: str, words: Sequence[str], limit_s: float | None = None, env: Mapping[str, str] | None = None
+) -> str:
     """Returns what a module writes to standard output, run in a process of its own.
+
+    Args:
+        env: variables of its environment beside those of this process.
 
     Raises:
         RunFailed: it failed, or took longer than `limit_s`.
     """
     try:
-        done = children.run([sys.executable, "-m", module, *words], limit_s)
+        done = children.run([sys.executable, "-m", module, *words], limit_s, {**os.environ, **(env or {})})
     except subprocess.TimeoutExpired:
         raise RunFailed(f"{module} did not end within {limit_s:g} s") from None
     if done.returncode:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import children
+from benchmarks.harness.processes import kill
 from benchmarks.harness.runs import RunFailed, arguments, last_line
 
 POLL_S = 0.05
@@ -65,6 +66,18 @@ class Watched:
         if done.returncode:
             raise RunFailed(f"{task} could not be killed: {last_line(done.stderr)}")
 
+    def kill_process(self, task: str) -> int:
+        """SIGKILL, from outside: the moment, in monotonic time.
+
+        Raises:
+            RunFailed: there is no such process.
+        """
+        pid, _ = processes(self.view(), task)
+        moment_ns = time.monotonic_ns()
+        if pid is None or not kill(pid):
+            raise RunFailed(f"{task} has no process to kill")
+        return moment_ns
+
     def report(self, within_s: float) -> dict[str, Any]:
         """The report, once the job has ended well."""
         try:
@@ -103,3 +116,9 @@ def processes(view: Mapping[str, Any], task: str) -> tuple[int | None, int | Non
     serving = next((p["pid"] for p in view["processes"] if p["task"] == task and p["state"] == "serving"), None)
     standby = next((p["pid"] for p in view["processes"] if p["standby_of"] == task and p["state"] == "idle"), None)
     return serving, standby
+
+
+def ready(view: Mapping[str, Any], task: str = "") -> bool:
+    """Whether one task, or every task, runs and has a standby that could take over."""
+    tasks = [task] if task else [each["task"] for each in view["tasks"]]
+    return all(pid is not None for name in tasks for pid in processes(view, name))

@@ -16,6 +16,8 @@ from operators.sources.source import PartitionReader
 
 KEYS = 10_000
 TABLE_ROWS = 1 << 18
+SHAPE = {"keys": KEYS - 1, "partitions": 2, "parallelism": 2}
+"""What benchmarks ask for, and what their settings say of it."""
 Row = tuple[int, int]
 
 

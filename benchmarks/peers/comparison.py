@@ -22,10 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.measured import figure, machine, result
+from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
+from benchmarks.harness.measured import figure, machine
 from benchmarks.harness.runs import RunFailed
 from benchmarks.peers import checks, peers_table, venvs
 from benchmarks.peers.launched import LATE, Usage, launch
+from benchmarks.peers.programs import inputs
 
 ROOT = Path(__file__).parents[2]
 OURS = "benchmarks.peers.programs.on_ours"
@@ -40,89 +42,58 @@ RATIOS = ("rps", "docs_per_s", "cpu_us", "peak_mib", "start_s", "gap_ms")
 Outcome = tuple[dict[str, float], dict[str, Any]]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.add_argument("--peer", type=_some_of(tuple(venvs.PEERS)), default=list(venvs.PEERS), metavar="NAME,…")
-    parser.add_argument("--workload", type=_some_of(WORKLOADS), default=list(WORKLOADS), metavar="NAME,…")
-    parser.add_argument("--rounds", type=_positive, default=3, help="at most; slow peers have fewer (%(default)s)")
-    parser.add_argument(
-        "--round-max", type=float, default=60.0, help="seconds; no more rounds after one that took longer (%(default)s)"
-    )
-    parser.add_argument(
-        "--records", type=_positive, default=RECORDS, help="of count; of slow peers fewer (%(default)s)"
-    )
-    parser.add_argument(
-        "--documents", type=_positive, default=DOCUMENTS, help="of index; of slow peers fewer (%(default)s)"
-    )
-    parser.add_argument("--seconds", type=float, default=9.0, help="length of failover (%(default)s)")
-    parser.add_argument("--checkpoint-interval", type=float, default=1.0, help="seconds (%(default)s)")
-    parser.add_argument(
-        "--limit", type=float, default=240.0, help="seconds after which a run is given up (%(default)s)"
-    )
-    parser.add_argument(
-        "--add", type=Path, action="append", default=[], metavar="FILE", help="keep what it has and is not measured now"
-    )
-    parser.add_argument("--venvs", type=Path, default=venvs.default_place(), help="where peers live (%(default)s)")
-
-
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
-def _some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
-    def chosen(text: str) -> list[str]:
-        wanted = text.split(",")
-        for name in wanted:
-            if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(names)}")
-        return wanted
+OPTIONS = (
+    Option("peer", ",".join(venvs.PEERS), "which ones", some_of(venvs.PEERS), setting=None),
+    Option("workload", ",".join(WORKLOADS), "which ones", some_of(WORKLOADS), setting=None),
+    Option("rounds", 3, "at most; slow peers have fewer", _positive, setting=None),
+    Option("round_max", 60.0, "seconds; no more rounds after one that took longer", setting="round_max_s"),
+    Option("records", RECORDS, "of count; of slow peers fewer", _positive, setting="records_max"),
+    Option("documents", DOCUMENTS, "of index; of slow peers fewer", _positive, setting="documents_max"),
+    Option("seconds", 9.0, "length of failover", setting="failover_s"),
+    Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
+    Option("limit", 240.0, "seconds after which a run is given up", setting=None),
+    Option("add", [], "a file; keep what it has and is not measured now", Path, setting=None, repeated=True),
+    Option("venvs", venvs.default_place(), "where peers live", Path, setting=None),
+)
 
-    return chosen
 
-
-def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Run all pairs; returns the common form, with `pairs`, one per workload and peer.
+def _measure(run: Measurement) -> dict[str, Any]:
+    """Run all pairs; the result has `pairs`, one per workload and peer.
 
     `failed`: a run of ours did not end well, or its output was wrong.
 
     Raises:
         RunFailed: a file of `--add` is none that fits.
     """
+    options = run.options
     pairs, kept = [], earlier(options)
     for name in options.peer:
         peer = venvs.PEERS[name]
         try:
-            python: Path | None = venvs.interpreter(peer, options.venvs, show)
+            python: Path | None = venvs.interpreter(peer, options.venvs, run.report)
             reason = ""
         except venvs.NotInstalled as problem:
             python, reason = None, f"cannot be installed: {problem}"
         for workload in options.workload:
-            pair = _pair(workload, peer, python, options, show) if python else {"rounds": 0, "problems": [reason]}
+            pair = _pair(workload, peer, python, options, run.report) if python else {"rounds": 0, "problems": [reason]}
             version = peer.requirements[0].partition("==")[2]
-            pairs.append({"workload": workload, "peer": name, "version": version, "command": command, **pair})
+            pairs.append({"workload": workload, "peer": name, "version": version, "command": run.command, **pair})
     pairs += kept
     pairs.sort(key=lambda pair: list(venvs.PEERS).index(pair["peer"]))
-    figures = {
-        f"{pair['workload']}.{pair['peer']}.{side}.{name}": each
-        for pair in pairs
-        for side in ("ours", "theirs", "ratios")
-        for name, each in pair.get(side, {}).items()
-    }
-    figures |= {f"{pair['workload']}.{pair['peer']}.rounds": figure([pair["rounds"]], 0) for pair in pairs}
-    settings = {
-        "records_max": options.records,
-        "documents_max": options.documents,
-        "failover_s": options.seconds,
-        "keys": 10_000,
-        "parallelism": 2,
-        "round_max_s": options.round_max,
-        "checkpoint_interval_s": options.checkpoint_interval,
-        "requirements": {pair["peer"]: list(venvs.PEERS[pair["peer"]].requirements) for pair in pairs},
-    }
+    for pair in pairs:
+        label = f"{pair['workload']}.{pair['peer']}"
+        for side in ("ours", "theirs", "ratios"):
+            run.figures |= {f"{label}.{side}.{name}": each for name, each in pair.get(side, {}).items()}
+        run.figures[f"{label}.rounds"] = figure([pair["rounds"]], 0)
     failed = any(pair.get("ours_failed", False) for pair in pairs)
-    return result("peers", command, settings, figures, pairs=pairs, summary=summary(pairs), failed=failed)
+    run.more |= {"pairs": pairs, "summary": summary(pairs), "failed": failed}
+    return {"requirements": {pair["peer"]: list(venvs.PEERS[pair["peer"]].requirements) for pair in pairs}}
 
 
 def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -283,3 +254,6 @@ def _first_s(place: Path) -> float:
         raise checks.WrongOutput("no source reported when it began")
     first_s: float = min(times)
     return first_s
+
+
+BENCHMARK = Benchmark("peers", OPTIONS, _measure, settings={"keys": inputs.KEYS, "parallelism": inputs.PARTITIONS})

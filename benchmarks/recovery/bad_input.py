@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import runs
-from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
 from benchmarks.harness.watched import watched
 from benchmarks.jobs import strained_fold
 from benchmarks.recovery.bad_input_memory import Budget, sampled
 
 PIPELINE = Path(strained_fold.__file__)
 CREDIT_BYTES, INFLIGHT_BYTES = 1 << 20, 16 << 20
+BUDGETS = {"channel_window_bytes": CREDIT_BYTES, "inflight_memory_bytes_max": INFLIGHT_BYTES}
 RECORD_BYTES_MAX = 16 << 20
 GIANT_BYTES = RECORD_BYTES_MAX - 64
 END_WITHIN_S = 600.0
@@ -82,21 +83,17 @@ def cases(scale: float) -> dict[str, Case]:
 
 
 OPTIONS = (
-    Option("cases", ",".join(cases(1.0)), "which ones, with commas between them"),
+    Option("cases", ",".join(cases(1.0)), "which ones", some_of(cases(1.0)), setting=None),
     Option("rounds", 3),
     Option("scale", 1.0, "length of the runs"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, Any]:
     options, known = run.options, cases(run.options.scale)
-    wanted = options.cases.split(",")
-    for name in wanted:
-        if name not in known:
-            raise runs.RunFailed(f"there is no case {name}; there are {', '.join(known)}")
     over: dict[str, None] = {}
     for number in run.rounds():
-        for name in wanted:
+        for name in options.cases:
             alone_rps = _alone_rps(known[name])
             for killed in (False, True):
                 label = f"{name}_killed" if killed else name
@@ -109,13 +106,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
                 run.report(f"round {number}, {label}: {shown}")
     summary = f"over its budgets: {', '.join(over) or 'none'}; every output exactly once"
     run.more |= {"failed": bool(over), "summary": summary}
-    return {
-        "rounds": options.rounds,
-        "channel_window_bytes": CREDIT_BYTES,
-        "inflight_memory_bytes_max": INFLIGHT_BYTES,
-        "standbys": "per-task",
-        "cases": {name: {**known[name].settings, "kills": known[name].kills} for name in wanted},
-    }
+    return {"cases": {name: {**known[name].settings, "kills": known[name].kills} for name in options.cases}}
 
 
 def run_case(case: Case, killed: bool) -> dict[str, float]:
@@ -124,10 +115,9 @@ def run_case(case: Case, killed: bool) -> dict[str, float]:
     Raises:
         RunFailed: it failed, or its rows are not there exactly once.
     """
-    config = {"channel_window_bytes": CREDIT_BYTES, "inflight_memory_bytes_max": INFLIGHT_BYTES, **case.config}
     kills = [f"--kill={each}" for each in case.kills] if killed else []
     options = ("--checkpoint-interval=1", *kills)
-    with watched(PIPELINE, case.settings, options, config) as job, sampled(job.view) as peaks:
+    with watched(PIPELINE, case.settings, options, {**BUDGETS, **case.config}) as job, sampled(job.view) as peaks:
         report = job.report(END_WITHIN_S)
         hot, emit = case.settings.get("hot") == "yes", case.settings.get("emit", 100)
         wrong = strained_fold.wrong(job.out, case.settings["count"], hot, emit)
@@ -160,9 +150,9 @@ def _alone_rps(case: Case) -> float:
         for _ in range(SLEEP_TRIES):
             time.sleep(case.sleep_s)
         return SLEEP_TRIES / (time.perf_counter() - began_s)
-    config = {"channel_window_bytes": CREDIT_BYTES, "inflight_memory_bytes_max": INFLIGHT_BYTES, **case.config}
-    report = runs.job(PIPELINE, case.alone, ("--checkpoint-interval=1", *case.alone_options), config)
+    options = ("--checkpoint-interval=1", *case.alone_options)
+    report = runs.job(PIPELINE, case.alone, options, {**BUDGETS, **case.config})
     return float(report["throughput_rps"])
 
 
-BENCHMARK = Benchmark("bad_input", OPTIONS, _measure)
+BENCHMARK = Benchmark("bad_input", OPTIONS, _measure, settings={**BUDGETS, "standbys": "per-task"})

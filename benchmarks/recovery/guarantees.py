@@ -15,13 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import percentile
-from benchmarks.harness.processes import kill
-from benchmarks.harness.watched import Watched, processes, watched
+from benchmarks.harness.watched import Watched, ready, watched
 from benchmarks.jobs import keyed_ledger, stamped_ledger
 from benchmarks.jobs.stamped_sink import Stamp, read_stamps
 from benchmarks.recovery.latency_back import TASK, TASK_INDEX
@@ -40,14 +38,14 @@ OPTIONS = (
     Option("only", None, "one of them", str, GUARANTEES),
     Option("records", 1_000_000, "per load run"),
     Option("rounds", 3),
-    Option("rate", 5000, "records/s of the paced runs"),
-    Option("calm", 4.0, "seconds before the kill"),
-    Option("after", 5.0, "seconds behind the kill"),
-    Option("checkpoint_interval", 1.0, "seconds"),
+    Option("rate", 5000, "records/s of the paced runs", setting="paced_records_per_s"),
+    Option("calm", 4.0, "seconds before the kill", setting="calm_s"),
+    Option("after", 5.0, "seconds behind the kill", setting="after_s"),
+    Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     for number in run.rounds():
         none: dict[str, float] | None = None
@@ -63,18 +61,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
                 f"round {number}, {guarantee}: {load['rps']:,.0f} records/s, p99 {paced['p99_ms']:,.1f} ms, "
                 f"gap {paced['gap_ms']:,.0f} ms, {dict(wrong)}"
             )
-    return {
-        "records": options.records,
-        "rounds": options.rounds,
-        "paced_records_per_s": options.rate,
-        "calm_s": options.calm,
-        "after_s": options.after,
-        "keys": stamped_ledger.KEYS,
-        "task": TASK,
-        "sharing_depth": "full",
-        "standbys": "per-task",
-        "checkpoint_interval_s": options.checkpoint_interval,
-    }
 
 
 def _arguments(options: argparse.Namespace, guarantee: str) -> tuple[str, ...]:
@@ -129,19 +115,9 @@ def _paced(options: argparse.Namespace, guarantee: str) -> tuple[dict[str, float
 
 def _killed(job: Watched, calm_s: float) -> int:
     """Kill the task once all standbys are ready and `calm_s` have passed; the moment, in monotonic time."""
-    job.until("every standby was ready", _ready, READY_WITHIN_S)
+    job.until("every standby was ready", lambda view: view["first_record_ns"] and ready(view), READY_WITHIN_S)
     time.sleep(calm_s)
-    pid, _ = processes(job.view(), TASK)
-    moment_ns = time.monotonic_ns()
-    if pid is None or not kill(pid):
-        raise runs.RunFailed(f"{TASK} has no process to kill")
-    return moment_ns
-
-
-def _ready(view: Mapping[str, Any]) -> bool:
-    return bool(view["first_record_ns"]) and all(
-        pid is not None for task in view["tasks"] for pid in processes(view, task["task"])
-    )
+    return job.kill_process(TASK)
 
 
 def _seen_ns(rows: Sequence[stamped_ledger.Row], stamps: Sequence[Stamp]) -> list[int]:
@@ -165,4 +141,5 @@ def longest_gap_ms(seen_ns: Sequence[int], from_ns: int, until_ns: int) -> float
     return max(gaps) / 1e6
 
 
-BENCHMARK = Benchmark("guarantees", OPTIONS, _measure)
+SETTINGS = {"keys": stamped_ledger.KEYS, "task": TASK, "sharing_depth": "full", "standbys": "per-task"}
+BENCHMARK = Benchmark("guarantees", OPTIONS, _measure, settings=SETTINGS)

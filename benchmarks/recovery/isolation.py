@@ -37,11 +37,11 @@ END_WITHIN_S = 120.0
 OPTIONS = (
     Option("kills", 24),
     Option("rate", 400, "records per second per source"),
-    Option("every", 4.0, "least seconds between kills"),
+    Option("every", 4.0, "least seconds between kills", setting="every_s"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, Any]:
     options = run.options
     length_s = paced_kills.seconds_needed(options.kills, options.every, INTERVAL_S)
     settings = {"count": int(length_s * options.rate), "rate": options.rate}
@@ -63,7 +63,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         if "low" in each
     ]
     run.more |= {"told_apart": apart, "recoveries": report["recoveries"], "summary": "\n".join(lines)}
-    return {**settings, "kills": options.kills, "every_s": options.every, "checkpoint_interval_s": INTERVAL_S}
+    return settings
 
 
 def compared(stamps: Sequence[Stamp], moments: Sequence[int]) -> dict[str, Any]:
@@ -123,4 +123,4 @@ def _significant(figures: Mapping[str, Any], chain: str) -> list[str]:
     return [second for second, each in ratios.items() if each["low"] > 1 and each["chance"] < 0.05 / SECONDS]
 
 
-BENCHMARK = Benchmark("isolation", OPTIONS, _measure)
+BENCHMARK = Benchmark("isolation", OPTIONS, _measure, settings={"checkpoint_interval_s": INTERVAL_S})

@@ -32,13 +32,13 @@ END_WITHIN_S = 120.0
 
 OPTIONS = (
     Option("kills", 24),
-    Option("rate", 5000, "records per second"),
-    Option("every", 3.5, "least seconds between kills"),
-    Option("checkpoint_interval", 1.0, "seconds"),
+    Option("rate", 5000, "records per second", setting="records_per_s"),
+    Option("every", 3.5, "least seconds between kills", setting="every_s"),
+    Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     interval_s = options.checkpoint_interval
     length_s = paced_kills.seconds_needed(options.kills, options.every, interval_s)
@@ -57,15 +57,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
     figures, never_back = compared(series, moments, report["recoveries"], limit_ns, task_rps)
     run.figures |= figures
     run.more |= {"never_back": never_back, "output": {"rows": len(rows), **wrong}}
-    return {
-        "records_per_s": options.rate,
-        "keys": stamped_ledger.KEYS,
-        "task": TASK,
-        "kills": options.kills,
-        "every_s": options.every,
-        "checkpoint_interval_s": interval_s,
-        "standbys": "per-task",
-    }
 
 
 def compared(
@@ -109,4 +100,5 @@ def compared(
     return figures, len(moments) - len(back)
 
 
-BENCHMARK = Benchmark("latency_back", OPTIONS, _measure)
+SETTINGS = {"keys": stamped_ledger.KEYS, "task": TASK, "standbys": "per-task"}
+BENCHMARK = Benchmark("latency_back", OPTIONS, _measure, settings=SETTINGS)

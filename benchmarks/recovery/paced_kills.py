@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.harness.processes import kill
-from benchmarks.harness.runs import RunFailed
-from benchmarks.harness.watched import Watched, processes
+from benchmarks.harness.watched import Watched, ready
 
 READY_WITHIN_S = 60.0
 PHASES_SEED = 20
@@ -33,11 +31,8 @@ def kill_again(
     job.until("every standby was ready and a checkpoint complete", _warm, READY_WITHIN_S)
     for number in range(kills):
         time.sleep(every_s + chance.random() * interval_s)
-        view = job.until("the standby was ready", lambda each: _ready(each, task), READY_WITHIN_S)
-        pid, _ = processes(view, task)
-        moments.append(time.monotonic_ns())
-        if pid is None or not kill(pid):
-            raise RunFailed(f"{task} has no process to kill")
+        job.until("the standby was ready", lambda view: ready(view, task), READY_WITHIN_S)
+        moments.append(job.kill_process(task))
         show(f"kill {number + 1} of {kills}")
     time.sleep(every_s)
     return moments
@@ -49,9 +44,4 @@ def seconds_needed(kills: int, every_s: float, interval_s: float) -> float:
 
 
 def _warm(view: Mapping[str, Any]) -> bool:
-    ready = all(_ready(view, task["task"]) for task in view["tasks"])
-    return ready and view["checkpoint"]["count"] >= 2
-
-
-def _ready(view: Mapping[str, Any], task: str) -> bool:
-    return all(pid is not None for pid in processes(view, task))
+    return ready(view) and view["checkpoint"]["count"] >= 2

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness import runs
-from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
 from benchmarks.jobs import keyed_ledger
 
@@ -19,13 +19,13 @@ SETTLE_S = 2.0
 OPTIONS = (
     Option("kills", 30, "in all runs together"),
     Option("runs", 1, "the kills are spread over them"),
-    Option("rate", 5000, "records per second"),
-    Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval"),
-    Option("checkpoint_interval", 1.0, "seconds"),
+    Option("rate", 5000, "records per second", setting="records_per_s"),
+    Option("every", 2.537, "seconds between kills, not a multiple of the checkpoint interval", setting="every_s"),
+    Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     recoveries: list[Mapping[str, Any]] = []
     output = {"rows": 0, "lost": 0, "doubled": 0, "contradicted": 0}
@@ -45,19 +45,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
     for recovery in recoveries:
         run.add("replayed_elements", recovery["replayed_elements"])
     run.more |= {"output": output, "recoveries": recoveries}
-    return {
-        "kills": options.kills,
-        "runs": options.runs,
-        "task": TASK,
-        "records_per_s": options.rate,
-        "every_s": options.every,
-        "keys": keyed_ledger.KEYS,
-        "guarantee": "causal",
-        "sharing_depth": "full",
-        "standbys": "per-task",
-        "checkpoint_interval_s": options.checkpoint_interval,
-        "heartbeat_ms": 100,
-    }
 
 
 def _run(options: argparse.Namespace, kills: int) -> dict[str, Any]:
@@ -72,4 +59,5 @@ def _run(options: argparse.Namespace, kills: int) -> dict[str, Any]:
     )
 
 
-BENCHMARK = Benchmark("recovery", OPTIONS, _measure, digits=0)
+SETTINGS = {"task": TASK, "keys": keyed_ledger.KEYS, **CAUSAL, "heartbeat_ms": 100}
+BENCHMARK = Benchmark("recovery", OPTIONS, _measure, digits=0, settings=SETTINGS)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import runs
-from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option
 from benchmarks.harness.measured import PHASES, distribution
-from benchmarks.harness.watched import Watched, processes, pss_mib, watched
+from benchmarks.harness.watched import Watched, processes, pss_mib, ready, watched
 from benchmarks.jobs import large_ledger
 from benchmarks.jobs.gated import shut
 from deploy.report import Buckets, merged_buckets, percentile_ms
@@ -29,14 +29,14 @@ SHARES = {"latency_p50_ms": 0.5, "latency_p99_ms": 0.99, "latency_p9999_ms": 0.9
 
 OPTIONS = (
     Option("keys", 1_000_000),
-    Option("rate", 5000, "records per second"),
+    Option("rate", 5000, "records per second", setting="records_per_s"),
     Option("seconds", 20.0, "of an undisturbed run"),
     Option("rounds", 3, "undisturbed runs"),
     Option("kills", 8),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, int]:
     options = run.options
     checkpoints_ms: list[float] = []
     for number in run.rounds():
@@ -52,19 +52,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
     for recovery in recoveries:
         run.add("replayed_elements", recovery["replayed_elements"])
     run.more["recoveries"] = recoveries
-    return {
-        "keys": options.keys,
-        "changed_keys": options.keys // large_ledger.WARM_SHARE,
-        "records_per_s": options.rate,
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "kills": options.kills,
-        "task": TASK,
-        "guarantee": "causal",
-        "sharing_depth": "full",
-        "standbys": "per-task",
-        "checkpoint_interval_s": 1.0,
-    }
+    return {"changed_keys": options.keys // large_ledger.WARM_SHARE}
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -137,17 +125,13 @@ def _killed(options: argparse.Namespace, report_line: Callable[[str], None]) -> 
         view = _filled(job, options)
         for number in range(options.kills):
             job.until("more checkpoints", _complete_beyond(view["checkpoint"]["complete"] + 2), FILL_WITHIN_S)
-            job.until("the standby was ready", _ready, FILL_WITHIN_S)
+            job.until("the standby was ready", lambda view: ready(view, TASK), FILL_WITHIN_S)
             job.kill(TASK)
             view = job.until("it was recovered", _recovered_beyond(number), FILL_WITHIN_S)
             report_line(f"kill {number + 1}")
         report = _ended(job, options)
     recoveries: list[Mapping[str, Any]] = report["recoveries"]
     return recoveries
-
-
-def _ready(view: Mapping[str, Any]) -> bool:
-    return all(pid is not None for pid in processes(view, TASK))
 
 
 def _complete_beyond(epoch: int) -> Callable[[Mapping[str, Any]], bool]:
@@ -158,4 +142,6 @@ def _recovered_beyond(count: int) -> Callable[[Mapping[str, Any]], bool]:
     return lambda view: sum(recovery["live_ms"] is not None for recovery in view["recoveries"]) > count
 
 
-BENCHMARK = Benchmark("state", OPTIONS, _measure, digits=0, digits_of={**dict.fromkeys(SHARES, 3), "_mib": 1})
+DIGITS_OF = {**dict.fromkeys(SHARES, 3), "_mib": 1}
+SETTINGS = {"task": TASK, **CAUSAL, "checkpoint_interval_s": 1.0}
+BENCHMARK = Benchmark("state", OPTIONS, _measure, digits=0, digits_of=DIGITS_OF, settings=SETTINGS)

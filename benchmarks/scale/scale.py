@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
 
-from benchmarks.harness.measured import figure, result
+from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.measured import figure
 from benchmarks.scale.scale_control import ControlPlane, Tally, blocks, layered
 from benchmarks.scale.scale_data import Shape, determinants, handshake
 from causal.topology import FULL_DEPTH
@@ -37,19 +37,6 @@ SHAPES: dict[str, dict[int, Shape]] = {
 """The graphs, by what is varied: hops from source to sink; sources of one task; tasks of each of four layers."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="tasks, multiples of 5 (default: 10,…,10000)")
-    parser.add_argument("--rounds", type=int, default=3, help="of each size (default: %(default)s)")
-    parser.add_argument(
-        "--cpu-max", type=float, default=60.0, metavar="S", help="of the supervisor per size (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--records", type=int, default=16_000, help="per graph, at least ten reads per source (default: %(default)s)"
-    )
-    parser.add_argument("--batch", type=int, default=100, help="records per read (default: %(default)s)")
-
-
 def _sizes(text: str) -> tuple[int, ...]:
     sizes = tuple(int(each) for each in text.split(","))
     if not sizes or any(size < BLOCK_TASKS or size % BLOCK_TASKS for size in sizes):
@@ -57,36 +44,35 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Measure the control plane at every size, and the data plane at every shape; returns the common form.
+OPTIONS = (
+    Option("sizes", ",".join(map(str, SIZES)), "tasks, multiples of 5", _sizes, setting=None),
+    Option("rounds", 3, "of each size", setting=None),
+    Option("cpu_max", 60.0, "seconds of the supervisor per size", setting=None),
+    Option("records", 16_000, "per graph, at least ten reads per source"),
+    Option("batch", 100, "records per read", setting="batch_records"),
+)
+
+
+def _measure(run: Measurement) -> None:
+    """Measure the control plane at every size, and the data plane at every shape.
 
     Raises:
         RunFailed: a size needs more CPU time than `--cpu-max`, or something did not end well.
     """
-    figures: dict[str, Any] = {}
+    options = run.options
     for size in options.sizes:
-        runs: dict[str, list[float]] = {}
         for _ in range(options.rounds if size < max(SIZES) else 1):
-            for name, value in control(size, options.cpu_max).items():
-                runs.setdefault(name, []).append(value)
-        figures |= {f"control.{size}.{name}": figure(values) for name, values in runs.items()}
-        show(f"{size} tasks: {runs['steady_cpu_us_per_task_s'][-1]:.0f} µs of CPU per task and second")
+            run.add_all(f"control.{size}.", control(size, options.cpu_max))
+        cpu_us = run.last(f"control.{size}.steady_cpu_us_per_task_s")
+        run.report(f"{size} tasks: {cpu_us:.0f} µs of CPU per task and second")
     for width in (1, 4, 16, 64):
-        figures |= {f"neighbours.{width}.{name}": figure([value]) for name, value in neighbours(width).items()}
+        run.add_all(f"neighbours.{width}.", neighbours(width))
     for kind, shapes in SHAPES.items():
         for number, shape in shapes.items():
             for name, depth in DEPTHS.items():
-                measured = _data(shape, depth, options)
-                figures |= {f"{kind}.{number}.{name}.{key}": figure([value], 5) for key, value in measured.items()}
-        show(f"{kind}: measured")
-    settings = {
-        "heartbeat_ms": 100,
-        "standbys": "per-task",
-        "records": options.records,
-        "batch_records": options.batch,
-        "graph": "blocks of 2 sources, 2 counting tasks, 1 sink",
-    }
-    return result("scale", command, settings, figures)
+                for key, value in _data(shape, depth, options).items():
+                    run.figures[f"{kind}.{number}.{name}.{key}"] = figure([value], 5)
+        run.report(f"{kind}: measured")
 
 
 def _data(shape: Shape, depth: int, options: argparse.Namespace) -> dict[str, float]:
@@ -195,3 +181,7 @@ def neighbours(width: int) -> dict[str, float]:
         "failure_messages": float(_of_failure(tally.messages)),
         "failure_bytes": float(_of_failure(tally.bytes)),
     }
+
+
+SETTINGS = {"heartbeat_ms": 100, "standbys": "per-task", "graph": "blocks of 2 sources, 2 counting tasks, 1 sink"}
+BENCHMARK = Benchmark("scale", OPTIONS, _measure, settings=SETTINGS)

@@ -7,9 +7,7 @@ manifest, divided by the interval; at most 2 is wanted as long as a fifth of a c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
@@ -21,12 +19,12 @@ OPTIONS = (
     Option("keys", 300_000),
     Option("rate", 150_000, "records per second"),
     Option("seconds", 20, "of each run"),
-    Option("interval", 2.0, "of checkpoints, seconds"),
+    Option("interval", 2.0, "of checkpoints, seconds", setting="interval_s"),
     Option("rounds", 3),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     settings = {"keys": options.keys, "rate": options.rate, "seconds": options.seconds}
     took: list[float] = []
@@ -42,7 +40,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         run.report(f"round {number}: {report['checkpoints']} checkpoints, the longest {max(took):,.0f} ms so far")
     run.figures["took_per_interval"] = distribution([each / 1000 / options.interval for each in took], 3)
     run.figures["checkpoint_ms"] = distribution(took)
-    return {**settings, "interval_s": options.interval}
 
 
 def _idle_s() -> float:

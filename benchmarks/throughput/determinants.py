@@ -44,7 +44,7 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
     return {name: case for name, case in every.items() if name.startswith(options.only)}
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, Any]:
     known = cases(run.options)
     kinds: dict[str, list[dict[str, float]]] = {name: [] for name in known}
     for number in run.rounds():
@@ -55,7 +55,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         for kind in dict.fromkeys(kind for each in rounds for kind in each):
             for each in rounds:
                 run.add(f"{name}.{kind}", each.get(kind, 0.0))  # a kind that a round lacks was not logged in it
-    return {"rounds": run.options.rounds, "cases": {name: case.described() for name, case in known.items()}}
+    return {"cases": {name: case.described() for name, case in known.items()}}
 
 
 def per_record(report: Mapping[str, Any]) -> dict[str, float]:

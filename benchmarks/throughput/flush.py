@@ -47,7 +47,7 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
     }
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, Any]:
     known = cases(run.options)
     for number in run.rounds():
         for name, case in known.items():
@@ -56,8 +56,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
                 run.add_all(f"{name}.{flush}.", {**_per_record(report), **_recovery(report)})
                 wire = run.last(f"{name}.{flush}.wire")
                 run.report(f"round {number}, {name}, {flush}: {wire:.4f} bytes/record on the wire")
-    described = {name: case.described() for name, case in known.items()}
-    return {"rounds": run.options.rounds, "durability": run.options.durability, "cases": described}
+    return {"cases": {name: case.described() for name, case in known.items()}}
 
 
 def _per_record(report: Mapping[str, Any]) -> dict[str, float]:

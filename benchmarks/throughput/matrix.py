@@ -17,12 +17,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import runs
-from benchmarks.harness.measured import figure, result
+from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
 from benchmarks.jobs import matrix_count
 from benchmarks.throughput.matrix_points import AXES, Axis, Point
 
@@ -37,83 +37,54 @@ LIMIT_S = 120.0
 DIGITS = {"rps": 0, "cpu_us": 3, "wire": 5, "checkpoint_bytes": 0, "first_output_ms": 1, "ratio": 3, "cpu_ratio": 3}
 
 Values = dict[str, float]
-Runs = dict[str, list[float]]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.add_argument("--axis", type=_axes, default=list(AXES), metavar="NAME,…", help=f"of {', '.join(AXES)}")
-    parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
-    parser.add_argument(
-        "--seconds", type=float, default=4.0, help="about, of an undisturbed run (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--failing", type=float, default=6.0, help="about, of one that is killed (default: %(default)s)"
-    )
-    parser.add_argument("--minutes-max", type=float, default=30.0, help="no run begins later (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one value of each axis, once, for a second or three")
+OPTIONS = (
+    Option("axis", ",".join(AXES), "which ones", some_of(AXES), setting=None),
+    Option("rounds", 1),
+    Option("seconds", 4.0, "about, of an undisturbed run"),
+    Option("failing", 6.0, "about, of one that is killed", setting="failing_seconds"),
+    Option("minutes_max", 30.0, "no run begins later"),
+    Option("quick", False, "one value of each axis, once, for a second or three", setting=None),
+)
 
 
-def _axes(text: str) -> list[str]:
-    wanted = text.split(",")
-    for name in wanted:
-        if name not in AXES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(AXES)}")
-    return wanted
+def _measure(run: Measurement) -> dict[str, Any]:
+    """Run all rounds; `failed`: a point failed, or its output is not exactly once.
 
-
-def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Run all rounds; returns the common form, with `left_out`: what there was no time for, and `problems`: by point.
-
-    `failed`: a point failed, or its output is not exactly once.
+    The result has `left_out`: what there was no time for, and `problems`: by point.
 
     Raises:
         RunFailed: nothing was measured.
     """
+    options = run.options
     if options.quick:
         options.rounds, options.seconds, options.failing = 1, 1.0, 3.0
-    runs_of: dict[str, Runs] = {}
     jobs = Jobs(options)
-    for number in range(options.rounds):
+    for number in run.rounds():
         shared: dict[tuple[Point, str], Values] = {}
         for name in sorted(options.axis, key=lambda each: bool(AXES[each].fixed)):
             for mode in MODES:
-                for value, values_of in _along(AXES[name], mode, jobs, options.quick, shared):
-                    key = f"{name}/{value}/{mode}"
-                    for each, measured in values_of.items():
-                        runs_of.setdefault(key, {}).setdefault(each, []).append(measured)
-                    show(f"round {number + 1}, {key}: {_line(values_of)}")
+                for value, values in _along(AXES[name], mode, jobs, options.quick, shared):
+                    run.add_all(f"{name}/{value}/{mode}/", values)
+                    run.report(f"round {number}, {name}/{value}/{mode}: {_line(values)}")
+    if not run.all_runs():
+        late = f"there was no time for anything within {options.minutes_max:g} minutes"
+        raise runs.RunFailed(next(iter(jobs.problems.values()), late))
     rounds = f" of {options.rounds} rounds" if options.rounds > 1 else ""
     left_out = [
         f"{what}, {mode}{f' ({count}{rounds})' if rounds else ''}"
         for (what, mode), count in Counter(jobs.left_out).items()
     ]
-    if not runs_of:
-        raise runs.RunFailed(
-            next(iter(jobs.problems.values()), f"there was no time for anything within {options.minutes_max:g} minutes")
-        )
-    figures = {
-        f"{key}/{name}": figure(values, DIGITS[name])
-        for key, values_of in runs_of.items()
-        for name, values in values_of.items()
-    }
-    settings = {
-        "base": vars(Point()),
-        "axes": {name: {"unit": AXES[name].unit, "fixed": dict(AXES[name].fixed)} for name in options.axis},
-        "rounds": options.rounds,
-        "partitions": matrix_count.PARTITIONS,
-        "standbys": "per-task",
-        "kill_every_s": KILL_EVERY_S,
-        "seconds": options.seconds,
-        "failing_seconds": options.failing,
-        "minutes_max": options.minutes_max,
-    }
     summary = [f"{point}: {problem}" for point, problem in jobs.problems.items()]
     summary += [f"left out, for there was no time: {each}" for each in left_out]
-    return result(
-        "matrix", command, settings, figures, left_out=left_out, problems=jobs.problems, failed=bool(jobs.problems),
-        summary="\n".join(summary) or "all points were measured",
-    )  # fmt: skip
+    run.more |= {
+        "left_out": left_out,
+        "problems": jobs.problems,
+        "failed": bool(jobs.problems),
+        "summary": "\n".join(summary) or "all points were measured",
+    }
+    return {"axes": {name: {"unit": AXES[name].unit, "fixed": dict(AXES[name].fixed)} for name in options.axis}}
 
 
 def _line(figures: Mapping[str, float]) -> str:
@@ -254,3 +225,14 @@ def _job(point: Point, records: int, kills: list[str] | tuple[()]) -> dict[str, 
     if checked["rows"] != records or checked["lost"] or checked["doubled"] or checked["contradicted"]:
         raise runs.RunFailed(f"the output of {records} records is not exactly once: {checked}")
     return report
+
+
+SETTINGS = {
+    "base": vars(Point()),
+    "partitions": matrix_count.PARTITIONS,
+    "standbys": "per-task",
+    "kill_every_s": KILL_EVERY_S,
+}
+BENCHMARK = Benchmark(
+    "matrix", OPTIONS, _measure, digits_of={f"/{name}": digits for name, digits in DIGITS.items()}, settings=SETTINGS
+)

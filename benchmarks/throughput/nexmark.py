@@ -50,12 +50,12 @@ OPTIONS = (
     Option("events", 150_000, "per run of throughput"),
     Option("rounds", 1),
     Option("kills", 3, "per query of recovery, 0 for none"),
-    Option("rate", 2000, "events/s of recovery"),
-    Option("every", 2.537, "seconds between kills"),
+    Option("rate", 2000, "events/s of recovery", setting="records_per_s"),
+    Option("every", 2.537, "seconds between kills", setting="every_s"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     recoveries: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="causal-nexmark-") as directory:
@@ -72,16 +72,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         "beside": {"overhead": CLONOS_OVERHEAD, "recovery_s": CLONOS_RECOVERY_S},
         "recoveries": recoveries,
         "summary": _summary(BENCHMARK.summary(run), options.queries),
-    }
-    return {
-        "events": options.events,
-        "rounds": options.rounds,
-        "kills": options.kills,
-        "records_per_s": options.rate,
-        "parallelism": 2,
-        "partitions": nexmark_query.PARTITIONS,
-        "standbys": "per-task",
-        **SHAPE,
     }
 
 
@@ -155,4 +145,5 @@ def _summary(figures: Mapping[str, Any], chosen: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
-BENCHMARK = Benchmark("nexmark", OPTIONS, _measure, digits_of={"_rps": 0, "_cpu_us": 1})
+SETTINGS = {"parallelism": 2, "partitions": nexmark_query.PARTITIONS, "standbys": "per-task", **SHAPE}
+BENCHMARK = Benchmark("nexmark", OPTIONS, _measure, digits_of={"_rps": 0, "_cpu_us": 1}, settings=SETTINGS)

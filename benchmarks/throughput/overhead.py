@@ -11,7 +11,7 @@ hundredth of ten seconds.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -30,7 +30,7 @@ OPTIONS = (
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     for number in run.rounds():
         before = _run(options, NONE, options.records)
@@ -48,7 +48,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
             shown = ", ".join(f"{name}_{key} {value:.3f}" for key, value in ratios.items())
             run.report(f"round {number}: none {speed:,.0f} records/s; {shown}")
             before = after
-    return {"records": options.records, "rounds": options.rounds, "depth": options.depth, "standbys": "per-task"}
 
 
 def _cpu_ratio(options: argparse.Namespace, guarantee: Sequence[str]) -> float:
@@ -72,4 +71,4 @@ def _run(options: argparse.Namespace, guarantee: Sequence[str], count: int, rate
     return runs.tallied_job(PIPELINE, settings, count, (*guarantee, "--checkpoint-interval=1"))
 
 
-BENCHMARK = Benchmark("overhead", OPTIONS, _measure, digits_of={"_rps": 0})
+BENCHMARK = Benchmark("overhead", OPTIONS, _measure, digits_of={"_rps": 0}, settings={"standbys": "per-task"})

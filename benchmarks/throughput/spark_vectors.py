@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import versions
 from benchmarks.harness.profile_threads import ThreadTimes
+from benchmarks.jobs import keyed_count
 from benchmarks.jobs.keyed_count import TABLE_ROWS, table
 from operators.sources.spark_source import ingest_directory
 
@@ -60,7 +59,7 @@ OPTIONS = (
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, int]:
     options = run.options
     run.more["versions"] = versions(*NEEDED, extra="spark")
     with tempfile.TemporaryDirectory(prefix="causal-parquet-") as name:
@@ -72,15 +71,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
                 run.add(f"rps_{form}", rps)
                 run.report(f"round {number}, {form}: {cpu_us:.3f} µs per record, {rps:,.0f} records/s")
             run.add("tasks_ratio", run.last("tasks_rows_cpu_us") / run.last("tasks_vectors_cpu_us"))
-    return {
-        "records": options.files * TABLE_ROWS,
-        "files": options.files,
-        "rounds": options.rounds,
-        "keys": 9999,
-        "partitions": 2,
-        "parallelism": 2,
-        "batch_elements_max": options.batch_elements_max,
-    }
+    return {"records": options.files * TABLE_ROWS}
 
 
 def _write(place: Path, files: int) -> None:
@@ -116,4 +107,6 @@ def _run(form: str, files: Path, options: argparse.Namespace) -> tuple[float, fl
     return cpu_s / records * 1e6, float(report["throughput_rps"])
 
 
-BENCHMARK = Benchmark("spark_vectors", OPTIONS, _measure, digits_of={f"rps_{form}": 0 for form in FORMS})
+BENCHMARK = Benchmark(
+    "spark_vectors", OPTIONS, _measure, digits_of={f"rps_{form}": 0 for form in FORMS}, settings=keyed_count.SHAPE
+)

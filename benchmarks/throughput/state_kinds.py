@@ -13,7 +13,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
 from typing import Any, cast
 
@@ -69,7 +69,7 @@ OPTIONS = (
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     for kind in ("list", "dict"):
         for length in LENGTHS:
@@ -87,7 +87,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         run.add("disk_over_memory", rounds["disk"]["us_per_record"] / rounds["memory"]["us_per_record"])
         run.add("reads_us", _read_us(options.keys))
         run.report(f"round {number}: done")
-    return {"keys": options.keys, "records": options.records, "batch": BATCH, "in_memory": f"1/{TENTH_OF}"}
 
 
 def _chain(operator: Operator, **settings: Any) -> Chain:
@@ -174,7 +173,8 @@ def _read_us(keys: int) -> float:
     return took_s / keys * 1e6
 
 
-BENCHMARK = Benchmark("state_kinds", OPTIONS, _measure, digits=2, digits_of={"_bytes": 0, "_mib": 1})
+SETTINGS = {"batch": BATCH, "in_memory": f"1/{TENTH_OF}"}
+BENCHMARK = Benchmark("state_kinds", OPTIONS, _measure, digits=2, digits_of={"_bytes": 0, "_mib": 1}, settings=SETTINGS)
 
 
 if __name__ == "__main__":

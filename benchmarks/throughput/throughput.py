@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,19 @@ from typing import Any
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.profile_threads import ThreadTimes
+from benchmarks.jobs import keyed_count
 
 CORES_MAX = 2
 OPTIONS = (
     Option("records", 12_000_000, "records per run"),
     Option("rounds", 5),
     Option("batch_elements_max", 16384, "rows per read"),
-    Option("checkpoint_interval", 1.0, "seconds"),
+    Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
     Option("profile", False, "where CPU goes, by process and thread: one more run of each"),
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> dict[str, int]:
     options = run.options
     cores = min(CORES_MAX, len(os.sched_getaffinity(0)))
     before = _bare(run)
@@ -58,22 +59,12 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
         for name in runs.GUARANTEES:
             run.add_all("profile." if name == "causal_full" else f"profile_{name}.", _profile(options, name))
             run.report(f"profile of {name}: taken")
-    return {
-        "records": options.records,
-        "rounds": options.rounds,
-        "keys": 9999,
-        "partitions": 2,
-        "parallelism": 2,
-        "standbys": "per-task",
-        "batch_elements_max": options.batch_elements_max,
-        "checkpoint_interval_s": options.checkpoint_interval,
-        "cores": cores,
-    }
+    return {"cores": cores}
 
 
 def _bare(run: Measurement) -> float:
     """Records/s of one run of the bare job."""
-    job = runs.bare(run.options.records, run.options.batch_elements_max)
+    job = runs.printed_by("benchmarks.jobs.bare", run.options.records, run.options.batch_elements_max)
     if job["rows"] != run.options.records // 2 * 2:
         raise runs.RunFailed(f"the bare job counted {job['rows']} rows of {run.options.records}")
     run.add("bare_rps", job["rps"])
@@ -112,4 +103,5 @@ def _pipeline(
     )
 
 
-BENCHMARK = Benchmark("throughput", OPTIONS, _measure, digits_of={"_rps": 0, "_checkpoints": 0})
+SETTINGS = {**keyed_count.SHAPE, "standbys": "per-task"}
+BENCHMARK = Benchmark("throughput", OPTIONS, _measure, digits_of={"_rps": 0, "_checkpoints": 0}, settings=SETTINGS)

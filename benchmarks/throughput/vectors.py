@@ -13,13 +13,14 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import versions
+from benchmarks.jobs import keyed_count
 from benchmarks.jobs.bare import GC_THRESHOLD
 from causal.config import JobConfig
 from causal.ports import Chain, Output
@@ -45,7 +46,7 @@ OPTIONS = (
 )
 
 
-def _measure(run: Measurement) -> Mapping[str, Any]:
+def _measure(run: Measurement) -> None:
     options = run.options
     run.more["versions"] = versions("pyarrow", "numpy", extra="arrow")
     places = {"chains": _chains} if options.without_jobs else {"chains": _chains, "job": _job}
@@ -58,17 +59,6 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
             run.report(
                 f"round {number}, {place}: rows {took['rows']:.3f}, vectors {took['vectors']:.3f} µs, {ratio:.1f} ×"
             )
-    return {
-        "records": options.records,
-        "job_records": 0 if options.without_jobs else options.job_records,
-        "rounds": options.rounds,
-        "keys": 9999,
-        "partitions": TASKS,
-        "parallelism": TASKS,
-        "batch_elements_max": options.batch_elements_max,
-        "checkpoint_interval_s": CHECKPOINT_INTERVAL_S,
-        "inflight_memory_bytes_max": INFLIGHT_BYTES_MAX,
-    }
 
 
 # One process.
@@ -76,7 +66,7 @@ def _measure(run: Measurement) -> Mapping[str, Any]:
 
 def _chains(form: str, options: argparse.Namespace) -> float:
     """CPU µs per record, in a process of its own."""
-    chains = runs.printed_by(__spec__.name, form, str(options.records), str(options.batch_elements_max))
+    chains = runs.printed_by(__spec__.name, form, options.records, options.batch_elements_max)
     if chains["rows"] != options.records // TASKS * TASKS:
         raise runs.RunFailed(f"the chains on {form} counted {chains['rows']} rows of {options.records}")
     return float(chains["cpu_us"])
@@ -166,7 +156,12 @@ def _cpu_s(form: str, records: int, options: argparse.Namespace) -> float:
     return float(report["cpu_s"])
 
 
-BENCHMARK = Benchmark("vectors", OPTIONS, _measure)
+SETTINGS = {
+    **keyed_count.SHAPE,
+    "checkpoint_interval_s": CHECKPOINT_INTERVAL_S,
+    "inflight_memory_bytes_max": INFLIGHT_BYTES_MAX,
+}
+BENCHMARK = Benchmark("vectors", OPTIONS, _measure, settings=SETTINGS)
 
 
 if __name__ == "__main__":

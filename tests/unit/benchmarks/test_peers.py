@@ -266,7 +266,7 @@ def test_ahead_is_above_one_whichever_way_a_figure_counts() -> None:
 
 def options(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    comparison.add_options(parser)
+    comparison.BENCHMARK.add_options(parser)
     return parser.parse_args(words)
 
 

@@ -139,7 +139,7 @@ def test_figures_of_the_data_plane_are_the_same_in_every_run() -> None:
 
 def test_sizes_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    scale.add_options(parser)
+    scale.BENCHMARK.add_options(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--sizes", "7"])
     assert "give multiples of 5" in capsys.readouterr().err
