@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import resource
-import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import children
+from benchmarks.harness.written import rows_in
 
 JOBS = Path(__file__).parents[1] / "jobs"
 KEYED_COUNT = JOBS / "keyed_count.py"
@@ -102,9 +102,8 @@ def tallied_job(
 
 def _tallied(out: Path, report: Mapping[str, Any]) -> int:
     """Returns how many rows the sink's transactions add up to."""
-    with closing(sqlite3.connect(out)) as database:
-        rows: int = database.execute("SELECT sum(rows) FROM tally").fetchone()[0]
-    return rows
+    [(rows,)] = rows_in(out, "SELECT sum(rows) FROM tally")
+    return int(rows)
 
 
 def printed_by(

@@ -5,11 +5,10 @@ Row n of a key is there once and follows row n - 1, whatever was killed; `check`
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.harness.written import records_in
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
@@ -36,19 +35,14 @@ def check(path: Path, records: int) -> dict[str, int]:
     counts: Counter[int] = Counter()
     seen: set[tuple[int, int]] = set()
     rows = doubled = contradicted = 0
-    database = sqlite3.connect(path)
-    try:
-        for (record,) in database.execute("SELECT record FROM output ORDER BY task, position"):
-            key, n = json.loads(record)
-            rows += 1
-            if (key, n) in seen:
-                doubled += 1
-                continue
-            seen.add((key, n))
-            counts[key] += 1
-            contradicted += n != counts[key]
-    finally:
-        database.close()
+    for key, n in records_in(path):
+        rows += 1
+        if (key, n) in seen:
+            doubled += 1
+            continue
+        seen.add((key, n))
+        counts[key] += 1
+        contradicted += n != counts[key]
     lost = sum((expected - counts).values())
     return {"rows": rows, "lost": lost, "doubled": doubled, "contradicted": contradicted}
 

@@ -5,13 +5,12 @@ The fill touches every key once; afterwards every hundredth key gets all records
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
 
+from benchmarks.harness.written import records_in
 from benchmarks.jobs.gated import Gated
 from operators import Pipeline
 from operators.sinks import SqliteSink
@@ -40,19 +39,14 @@ def check(path: Path, keys: int, records: int) -> dict[str, int]:
     """The live rows `(key, n)` in the sink: n runs from 2 without gaps per key, and each came once."""
     seen: dict[int, int] = {}
     rows = doubled = contradicted = 0
-    database = sqlite3.connect(path)
-    try:
-        for (record,) in database.execute("SELECT record FROM output ORDER BY task, position"):
-            key, n = json.loads(record)
-            if n == 1:
-                continue
-            rows += 1
-            before = seen.get(key, 1)
-            doubled += n <= before
-            contradicted += n > before + 1
-            seen[key] = max(n, before)
-    finally:
-        database.close()
+    for key, n in records_in(path):
+        if n == 1:
+            continue
+        rows += 1
+        before = seen.get(key, 1)
+        doubled += n <= before
+        contradicted += n > before + 1
+        seen[key] = max(n, before)
     return {"rows": rows, "lost": records - rows, "doubled": doubled, "contradicted": contradicted}
 
 

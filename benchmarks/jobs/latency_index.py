@@ -6,11 +6,8 @@ Document d is due d intervals after the job began, whatever is late; the two par
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,13 +69,6 @@ class Documents(SequenceSource[dict[str, str]]):
 def expected(count: int) -> list[dict[str, list[int]]]:
     """Returns word → positions for each document, computed the plain way."""
     return [postings(text) for text in texts(count)]
-
-
-def rows_of(database: Path) -> list[dict[str, Any]]:
-    """All rows in the order of their positions (there is one sink task)."""
-    with closing(sqlite3.connect(database)) as connection:
-        records = connection.execute("SELECT record FROM output ORDER BY position").fetchall()
-    return [json.loads(record) for (record,) in records]
 
 
 def wrong(rows: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import rows_in
 from causal.config import JobConfig
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
@@ -137,20 +138,16 @@ def check(path: Path, skew: str, keys: int, records: int) -> dict[str, int]:
     """
     highest: dict[int, int] = {}
     rows = doubled = contradicted = 0
-    database = sqlite3.connect(path)
-    try:
-        for (blob,) in database.execute("SELECT rows FROM packed ORDER BY task, first"):
-            numbers = array("q")
-            numbers.frombytes(blob)
-            rows += len(numbers) // 2
-            for key, n in zip(numbers[::2], numbers[1::2], strict=True):
-                last = highest.get(key, 0)
-                if n != last + 1:
-                    doubled += n <= last
-                    contradicted += n > last
-                highest[key] = max(n, last)
-    finally:
-        database.close()
+    for (blob,) in rows_in(path, "SELECT rows FROM packed ORDER BY task, first"):
+        numbers = array("q")
+        numbers.frombytes(blob)
+        rows += len(numbers) // 2
+        for key, n in zip(numbers[::2], numbers[1::2], strict=True):
+            last = highest.get(key, 0)
+            if n != last + 1:
+                doubled += n <= last
+                contradicted += n > last
+            highest[key] = max(n, last)
     expected = _expected(keys_of(skew, keys), records)
     lost = sum(max(0, count - highest.get(key, 0)) for key, count in expected.items())
     contradicted += sum(max(0, n - expected.get(key, 0)) for key, n in highest.items())

@@ -6,12 +6,11 @@ of the source after the job began, so its latency follows from when its row beca
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import records_in
 from benchmarks.jobs.stamped_sink import StampedSink
 from operators import Operator, Pipeline
 from operators.sources import GeneratedSource
@@ -40,11 +39,7 @@ class Count(Operator):
 
 def read_rows(path: Path) -> list[Row]:
     """All rows in the order of their positions."""
-    database = sqlite3.connect(path)
-    try:
-        return [tuple(json.loads(text)) for (text,) in database.execute("SELECT record FROM output ORDER BY position")]
-    finally:
-        database.close()
+    return [tuple(record) for record in records_in(path)]
 
 
 def wrong(rows: list[Row], count: int) -> dict[str, int]:

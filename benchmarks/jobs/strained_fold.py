@@ -6,14 +6,13 @@ the end, so that the rows alone tell a record that was lost or doubled; `wrong` 
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.written import records_in
 from causal.ports import Bundle, SinkStore
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
@@ -103,13 +102,8 @@ def wrong(path: Path, count: int, hot: bool, emit: int) -> dict[str, int]:
         if n % emit == 0:
             expected.setdefault(key, []).append([key, n, total])
     rows_of: dict[int, list[list[int]]] = {}
-    database = sqlite3.connect(path)
-    try:
-        for (text,) in database.execute("SELECT record FROM output ORDER BY task, position"):
-            row = json.loads(text)
-            rows_of.setdefault(row[0], []).append(row)
-    finally:
-        database.close()
+    for row in records_in(path):
+        rows_of.setdefault(row[0], []).append(row)
     short = long = false = 0
     for key, (n, total) in totals.items():
         rows, due = rows_of.pop(key, []), [*expected.get(key, []), [key, n, total]]

@@ -20,6 +20,7 @@ from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
 from benchmarks.harness.measured import figure, percentile
 from benchmarks.harness.sink_reader import Seen
 from benchmarks.harness.watched import watched
+from benchmarks.harness.written import records_in
 from benchmarks.jobs import latency_index
 
 PIPELINE = Path(latency_index.__file__)
@@ -99,7 +100,7 @@ def _run(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[flo
         job.report(END_WITHIN_S)
         began_ns = job.view()["first_record_ns"]
         seen = reader.end()
-        rows = latency_index.rows_of(job.out)
+        rows = list(records_in(job.out))
     words = [len(index) for index in documents]
     return Run(latencies(rows, seen, words, began_ns), latency_index.wrong(rows, documents), began_ns)
 
