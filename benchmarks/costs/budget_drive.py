@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 
@@ -39,6 +39,7 @@ from causal.task.task import TaskProtocol
 from operators.builder.loading import load
 from operators.engine.plan import Plan, plan
 
+Part = TypeVar("Part")
 WARM_BATCHES = 32
 SLOWEST_SHARE = 0.2
 """Share of the batches, the slowest, that is left out: a page was new, or something else had emptied the caches."""
@@ -151,7 +152,7 @@ class Driving:
         return [sum(channel.delivered for channel in task.driver.task.inputs) for task in self.tasks]
 
 
-def typical(samples: list[dict[str, float]]) -> dict[str, float]:
+def typical(samples: list[dict[Part, float]]) -> dict[Part, float]:
     """Mean by part over the samples without the slowest."""
     kept = sorted(samples, key=lambda sample: sum(sample.values()))[: max(1, round(len(samples) * (1 - SLOWEST_SHARE)))]
     parts = dict.fromkeys(part for sample in kept for part in sample)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.harness.children import descendants
+from benchmarks.harness.processes import argv
 
 EVERY_S = 0.1
 _STANDBY, _OTHER, _STARTING = "standby", "other", "worker that has no task yet"
@@ -94,9 +95,8 @@ class ThreadTimes:
 
 def _program(pid: int) -> str | None:
     """The role that a command line names; None for a process that is gone."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
+    words = argv(pid)
+    if not words:
         return None
     return next((role for program, role in _PROGRAMS.items() if program in words), _OTHER)
 

@@ -62,7 +62,7 @@ def job(
         options: further arguments of `causal run`.
         config: fields of `JobConfig` that have no option.
         check: gets the sink's database and the report; what it returns is the report's `checked`.
-        beside: is entered with the job's directory while the job runs.
+        beside: makes of the job's directory what is entered while the job runs, and is the report's `beside` then.
 
     Raises:
         RunFailed: the exit status was not 0.
@@ -71,10 +71,10 @@ def job(
         place = Path(name)
         words = arguments(place, pipeline, settings, options, config)
         before_s = _cpu_s()
-        with beside(place / "job") if beside is not None else nullcontext():
+        with beside(place / "job") if beside is not None else nullcontext() as watching:
             output_of("deploy", words, limit_s)
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
-        report["cpu_s"] = _cpu_s() - before_s
+        report |= {"cpu_s": _cpu_s() - before_s, "beside": watching}
         if check is not None:
             report["checked"] = check(place / "out.db", report)
         return report

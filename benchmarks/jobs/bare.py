@@ -29,47 +29,74 @@ GC_THRESHOLD = 50_000
 """The threshold of a worker."""
 
 
+class Bare:
+    """The bare job with so many buckets, a read at a time; `rows` is how many the sink was given.
+
+    Args:
+        done: called whenever a step is done: read, route, and per bucket encode, decode, count, encode, decode, encode.
+    """
+
+    def __init__(self, buckets: int = TASKS, done: Callable[[], object] = lambda: None) -> None:
+        prepare()
+        self.rows = 0
+        self.counts: list[dict[Any, int]] = [{} for _ in range(buckets)]
+        self._buckets: list[list[Any]] = [[] for _ in range(buckets)]
+        self._appends: dict[Any, Callable[[Any], None]] = {}
+        self._encode_rows = TallySink("unused").encode
+        self._key_groups = JobConfig("bare", "bare", "bare").key_groups
+        self._done = done
+
+    def read(self, partition: int, start: int, stop: int) -> None:
+        """Rows `start` to `stop` of a partition, through all steps."""
+        appends, buckets, done = self._appends, self._buckets, self._done
+        rows = slices(partition, start, stop)
+        done()
+        for row in rows:
+            key = key_of(row)
+            append = appends.get(key)
+            if append is None:
+                task = task_of_group(key_group(key, self._key_groups), len(buckets), self._key_groups)
+                append = appends[key] = buckets[task].append
+            append(row)
+        done()
+        for bucket, counted in zip(buckets, self.counts, strict=True):
+            if bucket:
+                self._rest(bucket, counted)
+
+    def _rest(self, bucket: list[Any], counted: dict[Any, int]) -> None:
+        """Count, encode, decode, and what the sink makes of it."""
+        done = self._done
+        body = encode_records(bucket)
+        bucket.clear()
+        done()
+        arrived = decode_records(body)
+        done()
+        get, rows = counted.get, list[Any]()
+        append = rows.append
+        for key in map(key_of, arrived):
+            counted[key] = n = get(key, 0) + 1
+            append((key, n))
+        done()
+        body = encode_records(rows)
+        done()
+        stored = decode_records(body)
+        done()
+        self._encode_rows(stored)
+        done()
+        self.rows += len(stored)
+
+
 def run(records: int, batch_elements_max: int) -> dict[str, Any]:
     """Do it; `rows` is how many the sink was given, `top` the highest count: both must be what a count gives."""
-    prepare()
-    key_groups = JobConfig("bare", "bare", "bare").key_groups
-    encode_rows = TallySink("unused").encode
-    buckets: list[list[Any]] = [[] for _ in range(TASKS)]
-    counts: list[dict[Any, int]] = [{} for _ in range(TASKS)]
-    appends: dict[Any, Callable[[Any], None]] = {}
-    rows = 0
+    bare = Bare()
     per_partition = records // TASKS
     began, began_cpu = time.perf_counter(), time.process_time()
     for start in range(0, per_partition, batch_elements_max):
         for partition in range(TASKS):
-            for row in slices(partition, start, min(start + batch_elements_max, per_partition)):
-                key = key_of(row)
-                append = appends.get(key)
-                if append is None:
-                    task = task_of_group(key_group(key, key_groups), TASKS, key_groups)
-                    append = appends[key] = buckets[task].append
-                append(row)
-            for bucket, counted in zip(buckets, counts, strict=True):
-                if not bucket:
-                    continue
-                arrived = decode_records(encode_records(bucket))
-                bucket.clear()
-                rows += _rest(arrived, counted, encode_rows)
+            bare.read(partition, start, min(start + batch_elements_max, per_partition))
     took_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-    top = max(max(c.values(), default=0) for c in counts)
-    return {"rows": rows, "top": top, "rps": records / took_s, "cpu_us": cpu_s / records * 1e6}
-
-
-def _rest(arrived: list[Any], counted: dict[Any, int], encode_rows: Callable[[Any], bytes]) -> int:
-    """Count, encode, decode, and what the sink makes of it."""
-    get, rows = counted.get, list[Any]()
-    append = rows.append
-    for key in map(key_of, arrived):
-        counted[key] = n = get(key, 0) + 1
-        append((key, n))
-    stored = decode_records(encode_records(rows))
-    encode_rows(stored)
-    return len(stored)
+    top = max(max(counts.values(), default=0) for counts in bare.counts)
+    return {"rows": bare.rows, "top": top, "rps": records / took_s, "cpu_us": cpu_s / records * 1e6}
 
 
 if __name__ == "__main__":

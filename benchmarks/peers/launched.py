@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.children import descendants, end_all, reap, started, stat_fields
+from benchmarks.harness.watched import pss_mib
 from standby.host.parentage import adopt_orphans
 
 SAMPLE_S, LOOK_S = 0.25, 0.01
@@ -79,18 +80,6 @@ def blamed(output: str) -> str:
     return ([line for line in lines if _NAMES_ERROR.match(line)] or lines)[-1]
 
 
-def pss_mib(pids: Iterable[int]) -> float:
-    """Proportional set size of some processes together; one that is gone counts nothing."""
-    total_kib = 0
-    for pid in pids:
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total_kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total_kib / 1024
-
-
 class CpuTime:
     """CPU time of a run so far: what ended processes left to those that waited for them, or what was seen of each.
 
@@ -140,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
             if now_s - sampled_s >= SAMPLE_S:
                 sampled_s = now_s
                 pids = descendants(os.getpid())
-                peak = max(peak, pss_mib(pids))
+                peak = max(peak, sum(pss_mib(pid) or 0.0 for pid in pids))
                 cpu_by_s.append((now_s, used.sample(pids)))
             time.sleep(LOOK_S)
         wall_s = time.time() - began_s

@@ -86,12 +86,6 @@ def _write(place: Path, files: int) -> None:
 
 def _run(form: str, files: Path, options: argparse.Namespace) -> tuple[float, float]:
     """(CPU µs per record of the tasks, records/s) of one run."""
-    watching: list[SinceFirstBatch] = []
-
-    def watch(job: Path) -> SinceFirstBatch:
-        watching.append(SinceFirstBatch(job))
-        return watching[-1]
-
     records = options.files * TABLE_ROWS
     report = runs.tallied_job(
         PIPELINE,
@@ -99,9 +93,9 @@ def _run(form: str, files: Path, options: argparse.Namespace) -> tuple[float, fl
         records,
         config={"batch_elements_max": options.batch_elements_max},
         limit_s=LIMIT_S,
-        beside=watch,
+        beside=SinceFirstBatch,
     )
-    cpu_s = watching[0].tasks_s()
+    cpu_s = report["beside"].tasks_s()
     if cpu_s <= 0:
         raise runs.RunFailed("no task was seen while it ran; give more --files")
     return cpu_s / records * 1e6, float(report["throughput_rps"])

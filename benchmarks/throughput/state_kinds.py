@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.throughput.vectors import NoServices
 from causal.config import JobConfig
-from causal.ports import Chain, Services
+from causal.ports import Chain
 from causal.records.batch import LISTED, Chunk
 from operators import ListState, Operator, Pipeline
 from operators.engine.plan import plan
@@ -106,19 +107,8 @@ def _chain(operator: Operator, **settings: Any) -> Chain:
 
 def _give(chain: Chain, records: list[Any]) -> int:
     """Returns how many bytes come out."""
-    outputs = chain.deliver(0, [Chunk(LISTED, len(records), records)], 0, cast(Services, _NO_SERVICES))
+    outputs = chain.deliver(0, [Chunk(LISTED, len(records), records)], 0, NoServices())
     return sum(len(chunk.body) for _, chunk in outputs)
-
-
-class _NoServices:
-    """Services for operators that ask for nothing."""
-
-    def replaying(self) -> bool:
-        """Everything is live."""
-        return False
-
-
-_NO_SERVICES = _NoServices()
 
 
 def _snapshot_bytes(chain: Chain, full: bool) -> int:

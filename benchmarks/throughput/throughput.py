@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import runs
@@ -74,25 +71,17 @@ def _bare(run: Measurement) -> float:
 
 def _profile(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
     """CPU µs per record by role and thread, and what no look has seen."""
-    watching: list[ThreadTimes] = []
-
-    def watch(job: Path) -> ThreadTimes:
-        watching.append(ThreadTimes(job))
-        return watching[-1]
-
-    report = _pipeline(options, guarantee, watch)
+    report = _pipeline(options, guarantee, ThreadTimes)
     seconds = {
         f"{role}.{thread}_us": cpu_s
-        for role, threads in watching[0].seconds().items()
+        for role, threads in report["beside"].seconds().items()
         for thread, cpu_s in threads.items()
     }
     seconds["unseen_us"] = max(0.0, report["cpu_s"] - sum(seconds.values()))
     return {name: cpu_s / options.records * 1e6 for name, cpu_s in seconds.items()}
 
 
-def _pipeline(
-    options: argparse.Namespace, guarantee: str, beside: Callable[[Path], AbstractContextManager[Any]] | None = None
-) -> dict[str, Any]:
+def _pipeline(options: argparse.Namespace, guarantee: str, beside: type[ThreadTimes] | None = None) -> dict[str, Any]:
     return runs.tallied_job(
         runs.KEYED_COUNT,
         {"count": options.records, "partitions": 2, "parallelism": 2},
