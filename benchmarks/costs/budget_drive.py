@@ -24,8 +24,8 @@ import zmq
 from benchmarks.costs import budget_parts
 from benchmarks.costs.budget_parts import TASKS
 from benchmarks.harness import runs
-from benchmarks.jobs import keyed_count
 from benchmarks.jobs.bare import GC_THRESHOLD
+from benchmarks.peers.programs import inputs
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.events import PeerUp
@@ -99,7 +99,7 @@ class Driving:
             "budget", "budget", str(runs.KEYED_COUNT), settings=settings, batch_elements_max=batch,
             inflight_memory_bytes_max=MEMORY_BYTES_MAX,
         )  # fmt: skip
-        keyed_count.prepare()
+        inputs.table()
         graph = plan(load(runs.KEYED_COUNT, settings), config)
         self.tasks = [Driven(graph, config, index, place, closing) for index in range(len(TASKS))]
         for index, driven in enumerate(self.tasks[:-1]):

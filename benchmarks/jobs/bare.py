@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.jobs.keyed_count import key_of, prepare, slices
+from benchmarks.jobs.keyed_count import key_of
+from benchmarks.peers.programs import inputs
 from causal.config import JobConfig
 from causal.records.batch import decode_records, encode_records
 from operators.records.keys import key_group, task_of_group
@@ -37,7 +38,7 @@ class Bare:
     """
 
     def __init__(self, buckets: int = TASKS, done: Callable[[], object] = lambda: None) -> None:
-        prepare()
+        inputs.table()
         self.rows = 0
         self.counts: list[dict[Any, int]] = [{} for _ in range(buckets)]
         self._buckets: list[list[Any]] = [[] for _ in range(buckets)]
@@ -49,7 +50,7 @@ class Bare:
     def read(self, partition: int, start: int, stop: int) -> None:
         """Rows `start` to `stop` of a partition, through all steps."""
         appends, buckets, done = self._appends, self._buckets, self._done
-        rows = slices(partition, start, stop)
+        rows = inputs.rows(partition, start, stop)
         done()
         for row in rows:
             key = key_of(row)

@@ -6,41 +6,17 @@ every process (and the bare job) sees the same ones.
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
+from benchmarks.peers.programs import inputs
 from operators import Pipeline
 from operators.sinks import TallySink
 from operators.sources import Read, SequenceSource
 from operators.sources.source import PartitionReader
 
-KEYS = 10_000
-TABLE_ROWS = 1 << 18
-SHAPE = {"keys": KEYS - 1, "partitions": 2, "parallelism": 2}
+SHAPE = {"keys": inputs.KEYS - 1, "partitions": 2, "parallelism": 2}
 """What benchmarks ask for, and what their settings say of it."""
 Row = tuple[int, int]
-
-
-def table(rows: int = TABLE_ROWS) -> list[Row]:
-    """Keys log-uniform over 1 … 9,999 (zipf-like, s = 1), values 0 … 9, seed 42."""
-    chance = random.Random(42)
-    return [(int(KEYS ** chance.random()), chance.randrange(10)) for _ in range(rows)]
-
-
-def slices(partition: int, start: int, stop: int) -> list[Row]:
-    """Rows `start` to `stop` of a partition: the table from a place of the partition's own, again and again."""
-    prepare()
-    begin = (start + partition * (TABLE_ROWS // 2)) % TABLE_ROWS
-    rows = _table[begin : begin + stop - start]
-    while len(rows) < stop - start:
-        rows += _table[: stop - start - len(rows)]
-    return rows
-
-
-def prepare() -> None:
-    """Make the table now, so that no clock runs while it is made."""
-    if not _table:
-        _table.extend(table())
 
 
 def key_of(row: Row) -> int:
@@ -57,11 +33,11 @@ class TableSource(SequenceSource):
     """
 
     def __init__(self, count: int, partitions: int, rate: float | None = None, unmeasured: int = 0) -> None:
-        super().__init__(slices, count, partitions, rate)
+        super().__init__(inputs.rows, count, partitions, rate)
         self.unmeasured = unmeasured
 
     def open(self, partition: int, context: Any) -> Any:
-        prepare()
+        inputs.table()
         return _Reader(super().open(partition, context), self.unmeasured)
 
 
@@ -77,8 +53,6 @@ class _Reader:
             return batch
         return Read(batch.records, 0, batch.ended)
 
-
-_table: list[Row] = []
 
 pipeline = Pipeline("keyed-count")
 count = int(pipeline.settings.get("count", "1000000"))

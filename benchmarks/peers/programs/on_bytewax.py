@@ -6,10 +6,8 @@ process that died but the user: here a loop that looks every 5 ms, as a shell or
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -36,12 +34,9 @@ class Reader(StatefulSourcePartition[Any, int]):
     def __init__(self, read: Any, count: int, position: int, batch: int, interval_s: float, began_s: float) -> None:
         self._read, self._count, self._position, self._batch = read, count, position, batch
         self._interval_s, self._began_s = interval_s, began_s
-        self._noted = False
 
     def next_batch(self) -> Iterable[Any]:
-        if not self._noted:
-            self._noted = True
-            inputs.began(PLACE)
+        inputs.began(PLACE)
         if self._position >= self._count:
             raise StopIteration
         stop = min(self._position + self._batch, self._count)
@@ -177,19 +172,11 @@ def flow() -> Dataflow:
     return {"count": _count, "index": _index, "failover": _failover}[asked["workload"]](asked)
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def _run(place: Path, asked: dict[str, Any]) -> dict[str, Any]:
     store = place / "recovery"
     store.mkdir()
     subprocess.run([sys.executable, "-m", "bytewax.recovery", store, str(inputs.PARTITIONS)], check=True)
-    addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(inputs.PARTITIONS))
+    addresses = ";".join(f"127.0.0.1:{port}" for port in inputs.free_ports(inputs.PARTITIONS))
     environment = {**os.environ, "PEER_PLACE": str(place), "PYTHONHASHSEED": "0"}
 
     def start(number: int) -> subprocess.Popen[bytes]:
@@ -220,7 +207,7 @@ def main() -> int:
     outcome = _run(place, asked)
     shutil.rmtree(place / "recovery")
     outcome |= {"guarantee": "state exactly once, output at least once", "per_record": True}
-    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("bytewax")})
+    inputs.finished(place, "bytewax", outcome)
     return 0
 
 

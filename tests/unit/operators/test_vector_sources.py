@@ -12,7 +12,8 @@ pytest.importorskip("numpy", reason="NumPy is not installed: there are no vector
 
 import pyarrow as pa
 
-from benchmarks.jobs import keyed_count, keyed_vectors
+from benchmarks.jobs import keyed_vectors
+from benchmarks.peers.programs import inputs
 from causal.errors import OperatorFailed
 from causal.records.vectors import Vectors, join
 from operators.sources import SourceContext, SparkSource
@@ -64,10 +65,10 @@ def test_a_column_that_vectors_cannot_hold_is_named(tmp_path: Path) -> None:
         reader.read(0, 1)
 
 
-@pytest.mark.parametrize("start", [0, 5, keyed_count.TABLE_ROWS - 3])
+@pytest.mark.parametrize("start", [0, 5, inputs.TABLE_ROWS - 3])
 def test_the_benchmark_reads_the_same_rows_in_both_forms(start: int) -> None:
     for partition in (0, 1):
-        expected = keyed_count.slices(partition, start, start + 7)
+        expected = inputs.rows(partition, start, start + 7)
         assert [
             tuple(row.values()) for row in keyed_vectors.slices(partition, start, start + 7).to_pylist()
         ] == expected
