@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.jobs.keyed_count import key_of
+from benchmarks.jobs.tally import TallySink
 from benchmarks.peers.programs import inputs
 from causal.config import JobConfig
 from causal.records.batch import decode_records, encode_records
 from operators.records.keys import key_group, task_of_group
-from operators.sinks import TallySink
 
 TASKS = 2
 GC_THRESHOLD = 50_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.jobs.keyed_count import TableSource, key_of
+from benchmarks.jobs.tally import TallySink
 from operators import Pipeline
-from operators.sinks import TallySink
 
 pipeline = Pipeline("deep-count")
 count = int(pipeline.settings.get("count", "1000000"))

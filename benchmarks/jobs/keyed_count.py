@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.jobs.tally import TallySink
 from benchmarks.peers.programs import inputs
 from operators import Pipeline
-from operators.sinks import TallySink
 from operators.sources import Read, SequenceSource
 from operators.sources.source import PartitionReader
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.jobs.tally import TallySink
 from benchmarks.peers.programs import inputs
 from operators import Pipeline
-from operators.sinks import TallySink
 from operators.sources import ArrowSource
 
 

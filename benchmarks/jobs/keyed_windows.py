@@ -6,8 +6,8 @@ its own.
 
 from __future__ import annotations
 
+from benchmarks.jobs.tally import TallySink
 from operators import Count, Pipeline, Session, Sliding, Tumbling
-from operators.sinks import TallySink
 from operators.sources import SequenceSource
 
 KEYS = 1_000

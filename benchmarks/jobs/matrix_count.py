@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.written import rows_in
+from benchmarks.jobs.tally import TallySink
 from causal.config import JobConfig
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
 from operators import Pipeline
 from operators.records.keys import key_group, task_of_group
-from operators.sinks.delivery.tally import TallySink
 from operators.sinks.sqlite.sqlite_sink import SqliteStore
 from operators.sources import SequenceSource
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jobs.tally import TallySink
 from causal.records.values import decode, encode
 from examples.nexmark import queries
 from examples.nexmark.check import events_of
@@ -15,7 +16,6 @@ from examples.nexmark.events import Events
 from examples.nexmark.terms import Terms
 from operators import Pipeline
 from operators.sinks import SqliteSink
-from operators.sinks.delivery.tally import TallySink
 from operators.sources import SequenceSource
 
 PARTITIONS = 2

@@ -8,8 +8,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
 
+from benchmarks.jobs.tally import TallySink
 from operators import Operator, Pipeline
-from operators.sinks import TallySink
 from operators.sources import SequenceSource
 
 TOLD_EVERY = 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.jobs.tally import TallySink
 from operators import Pipeline
-from operators.sinks import TallySink
 from operators.sources import SparkSource
 
 SCHEMA = "k bigint, v bigint"

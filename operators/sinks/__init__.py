@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from operators.sinks.contract.sink import Sink
 from operators.sinks.delivery.callback import CallbackSink
 from operators.sinks.delivery.console import ConsoleSink
-from operators.sinks.delivery.tally import TallySink
 from operators.sinks.delivery.webhook import WebhookSink
 from operators.sinks.files.jsonlines import JsonLinesSink
 from operators.sinks.postgres.postgres_sink import PostgresSink
@@ -29,7 +28,6 @@ __all__ = [
     "RedisSink",
     "Sink",
     "SqliteSink",
-    "TallySink",
     "WebhookSink",
 ]
 

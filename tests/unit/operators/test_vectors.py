@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.jobs.tally import TallySink
 from causal.errors import OperatorFailed
 from causal.ports import Chain
 from causal.records.batch import RECORDS, Chunk, decode_records
@@ -25,7 +26,6 @@ from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.arrow_rows import rows_of
 from operators.records.keys import key_group, task_of_group
-from operators.sinks import TallySink
 from operators.sinks.contract.sink import Sink
 from operators.sources import ArrowSource
 from operators.sources.source import SourceContext

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.jobs.tally import TallySink
 from causal.errors import CorruptData, PipelineError
 from causal.ports import SinkStore, StoreState
 from operators.outputs import Output, lines, open_output
 from operators.outputs.limits import advanced, checked
-from operators.sinks import JsonLinesSink, SqliteSink, TallySink
+from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.conformance import Subject, after, bundle_at, fill, record_at
 from operators.sinks.contract.sink import Sink
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.jobs.tally import TallySink
 from causal.errors import Superseded
-from operators.sinks import JsonLinesSink, SqliteSink, TallySink, conformance
+from operators.sinks import JsonLinesSink, SqliteSink, conformance
 from operators.sinks.conformance import Subject, withdrawal
 from operators.sinks.storage.lock import FileLock
 

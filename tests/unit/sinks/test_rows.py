@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.jobs.tally import TallySink
 from causal.records.rows import Rows
-from operators.sinks import JsonLinesSink, SqliteSink, TallySink
+from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.contract.sink import Sink
 
 ROWS = Rows([["a", 'b"', "\ud800"], [1, 2.5, None]])

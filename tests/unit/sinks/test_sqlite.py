@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.jobs.tally import TallySink
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
 from causal.records.values import NotCarried, decode, encode
-from operators.sinks import SqliteSink, TallySink
+from operators.sinks import SqliteSink
 from operators.sinks.conformance import EPOCH_ROWS, Subject, bundle_at, expect_held, fill, record_at
 from operators.sinks.sqlite.sqlite_errors import translated
 from operators.sinks.sqlite.sqlite_rows import AT_ONCE
