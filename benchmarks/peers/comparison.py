@@ -72,7 +72,8 @@ def _measure(run: Measurement) -> dict[str, Any]:
         RunFailed: a file of `--add` is none that fits.
     """
     options = run.options
-    pairs, kept = [], earlier(options)
+    pairs: list[dict[str, Any]] = []
+    kept = earlier(options)
     for name in options.peer:
         peer = venvs.PEERS[name]
         try:
