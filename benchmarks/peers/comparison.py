@@ -82,7 +82,9 @@ def _measure(run: Measurement) -> dict[str, Any]:
         except venvs.NotInstalled as problem:
             python, reason = None, f"cannot be installed: {problem}"
         for workload in options.workload:
-            pair = _pair(workload, peer, python, options, run.report) if python else {"rounds": 0, "problems": [reason]}
+            pair: dict[str, Any] = (
+                _pair(workload, peer, python, options, run.report) if python else {"rounds": 0, "problems": [reason]}
+            )
             version = peer.requirements[0].partition("==")[2]
             pairs.append({"workload": workload, "peer": name, "version": version, "command": run.command, **pair})
     pairs += kept
