@@ -51,7 +51,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "causal.task.determinant_cursor.DeterminantCursor.record",
         "causal.task.determinant_cursor.DeterminantCursor.record_order",
     ),
-    ENCODE: ("operators.engine.chain.encode_records", "benchmarks.jobs.tally.TallySink.encode"),
+    ENCODE: ("operators.engine.chain.encode_records", "benchmarks.harness.tally.TallySink.encode"),
     KEEP: (
         "causal.channels.output_queue.OutputQueue.put",
         "causal.channels.output_queue.OutputQueue.seal",

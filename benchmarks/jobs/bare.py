@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.harness.tally import TallySink
 from benchmarks.jobs.keyed_count import key_of
-from benchmarks.jobs.tally import TallySink
 from benchmarks.peers.programs import inputs
 from causal.config import JobConfig
 from causal.records.batch import decode_records, encode_records

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.harness.tally import TallySink
 from benchmarks.jobs.keyed_count import TableSource, key_of
-from benchmarks.jobs.tally import TallySink
 from operators import Pipeline
 
 pipeline = Pipeline("deep-count")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from benchmarks.peers.programs import inputs
 from operators import Pipeline
 from operators.sources import Read, SequenceSource

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from benchmarks.peers.programs import inputs
 from operators import Pipeline
 from operators.sources import ArrowSource

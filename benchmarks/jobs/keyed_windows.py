@@ -6,7 +6,7 @@ its own.
 
 from __future__ import annotations
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from operators import Count, Pipeline, Session, Sliding, Tumbling
 from operators.sources import SequenceSource
 

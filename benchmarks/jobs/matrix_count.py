@@ -15,8 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.tally import TallySink
 from benchmarks.harness.written import rows_in
-from benchmarks.jobs.tally import TallySink
 from causal.config import JobConfig
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore

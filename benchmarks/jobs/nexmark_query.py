@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.records.values import decode, encode
 from examples.nexmark import queries
 from examples.nexmark.check import events_of

@@ -8,7 +8,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` puts only this file's directory there
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from operators import Operator, Pipeline
 from operators.sources import SequenceSource
 

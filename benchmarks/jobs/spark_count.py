@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from operators import Pipeline
 from operators.sources import SparkSource
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from benchmarks.peers.programs import inputs
 from causal.records.rows import Rows
 from operators import Operator, Pipeline

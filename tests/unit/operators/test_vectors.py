@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.errors import OperatorFailed
 from causal.ports import Chain
 from causal.records.batch import RECORDS, Chunk, decode_records

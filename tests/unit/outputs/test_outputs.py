@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.errors import CorruptData, PipelineError
 from causal.ports import SinkStore, StoreState
 from operators.outputs import Output, lines, open_output

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.errors import Superseded
 from operators.sinks import JsonLinesSink, SqliteSink, conformance
 from operators.sinks.conformance import Subject, withdrawal

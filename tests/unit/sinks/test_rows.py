@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.records.rows import Rows
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.contract.sink import Sink

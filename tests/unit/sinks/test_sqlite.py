@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.jobs.tally import TallySink
+from benchmarks.harness.tally import TallySink
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
 from causal.records.values import NotCarried, decode, encode
