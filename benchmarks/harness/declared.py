@@ -14,7 +14,7 @@ from benchmarks.harness.measured import figure, result
 Report = Callable[[str], None]
 """Shows a line on standard error as a run ends."""
 CAUSAL = {"guarantee": "causal", "sharing_depth": "full", "standbys": "per-task"}
-"""What settings say of a job that has the defaults."""
+"""The settings of a job that has the defaults."""
 
 
 @dataclass(frozen=True)

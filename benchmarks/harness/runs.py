@@ -114,7 +114,7 @@ def printed_by(
     Raises:
         RunFailed: it failed, or took longer than `limit_s`.
     """
-    printed: dict[str, Any] = json.loads(output_of(module, [str(word) for word in words], limit_s, env))
+    printed: dict[str, Any] = json.loads(output_of(module, [str(part) for part in words], limit_s, env))
     return printed
 
 

@@ -15,7 +15,7 @@ from operators.sources import Read, SequenceSource
 from operators.sources.source import PartitionReader
 
 SHAPE = {"keys": inputs.KEYS - 1, "partitions": 2, "parallelism": 2}
-"""What benchmarks ask for, and what their settings say of it."""
+"""The shape of the job, as the settings of results name it."""
 Row = tuple[int, int]
 
 
