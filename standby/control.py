@@ -127,8 +127,10 @@ class Inbox:
             facts.setdefault("task", None)
         if facts.get("doing") is not None:
             facts["doing"] = Activity.read(facts["doing"])
-        for key in sorted(facts.keys() - {field.name for field in fields(event)}):
-            self._complain(sender, f"{kind}: unknown key {key!r:.40}")
+        known = {field.name for field in fields(event)}
+        for key in facts:
+            if key not in known:
+                self._complain(sender, f"{kind}: unknown key {key!r:.40}")
         try:
             return msgspec.convert(facts, event)
         except msgspec.ValidationError as problem:
