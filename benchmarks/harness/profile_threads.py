@@ -25,6 +25,7 @@ _PROGRAMS = {
     "operators.runtime.worker": _STARTING,
     "deploy": "run",
 }
+_PROGRAM_ROLES = frozenset((_OTHER, *_PROGRAMS.values()))
 _SOCKETS = "ZMQ"
 
 
@@ -60,11 +61,13 @@ class ThreadTimes:
         """Note what every thread has used so far."""
         tasks = self._tasks()
         for pid in descendants(os.getpid()):
-            role = tasks.get(pid) or self._roles.get(pid) or _program(pid)
+            known = self._roles.get(pid)
+            if known is None or known in _PROGRAM_ROLES:  # between its fork and its exec it looks like its parent
+                known = _program(pid) or known
+            role = tasks.get(pid) or known
             if role is None:
                 continue
-            if self._roles.get(pid, role) == _STANDBY or pid not in self._roles or pid in tasks:
-                self._roles[pid] = role
+            self._roles[pid] = role
             for path in _listed(Path(f"/proc/{pid}/task")):
                 used = _stat(path)
                 if used is not None:

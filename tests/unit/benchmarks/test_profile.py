@@ -47,3 +47,23 @@ def test_a_process_that_has_ended_keeps_its_time(tmp_path: Path, child: int) -> 
     before = times.seconds()["rows"]
     (tmp_path / "status.json").unlink()
     assert times.seconds()["rows"] == before and before["python"] > 0
+
+
+def test_a_process_seen_before_its_exec_has_the_role_of_its_own_program(tmp_path: Path) -> None:
+    after = "import sys; print(2, flush=True); sys.stdin.read()"
+    before = (
+        "import os, sys; print(1, flush=True); sys.stdin.readline(); "
+        f"os.execv(sys.executable, [sys.executable, '-c', {after!r}, 'standby.daemon'])"
+    )
+    times = ThreadTimes(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", before, "deploy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None and child.stdout.readline()
+        times.look()
+        assert "run" in times.seconds()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "2\n"
+        times.look()
+        assert "supervisor" in times.seconds() and "run" not in times.seconds()
