@@ -315,7 +315,7 @@ def untimed(pipeline: Pipeline) -> Any:
             "aggregate 'n' reads a table, so it must retract; give Aggregate(…, subtract=fn)",
         ),
         (lambda s, p: s.table("t").sink("out", NoSink()), "sink 'out' reads table 't'; put .revisions(name)"),
-        (lambda s, p: s.table("t").join("j", s), "join 'j' of a table is given a Stream; give a table"),
+        (lambda s, p: s.table("t").join("j", s), "join 'j' of a table is given a KeyedStream; give a table"),
         (lambda s, p: s.table("t").join("j", untimed(Pipeline("q")).table("x")), "a table of another pipeline"),
         (lambda s, p: s.table("t").join("j", untimed(p).table("x"), how="all"), "give one of 'inner'"),
         (lambda s, p: s.table("t").filter("f", 3), "filter 'f' is given a int; give a function"),
