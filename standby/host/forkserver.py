@@ -98,17 +98,24 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
 
 
 def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serves orders until the agent closes its end; returns in each worker its order, and in the server None."""
-    while message := control.recv(ORDER_BYTES_MAX):
-        order: Mapping[str, Any] = json.loads(message)
-        try:
-            pid = _fork(order, strings)
-        except OSError as problem:
-            control.send(json.dumps({"error": str(problem)}).encode())
-            continue
-        if pid == 0:
-            return order
-        control.send(json.dumps({"pid": pid}).encode())
+    """Serves orders until the agent has closed its end; returns in each worker its order, and in the server None.
+
+    An agent that dies closes its end as well, perhaps before it has read an answer.
+    """
+    try:
+        control.send(READY)
+        while message := control.recv(ORDER_BYTES_MAX):
+            order: Mapping[str, Any] = json.loads(message)
+            try:
+                pid = _fork(order, strings)
+            except OSError as problem:
+                control.send(json.dumps({"error": str(problem)}).encode())
+                continue
+            if pid == 0:
+                return order
+            control.send(json.dumps({"pid": pid}).encode())
+    except (ConnectionResetError, BrokenPipeError):
+        pass  # the agent has ended, and the next one starts a server of its own
     return None
 
 
@@ -136,7 +143,6 @@ def main(argv: list[str]) -> int:
     control = socket.socket(fileno=int(argv[0]))
     gc.collect()
     gc.freeze()  # what is shared stays shared
-    control.send(READY)
     order = serve(control, strings)
     control.close()
     if order is None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 from causal.shell.interpreter import module_command
-from standby.host import forks
+from standby.host import forks, forkserver
 from standby.host.children import Child, Children, End, environment
 from standby.host.forks import ForkServer
 from standby.host.forkserver import SERVER_SLOT, SLOT_BYTES_MAX
@@ -204,3 +207,24 @@ def childless() -> bool:
     except ChildProcessError:
         return True
     return False
+
+
+@pytest.mark.parametrize("answers_unread", [0, 1])
+def test_a_server_ends_with_its_agent_whatever_that_had_not_read(
+    monkeypatch: pytest.MonkeyPatch, answers_unread: int
+) -> None:
+    monkeypatch.setattr(forkserver, "_fork", lambda order, strings: 7)
+    agent, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent.send(json.dumps({}).encode())
+    ended: list[object] = []
+    serving = threading.Thread(target=lambda: ended.append(forkserver.serve(server, None)))  # type: ignore[arg-type]
+    serving.start()
+    assert agent.recv(100) == forks.READY
+    if not answers_unread:
+        assert json.loads(agent.recv(100)) == {"pid": 7}
+    else:
+        assert select.select([agent], [], [], WAIT_S)[0]
+    agent.close()
+    serving.join(WAIT_S)
+    assert ended == [None]
+    server.close()
