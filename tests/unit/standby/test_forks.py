@@ -219,7 +219,7 @@ def test_a_server_ends_with_its_agent_whatever_that_had_not_read(
     ended: list[object] = []
     serving = threading.Thread(target=lambda: ended.append(forkserver.serve(server, None)))  # type: ignore[arg-type]
     serving.start()
-    assert agent.recv(100) == forks.READY
+    assert agent.recv(100) == forkserver.READY
     if not answers_unread:
         assert json.loads(agent.recv(100)) == {"pid": 7}
     else:
