@@ -95,9 +95,12 @@ class Stage:
         """Wait until that incarnation runs the task."""
 
         def look() -> dict[str, Any] | None:
-            entry = self.task(task) if self.view() is not None else {"incarnation": 0}
+            view = self.view()  # once: a run that is resumed removes the view of the life before
+            entry = next(each for each in view["tasks"] if each["task"] == task) if view is not None else None
+            if entry is None or entry["state"] != "running":
+                return None
             reached = entry["incarnation"] == incarnation or or_later and entry["incarnation"] > incarnation
-            return entry if reached and entry["state"] == "running" else None
+            return entry if reached else None
 
         return wait_for(f"{task} runs in incarnation {incarnation}", look, self.view)
 
