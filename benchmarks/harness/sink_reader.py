@@ -1,6 +1,6 @@
 """A reader of a `SqliteSink` in a process of its own: which rows it saw, when, and in which order.
 
-    python -m benchmarks.harness.sink_reader DATABASE TOLD [--whole]
+    python -m benchmarks.harness.sink_reader DATABASE SEEN [--whole]
 
 It asks about every half millisecond whether anything was committed, and has SQLite count what is new: a look at a
 thousand rows takes 0.3 ms of the processors that the job needs, fetching them 1.4 ms.  TOLD gets one JSON line per
@@ -170,12 +170,12 @@ def main() -> int:
     """Look until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.harness.sink_reader")
     parser.add_argument("database", type=Path)
-    parser.add_argument("told", type=Path)
+    parser.add_argument("seen", type=Path)
     parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
-    with open(options.told, "w") as lines:
+    with open(options.seen, "w") as lines:
         looking = Looking(options.database, lines, options.whole)
         connection = None
         while not _ended(poll):

@@ -220,9 +220,9 @@ def run(program: str, python: Path, asked: Mapping[str, Any], limit_s: float) ->
         short = program.rpartition("on_")[2]
         if usage.status == LATE:
             raise RunFailed(f"{short} did not end within {limit_s:g} s")
-        if usage.status or not (place / "told.json").exists():
+        if usage.status or not (place / "outcome.json").exists():
             raise RunFailed(f"{short} ended with status {usage.status}: {usage.said}")
-        outcome = json.loads((place / "told.json").read_text())
+        outcome = json.loads((place / "outcome.json").read_text())
         return judged(place, asked, outcome, usage), outcome
 
 

@@ -115,7 +115,7 @@ def _result(
 def _run(arguments: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
     """(the result of one benchmark if it has one, what was wrong); what it had started is ended whatever happens."""
     with tempfile.TemporaryDirectory(prefix="causal-all-") as name:
-        path = Path(name) / "told.json"
+        path = Path(name) / "outcome.json"
         command = [sys.executable, "-m", "benchmarks", *arguments, "--json", str(path)]
         problem = ""
         try:

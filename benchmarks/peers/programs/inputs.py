@@ -174,7 +174,7 @@ def java_home() -> str:
 
 def finished(place: Path, package: str, outcome: Mapping[str, Any]) -> None:
     """Write what a run came to, with the version of the system."""
-    put(place / "told.json", {**outcome, "version": importlib.metadata.version(package)})
+    put(place / "outcome.json", {**outcome, "version": importlib.metadata.version(package)})
 
 
 def asked(place: Path) -> dict[str, Any]:

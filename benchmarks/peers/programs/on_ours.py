@@ -114,7 +114,7 @@ def main() -> int:
         return 1  # its last line says why
     report = json.loads((place / "report.json").read_text())
     outcome |= times_s(place) | {"checkpoints": report["checkpoints"], "recoveries": report["recoveries"]}
-    inputs.put(place / "told.json", outcome)
+    inputs.put(place / "outcome.json", outcome)
     return 0
 
 

@@ -35,7 +35,7 @@ def measured(path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -> None:
-    result = measured(tmp_path / "told.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
+    result = measured(tmp_path / "outcome.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
     for guarantee in ("none", "causal_f1", "causal_full"):
         assert result["figures"][f"{guarantee}_efficiency"]["median"] > 0
     assert len(result["figures"]["bare_rps"]["runs"]) == 4
@@ -45,7 +45,7 @@ def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -
 
 def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
     arguments = ("recovery", "--kills", "1", "--rate", "1000", "--every", "1.2", "--checkpoint-interval", "0.5")
-    result = measured(tmp_path / "told.json", *arguments)
+    result = measured(tmp_path / "outcome.json", *arguments)
     output = result["output"]
     assert output["rows"] > 0 and output["lost"] == output["doubled"] == output["contradicted"] == 0
     assert [recovery["task"] for recovery in result["recoveries"]] == ["count/0"]
@@ -65,7 +65,7 @@ def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
         "--rounds",
         "1",
     )
-    figures = measured(tmp_path / "told.json", *arguments)["figures"]
+    figures = measured(tmp_path / "outcome.json", *arguments)["figures"]
     single, load = figures["keyed_count_single_full.order"], figures["keyed_count_load_full.order"]
     assert single["median"] > load["median"] > 0
     for kind in ("clock", "order", "random", "call"):

@@ -94,7 +94,7 @@ def test_a_replay_performs_every_event_of_the_log(per_turn: int) -> None:
 
 
 def test_all_parts_of_all_tasks_are_measured(tmp_path: Path) -> None:
-    path = tmp_path / "told.json"
+    path = tmp_path / "outcome.json"
     options = ["--sizes", "64,1", "--batches", "20", "--events", "50", "--rounds", "1"]
     assert main(["budget", *options, "--json", str(path)]) == 0
     result = json.loads(path.read_text())

@@ -14,9 +14,9 @@ from tests.unit.benchmarks.test_benchmarks import measured
 
 def test_a_guarantee_has_its_cost_and_what_a_death_does_under_it(tmp_path: Path) -> None:
     short = ("--records", "4000", "--rounds", "1", "--rate", "1000", "--calm", "2", "--after", "1.5")
-    figures = measured(tmp_path / "told.json", "guarantees", "--only", "epoch", *short, "--checkpoint-interval", "0.4")[
-        "figures"
-    ]
+    figures = measured(
+        tmp_path / "outcome.json", "guarantees", "--only", "epoch", *short, "--checkpoint-interval", "0.4"
+    )["figures"]
     wrong = [figures[f"epoch.{name}"]["median"] for name in ("lost", "doubled", "contradicted")]
     assert wrong == [0, 0, 0]
     assert figures["epoch.p99_ms"]["median"] >= figures["epoch.p50_ms"]["median"] > 0

@@ -195,7 +195,7 @@ def test_an_output_that_is_not_exactly_once_gives_no_figures(monkeypatch: pytest
 def test_nothing_begins_after_the_time_is_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks.__main__ import main
 
-    assert main(["matrix", "--axis", "skew", "--minutes-max", "0", "--json", str(tmp_path / "told.json")]) == 1
+    assert main(["matrix", "--axis", "skew", "--minutes-max", "0", "--json", str(tmp_path / "outcome.json")]) == 1
     assert "no time for anything" in capsys.readouterr().err
 
 

@@ -295,8 +295,8 @@ def test_a_peer_that_cannot_be_installed_keeps_its_row(tmp_path: Path, monkeypat
         raise venvs.NotInstalled("no wheel")
 
     monkeypatch.setattr(venvs, "interpreter", refuse)
-    assert main(["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]) == 0
-    result = json.loads((tmp_path / "told.json").read_text())
+    assert main(["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "outcome.json")]) == 0
+    result = json.loads((tmp_path / "outcome.json").read_text())
     assert result["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
     assert "no wheel" in appendix.table(result)
 
@@ -313,11 +313,11 @@ def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
 
     monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
     monkeypatch.setattr(comparison, "run", run)
-    words = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "told.json")]
+    words = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "outcome.json")]
     for programs, status in (([], 0), ([venvs.PEERS["ray"].program], 0), ([comparison.OURS], 1)):
         broken[:] = programs
         assert main(words) == status
-        (row,) = json.loads((tmp_path / "told.json").read_text())["pairs"]
+        (row,) = json.loads((tmp_path / "outcome.json").read_text())["pairs"]
         assert row["problems"] == ["3 keys are wrong"] * bool(programs)
         assert row["rounds"] == (0 if programs else 3)
 
@@ -358,7 +358,7 @@ def test_one_tiny_run_against_a_peer_that_is_installed(tmp_path: Path) -> None:
     if not venvs.present(venvs.PEERS["bytewax"], place):
         pytest.skip(f"bytewax is not installed in {place}; `python -m benchmarks peers --peer bytewax` installs it")
     words = ("peers", "--peer", "bytewax", "--workload", "count", "--rounds", "1", "--records", "4000")
-    assert main([*words, "--json", str(tmp_path / "told.json")]) == 0
-    result = json.loads((tmp_path / "told.json").read_text())
+    assert main([*words, "--json", str(tmp_path / "outcome.json")]) == 0
+    result = json.loads((tmp_path / "outcome.json").read_text())
     assert result["benchmark"] == "peers" and result["pairs"][0]["rounds"] == 1
     assert result["figures"]["count.bytewax.ratios.rps"]["median"] > 0

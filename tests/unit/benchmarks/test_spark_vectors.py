@@ -32,5 +32,5 @@ def test_time_counts_from_the_first_micro_batch(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(find_spec("pyspark") is not None, reason="pyspark is installed")
 def test_without_spark_it_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark_vectors", "--json", str(tmp_path / "told.json")]) == 1
+    assert main(["spark_vectors", "--json", str(tmp_path / "outcome.json")]) == 1
     assert "pyspark" in capsys.readouterr().err
