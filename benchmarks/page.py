@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.measured import RESULTS, write
+from benchmarks.harness.measured import RESULTS, origin_of, write
 from benchmarks.peers.venvs import PEERS
 from benchmarks.report import appendix, main_figures
 
@@ -68,7 +68,11 @@ def taken(everything: Result, earlier: Mapping[str, Result]) -> dict[str, dict[s
         if fresh["machine"] != before["machine"]:
             raise ValueError("docs/benchmarks/peers.json was measured on another machine; measure all peers again")
         measured = {(pair["workload"], pair["peer"]) for pair in fresh["pairs"]}
-        kept = [pair for pair in before["pairs"] if (pair["workload"], pair["peer"]) not in measured]
+        kept = [
+            {**origin_of(before), **pair}
+            for pair in before["pairs"]
+            if (pair["workload"], pair["peer"]) not in measured
+        ]
         figures = {name: each for name, each in before["figures"].items() if tuple(name.split(".")[:2]) not in measured}
         fresh["pairs"] = sorted([*fresh["pairs"], *kept], key=lambda pair: list(PEERS).index(pair["peer"]))
         fresh["figures"] = {**fresh["figures"], **figures}

@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import sqlite3
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,7 +17,8 @@ from typing import Any
 
 from benchmarks.harness.runs import RunFailed
 
-RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "benchmarks"
 """The results that the pages show, one file each."""
 PHASES = ("detected_ms", "promoted_ms", "collected_ms", "first_output_ms", "live_ms")
 """Phases of a recovery, counted from the kill."""
@@ -59,6 +62,33 @@ def versions(*more: str, extra: str = "") -> dict[str, str]:
     return known | {name: version(name) for name in (*LIBRARIES, *more)}
 
 
+def measured_now() -> dict[str, str]:
+    """Returns the date (UTC) and, in a checkout, the commit of the tree, `-dirty` if files were changed."""
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10"]
+    try:
+        described = subprocess.run(describe, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {"date": date}
+    return {"date": date, "tree": described.stdout.strip()}
+
+
+def origin_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a result or a part of it says of when and where it was measured; nothing if it does not."""
+    return {name: result[name] for name in ("measured", "stored") if name in result}
+
+
+def origin(result: Mapping[str, Any]) -> str:
+    """Returns when and on which tree a result was measured; of one without that, when and with what it was stored."""
+    if "measured" in result:
+        measured = result["measured"]
+        tree = f" on tree {measured['tree']}" if "tree" in measured else ""
+        return f"measured on {measured['date']}{tree}"
+    if "stored" in result:
+        return f"stored on {result['stored']['date']} with commit {result['stored']['commit']}"
+    return "neither date nor tree are known"
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest of `values` that at least `share` of them do not exceed."""
     ordered = sorted(values)
@@ -97,6 +127,7 @@ def result(
     return {
         "benchmark": name,
         "command": command,
+        "measured": measured_now(),
         "machine": machine(),
         "versions": versions(),
         "settings": dict(settings),

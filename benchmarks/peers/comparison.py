@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
-from benchmarks.harness.measured import figure, machine
+from benchmarks.harness.measured import figure, machine, measured_now, origin_of
 from benchmarks.harness.runs import RunFailed
 from benchmarks.peers import checks, peers_table, venvs
 from benchmarks.peers.launched import LATE, Usage, launch
@@ -86,7 +86,16 @@ def _measure(run: Measurement) -> dict[str, Any]:
                 _pair(workload, peer, python, options, run.report) if python else {"rounds": 0, "problems": [reason]}
             )
             version = peer.requirements[0].partition("==")[2]
-            pairs.append({"workload": workload, "peer": name, "version": version, "command": run.command, **pair})
+            pairs.append(
+                {
+                    "workload": workload,
+                    "peer": name,
+                    "version": version,
+                    "command": run.command,
+                    "measured": measured_now(),
+                    **pair,
+                }
+            )
     pairs += kept
     pairs.sort(key=lambda pair: list(venvs.PEERS).index(pair["peer"]))
     for pair in pairs:
@@ -110,7 +119,8 @@ def earlier(options: argparse.Namespace) -> list[dict[str, Any]]:
         try:
             result = json.loads(path.read_text())
             pairs = {
-                (pair["workload"], pair["peer"]): {"command": result["command"], **pair} for pair in result["pairs"]
+                (pair["workload"], pair["peer"]): {"command": result["command"], **origin_of(result), **pair}
+                for pair in result["pairs"]
             }
         except (OSError, ValueError, KeyError) as problem:
             raise RunFailed(f"--add {path} is no result of peers: {problem}") from problem

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.harness.measured import RESULTS
+from benchmarks.harness.measured import RESULTS, origin, origin_of
 from benchmarks.peers import peers_table
 from benchmarks.report import tables
 
@@ -31,9 +31,11 @@ def where(result: Result) -> str:
     machine, versions = result["machine"], result["versions"]
     libraries = ", ".join(f"{name} {number}" for name, number in versions.items() if name != "python")
     commands = dict.fromkeys(f"`{each['command']}`" for each in result.get("pairs", [result]))
+    at = dict.fromkeys(origin(each if origin_of(each) else result) for each in result.get("pairs", [result]))
     return (
         f"{', '.join(commands)}: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
-        f" {machine['system']}; Python {versions['python']}, {libraries}."
+        f" {machine['system']}; Python {versions['python']}, {libraries};"
+        f" {', '.join(at)}."
     )
 
 

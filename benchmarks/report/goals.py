@@ -6,9 +6,11 @@ A row looks into the result of one benchmark, whatever run of it is there; a row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from benchmarks.harness.measured import origin, origin_of
 
 Result = Mapping[str, Any]
 """The result of one benchmark."""
@@ -24,6 +26,8 @@ class Measured:
     runs: int
     command: str = ""
     """The command, where it is not that of the whole result."""
+    origin: str = ""
+    """The origin, where it is not that of the whole result."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def pair(workload: str, name: str) -> Callable[[Result], Measured]:
         chosen = next(p for p in result["pairs"] if (p["workload"], p["peer"]) == (workload, "bytewax"))
         if name not in chosen.get("ratios", {}):
             raise LookupError(f"no figures: {'; '.join(chosen['problems'])}")
-        return replace(_of(chosen["ratios"][name]), command=chosen["command"])
+        at = origin(chosen) if origin_of(chosen) else ""
+        return replace(_of(chosen["ratios"][name]), command=chosen["command"], origin=at)
 
     return read
 
@@ -198,7 +203,10 @@ def judged(results: Mapping[str, Result], problems: Mapping[str, str]) -> list[d
         except (LookupError, StopIteration) as problem:
             rows.append(row | {"problem": f"the result has no such figure: {problem}"})
             continue
-        judgement = asdict(measured) | {"command": measured.command or result["command"]}
+        judgement = asdict(measured) | {
+            "command": measured.command or result["command"],
+            "origin": measured.origin or origin(result),
+        }
         rows.append(row | judgement | {"met": goal.met(measured)})
     return rows
 
@@ -215,8 +223,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         if row["met"] is not None and row["runs"] < RUNS_MIN:
             met += " (few runs)"
         lines.append(f"| {row['figure']} | {row['goal']} | {spread(row)} | {row['runs']:,} | {met} |")
-    commands = dict.fromkeys(f"`{row['command']}`" for row in rows if "command" in row)
-    return "\n".join([*lines, "", f"To repeat: {', '.join(commands)}"] if commands else lines)
+    return "\n".join([*lines, "", *repeated(row for row in rows if "command" in row)])
+
+
+def repeated(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line per command that repeats some of the rows, with when and on which tree it was run."""
+    return [f"* {line}" for line in dict.fromkeys(f"`{row['command']}`: {row['origin']}" for row in rows)]
 
 
 def spread(row: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.harness.measured import origin
 from benchmarks.report import goals
 from benchmarks.report.tables import grid
 
@@ -114,16 +115,16 @@ def total_failure(result: Result) -> list[Row]:
     """Returns the rows of a job all of whose processes are killed in one go, in the form that goals have."""
     output, first_ms = result["output"], result["figures"]["first_row_ms"]
     wrong = sum(output[name] for name in ("lost", "doubled", "contradicted", "visible_contradicted"))
-    command = result["command"]
+    command = {"command": result["command"], "origin": origin(result)}
     times = result["settings"]["times"]
     rows_text = f"rows lost, doubled, contradicted or changed after they were visible, of {output['rows']:,}"
     return [
         {
-            "figure": rows_text, "goal": "0", "command": command, "met": wrong == 0,
+            "figure": rows_text, "goal": "0", **command, "met": wrong == 0,
             "value": wrong, "low": wrong, "high": wrong, "runs": times,
         },
         {
-            "figure": "`--resume` → first new row, ms, median", "goal": "none set", "command": command, "met": None,
+            "figure": "`--resume` → first new row, ms, median", "goal": "none set", **command, "met": None,
             "value": first_ms["median"], "low": first_ms["min"], "high": first_ms["max"],
             "runs": len(first_ms["runs"]),
         },
@@ -152,7 +153,7 @@ def four_guarantees(result: Result) -> str:
     rows = [
         [f"`{name}`", *(_spread(figures[f"{name}.{each}"]) for each in columns)] for name in GUARANTEES
     ]  # fmt: skip
-    return f"{grid(['', *columns.values()], rows)}\n\nTo repeat: `{result['command']}`"
+    return f"{grid(['', *columns.values()], rows)}\n\n* `{result['command']}`: {origin(result)}"
 
 
 def peers(pairs: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.costs.budget import PER_TURN
 from benchmarks.costs.budget_parts import PARTS, TASKS
-from benchmarks.harness.measured import series
+from benchmarks.harness.measured import origin, series
 from benchmarks.scale.scale import DEPTHS, SHAPES
 from benchmarks.throughput.matrix import MODES
 from benchmarks.throughput.matrix_points import AXES
@@ -159,7 +159,7 @@ def _tenths(value: float) -> str:
 def scale(result: Result) -> dict[str, str]:
     """All tables of the page about scale, by name."""
     figures, machine = result["figures"], result["machine"]
-    where = f"`{result['command']}`: {machine['processor']}, Python {result['versions']['python']}."
+    where = f"`{result['command']}`: {machine['processor']}, Python {result['versions']['python']}; {origin(result)}."
     return {
         "control": f"{where}\n\n{_numbered(figures, 'control', 'tasks', CONTROL)}",
         "neighbours": _numbered(figures, "neighbours", "tasks per layer", NEIGHBOURS),

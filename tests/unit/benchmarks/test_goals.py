@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import page
 from benchmarks.__main__ import _parser
-from benchmarks.harness.measured import distribution, figure
+from benchmarks.harness.measured import distribution, figure, measured_now
 from benchmarks.report import all_goals, goals, main_figures
 
 PART_NAMES = list(all_goals.PARTS)
@@ -156,3 +156,14 @@ def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
 def test_the_page_is_told_what_to_take_or_says_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert page.main(["--take"]) == 2 and "--take FILE" in capsys.readouterr().err
     assert page.main(["--take", "/nowhere.json"]) == 2 and "/nowhere.json" in capsys.readouterr().err
+
+
+def test_a_table_says_when_and_on_which_tree_its_rows_were_measured() -> None:
+    figures = {"first_output_ms": distribution([50.0])}
+    measured = result("recovery", figures, measured={"date": "2026-11-23", "tree": "abc-dirty"})
+    row = rows({"recovery": measured})["the same, p99"]
+    expected = "* `python -m benchmarks recovery`: measured on 2026-11-23 on tree abc-dirty"
+    assert goals.table([row]).splitlines()[-1] == expected
+    stored = result("recovery", figures, stored={"date": "2026-11-21", "commit": "96e5a26698"})
+    assert rows({"recovery": stored})["the same, p99"]["origin"] == "stored on 2026-11-21 with commit 96e5a26698"
+    assert set(measured_now()) <= {"date", "tree"}
