@@ -7,7 +7,7 @@ it means then.  Fields with their default value are not sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct, ValidationError, convert, structs
 
@@ -18,20 +18,31 @@ EXTENTS_MAX = 100_000
 Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_length=EXTENTS_MAX)]
 """The (task, epoch, bytes) of each."""
 
-Files = tuple[tuple[str, Natural, str], ...]
-"""The (path, size, digest) of each file that restores a state, oldest first."""
+FILES_MAX = 10_000
+
+SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
+"""A path relative to the job's directory, below its `checkpoints`."""
+
+Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length=FILES_MAX)]
+"""The (path, size, digest in hex) of each file that restores one task's state, oldest first."""
 
 
 class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
-    """A command; `message` is what is sent."""
+    """A command; `message` is what is sent.
+
+    Attributes:
+        users: names of the fields that hold a value of the user's, which is sent as it is.
+    """
+
+    users: ClassVar[frozenset[str]] = frozenset()
 
     def message(self) -> dict[str, Any]:
-        """Returns the map that `read_command` reads, in which only `key`, a value of the user's, may be a tuple."""
+        """Returns the map that `read_command` reads; only in fields of `users` may it hold a tuple."""
         facts = {"kind": self.__struct_config__.tag}
         for each in structs.fields(self):
             value = getattr(self, each.name)
             if value is not each.default:
-                facts[each.name] = value if each.name == "key" else _listed(value)
+                facts[each.name] = value if each.name in self.users else _listed(value)
         return facts
 
 
@@ -103,6 +114,7 @@ class Completed(Command, frozen=True, tag="completed"):
 class Inspect(Command, frozen=True, tag="inspect"):
     """Report the state of a key to the client `to`."""
 
+    users: ClassVar[frozenset[str]] = frozenset({"key"})
     to: str
     operator: str
     key: Any

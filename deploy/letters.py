@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import invariant
@@ -24,7 +25,6 @@ from standby.journal import Journal
 from standby.manifests import DIRECTORY, newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
-from standby.supervision.effects import Files
 
 
 def add(job: Path, config: JobConfig, planned: Plan) -> None:

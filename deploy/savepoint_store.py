@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
@@ -27,7 +28,6 @@ from standby.blueprint import Blueprint
 from standby.journal import Journal
 from standby.manifests import write_manifest
 from standby.supervision.assignments import Assignments
-from standby.supervision.effects import Files
 from standby.supervision.savepoints import stopped_at
 
 FILE = "savepoint.json"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy import savepoint_store
@@ -21,7 +22,6 @@ from deploy.upgrading import upgrade_of
 from standby.blueprint import Blueprint
 from standby.control import ask
 from standby.manifests import DIRECTORY, newest_manifest
-from standby.supervision.effects import Files
 from standby.supervision.savepoints import STOPPED
 
 ANSWER_S = 5.0

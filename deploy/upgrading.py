@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, Fenced, PipelineError
@@ -32,7 +33,7 @@ from standby.blueprint import Blueprint
 from standby.journal import Journal
 from standby.manifests import DIRECTORY, newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
-from standby.supervision.effects import Files, Record
+from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished
 
 Stood = Mapping[str, tuple[int, int]]

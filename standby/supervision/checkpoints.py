@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from causal import commands
+from causal.commands import Files
 from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
-from standby.supervision.effects import Files, Outbox, Record, RemoveFiles, WriteManifest
+from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManifest
 
 AGAIN_NS = 500_000_000
 """The time that a source has to report a barrier before `checkpoint` is sent again."""

@@ -10,19 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
-
-from causal.commands import Command, Natural
-
-FILES_MAX = 10_000
-
-SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
-"""A path relative to the job's directory, below its `checkpoints`."""
-
-Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length=FILES_MAX)]
-"""Files that restore one task's state, oldest first: (path, size, digest in hex)."""
+from causal.commands import Command, Files
 
 Record = Mapping[str, Any]
 """A decision as the journal keeps it: a map with the key `kind`."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from causal.commands import EXTENTS_MAX, Extents
+from causal.commands import EXTENTS_MAX, Extents, Files
 from causal.logs.rollback import OrphanAnswer
 from causal.task.activity import Activity
-from standby.supervision.effects import Files, Record
+from standby.supervision.effects import Record
 from standby.supervision.task_counters import reason_invalid
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from causal.commands import Files
 from standby.supervision import events
 from standby.supervision.checkpoints import Coordinator, as_files
-from standby.supervision.effects import Files, Outbox, Record
+from standby.supervision.effects import Outbox, Record
 from standby.supervision.staging import Staging
 
 if TYPE_CHECKING:

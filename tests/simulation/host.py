@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from causal.commands import Files
 from causal.errors import Unavailable
 from causal.records.values import decode, encode
 from standby.control import AGENT, Inbox, pack
@@ -100,7 +101,7 @@ class Supervisor:
             case fx.Note(line):
                 world.note("supervisor", line)
 
-    def _write_manifest(self, epoch: int, files: Mapping[str, fx.Files]) -> None:
+    def _write_manifest(self, epoch: int, files: Mapping[str, Files]) -> None:
         if self.world.clock.now_ns < self.world.disk.full_until_ns:
             self._step(events.ManifestFailed(epoch, str(Unavailable("no space is left"))))
             return

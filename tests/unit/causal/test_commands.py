@@ -14,7 +14,8 @@ from causal.errors import PeerViolation
 from causal.records.values import decode, encode
 
 NUMBERS, TEXTS = st.integers(0, 1 << 40), st.text(max_size=5)
-FILES = st.lists(st.tuples(TEXTS, NUMBERS, TEXTS), max_size=3).map(tuple)
+PATHS = st.text("ab/", min_size=1, max_size=5).map("checkpoints/{}".format)
+FILES = st.lists(st.tuples(PATHS, NUMBERS, TEXTS), max_size=3).map(tuple)
 COMMANDS: st.SearchStrategy[AnyCommand] = st.one_of(
     st.builds(commands.Follow, TEXTS, NUMBERS, FILES),
     st.builds(
@@ -57,7 +58,9 @@ def test_only_a_key_is_sent_as_a_tuple() -> None:
         ({"kind": "completed"}, "missing required field `epoch`"),
         ({"kind": "completed", "epoch": -1}, ">= 0"),
         ({"kind": "completed", "epoch": True}, "got `bool`"),
-        ({"kind": "follow", "task": "t", "epoch": 1, "files": [["p", "5", "d"]]}, "files"),
+        ({"kind": "follow", "task": "t", "epoch": 1, "files": [["checkpoints/p", "5", "d"]]}, "files"),
+        ({"kind": "follow", "task": "t", "epoch": 1, "files": [["checkpoints/../p", 5, "d"]]}, "files"),
+        ({"kind": "follow", "task": "t", "epoch": 1, "files": [["/checkpoints/p", 5, "d"]]}, "files"),
     ],
 )
 def test_what_is_no_command_is_refused_with_its_place(message: dict[str, Any], reason: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError
@@ -24,7 +25,6 @@ from standby.journal import Journal
 from standby.manifests import newest_manifest, write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
-from standby.supervision.effects import Files
 from standby.supervision.savepoints import stopped_at
 from tests.unit.operators.scene import NoSink
 

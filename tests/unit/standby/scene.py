@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.ids import ChannelId, TaskIndex, TaskName
 from causal.topology import Channel, Task, Topology
@@ -31,7 +32,7 @@ def chain_of(*names: str) -> Topology:
     return Topology(tasks, channels)
 
 
-def snapshot_files(task: str, epoch: int, incarnation: int) -> fx.Files:
+def snapshot_files(task: str, epoch: int, incarnation: int) -> Files:
     return ((f"checkpoints/{task}/e{epoch}-i{incarnation}.snap", 10, "00"),)
 
 
