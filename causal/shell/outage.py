@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from causal.errors import RetriesExhausted, Unavailable
 from causal.shell.clock import monotonic_ns
+from causal.task.performer import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -19,10 +20,6 @@ PAUSE_NS_MIN, PAUSE_NS_MAX = 10_000_000, 1_000_000_000
 LONG_NS = 500_000_000
 """The duration from which a call is reported as waiting."""
 NO_ANSWER = "a call has not returned"
-
-
-class StoreUnavailable(Unavailable):
-    """The call failed and is to be retried at `StoreCalls.again_ns`; what was to follow waits."""
 
 
 class StoreCalls:
@@ -58,7 +55,7 @@ class StoreCalls:
         """Calls `attempt` and returns its result.
 
         Raises:
-            StoreUnavailable: it has raised `Unavailable`.
+            StoreUnavailable: it has raised `Unavailable`, and is to be retried at `again_ns`.
             RetriesExhausted: it has done so for too long.
         """
         self.call_ns = began_ns = monotonic_ns()

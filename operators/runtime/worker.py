@@ -46,7 +46,7 @@ from causal.records.values import decode, encode
 from causal.shell import processlog
 from causal.shell.clock import SystemEnvironment, monotonic_ns
 from causal.shell.disk import Disk
-from causal.shell.driver import Reader, TaskDriver
+from causal.shell.driver import TaskDriver
 from causal.shell.lifeline import hold
 from causal.shell.memory import give_large_blocks_back
 from causal.shell.pulse import Message, Pulse, look_ns
@@ -54,6 +54,7 @@ from causal.shell.request_pool import RequestPool
 from causal.shell.transport import Transport
 from causal.task.activity import Activity
 from causal.task.checkpointing import SnapshotFile
+from causal.task.performer import Reader
 from causal.task.recovery import State
 from causal.task.task import TaskProtocol
 from operators.builder.loading import load_of_job

@@ -1,7 +1,7 @@
-"""A worker process on virtual time: production membership and task, a simulated shell around them.
+"""A worker process on virtual time: production membership and task, with simulated peers.
 
-The shell does what `operators.runtime.worker` and `causal.shell.driver` do with sockets, disk and stores, in the same
-order. It can be killed between any two effects, paused, and left alive as a zombie.
+Its loop does what those of `operators.runtime.worker` and `causal.shell.driver` do, in the same order.  It can be
+killed between any two effects, paused, and left alive as a zombie.
 """
 
 from __future__ import annotations
@@ -23,15 +23,10 @@ from causal.errors import (
     PipelineError,
     ReplayDivergence,
     Superseded,
+    Unavailable,
 )
-from causal.events import (
-    Event,
-    FrameReceived,
-    Started,
-    Turn,
-)
+from causal.events import Event, FrameReceived, Started, Turn
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
-from causal.task.effect_queue import EffectQueue
 from causal.task.task import TaskProtocol
 from operators.runtime.backlog import Backlog
 from operators.runtime.membership import (
@@ -53,7 +48,7 @@ from operators.runtime.membership import (
 )
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Violated
-from tests.simulation.shell import Shell
+from tests.simulation.shell import Died, Gone, Links, Shell, SimulatedDisk
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -70,10 +65,7 @@ DEFINITE = (
 TURNS_PER_POLL = 8
 
 SLOW_TURN_EVERY_MS, SLOW_TURN_NS = 8, 1_000_000_000
-
-
-class Died(Exception):
-    """SIGKILL came between two effects."""
+NEVER_NS = 1 << 62
 
 
 class _Image:
@@ -102,8 +94,8 @@ class _Image:
 class Process:
     """One worker process.
 
-    State: `living` until it ends; a `zombie` lives although it was reported to have ended.  `answers` are events
-    that effects were answered with at once, `from_disk` those that came later.
+    State: `living` until it ends; a `zombie` lives although it was reported to have ended.  `from_disk` are the events
+    with which effects were answered later.
     """
 
     def __init__(self, world: Simulation, slot: str, pid: int) -> None:
@@ -118,7 +110,8 @@ class Process:
         self.dies_after: int | None = None
         """Effects left to perform before SIGKILL comes."""
         self.task: TaskProtocol | None = None
-        self.shell = Shell(self)
+        self.shell: Shell | None = None
+        self.links, self.disk = Links(self), SimulatedDisk(self)
         scheme = "tcp" if world.scenario.tcp else "ipc"
         self.endpoint = f"{scheme}://{slot}"
         self.membership = Membership(slot, pid, self.endpoint, world.topology, world.config.heartbeat_ms, self._vitals)
@@ -136,8 +129,6 @@ class Process:
         self._control: deque[dict[str, Any]] = deque()
         self._inbox: deque[tuple[bytes, tuple[bytes, ...]]] = deque()
         self.from_disk: deque[Event] = deque()
-        self.answers: deque[Event] = deque()
-        self._effects = EffectQueue(self._performed)
         self._poked_ns = -1
         self.poke(0)
 
@@ -163,14 +154,17 @@ class Process:
                 return
             self._busy_until_ns = 0
         try:
-            self._effects.perform(self._taken_over())
-            self._hand_over()
+            if self.shell is not None:
+                self.shell.perform(self._taken_over())
             self._round()
         except Died:
             self.world.end(self, None)
             return
         except Superseded as problem:
             self.fail(problem)
+            return
+        except Gone as problem:
+            self.fail(Unavailable(str(problem)))
             return
         except Fenced as problem:
             self.world.observer.fenced(self, str(problem))
@@ -209,17 +203,18 @@ class Process:
         if self._busy_until_ns:
             return min(self._busy_until_ns - now_ns, self.world.config.heartbeat_ms * MS)
         busy = bool(self._control or self._inbox or self.from_disk)
-        busy = busy or (self.task is not None and not self.task.idle and not self._effects)
+        busy = busy or (self.task is not None and not self.task.idle and not self._waits)
         if busy:
             return self.world.rng.randint(2_000, 60_000)
         due = [self.membership.beat_due_ns]
         due += [self._loaded_at_ns] if self._loading is not None else []
-        if self._effects:
+        if self._waits:
             due.append(now_ns + 5 * MS)
-        elif self.task is not None:
+        elif self.task is not None and self.shell is not None:
             deadline = self.task.next_deadline_ns(now_ns)
             due += [deadline] if deadline is not None else []
-            due += [self.shell.reads_due_ns()] if self.shell.reads else []
+            partitions, began_ns = self.world.partitions, self.world.began_ns
+            due += [partitions[c].ready_ns(read.position, began_ns) for c, read in self.shell.pending.items()]
         return max(1_000, min(due) - now_ns)
 
     def _round(self) -> None:
@@ -237,10 +232,10 @@ class Process:
                 self._feed(FrameReceived(link, list(frame)))
         while self.from_disk:
             self._feed(self.from_disk.popleft())
-        for channel, (position, count) in sorted(self.shell.reads.items()):
-            self.shell.read(channel, position, count)
-            self._hand_over()
-        if self.task is None or (self._effects and not self._tried_again()):
+        if self.task is None or self.shell is None:
+            return
+        self.shell.read_again(NEVER_NS)
+        if self.shell.waiting and not self.shell.retry():
             return
         for _ in range(rng.randint(1, TURNS_PER_POLL)):
             # Now and then a turn is said to have taken long, so that what follows is taken in small parts.
@@ -249,10 +244,10 @@ class Process:
             if self.task.idle or self._busy_until_ns:
                 return
 
-    def _tried_again(self) -> bool:
-        self._effects.retry()
-        self._hand_over()
-        return not self._effects
+    @property
+    def _waits(self) -> bool:
+        """Whether effects of its task wait for a store."""
+        return self.shell is not None and self.shell.waiting
 
     # -- the control plane -----------------------------------------------------------------------------
 
@@ -299,13 +294,13 @@ class Process:
         self._loaded_at_ns = self.world.clock.now_ns + self.world.rng.randint(0, load_ms * MS)
 
     def _vitals(self) -> Vitals:
-        if self.task is None:
+        if self.task is None or self.shell is None:
             return Vitals() if self._beginning is None else Vitals("loading", self._beginning)
         return Vitals(
-            self._effects.reported_state(self.task.reported_state, self.task.recovery.state.value),
+            self.shell.reported_state,
             self.task.schedule.epoch,
             self.task.counters(),
-            self.shell.first_record_ns,
+            self.shell.first_record_ns or None,
             None,
             self.task.inquiry.rollback.number,
             [list(each) for each in self.task.lost],
@@ -334,11 +329,9 @@ class Process:
         image = image or _Image(self.world, act.task)
         self._image = None
         retained = NO_KNOWLEDGE if self.task is None else self.task.retained(act.rollback)
-        self._effects = EffectQueue(self._performed)
-        self.answers.clear()
         self.from_disk.clear()
-        self.shell.clear()
-        self.task, self._beginning = None, act.epoch
+        self.disk.clear()
+        self.task, self.shell, self._beginning = None, None, act.epoch
         self._takes(lambda: self._begun(act, image, retained))
 
     def _begun(self, act: Begin, image: _Image, retained: Knowledge) -> None:
@@ -351,6 +344,7 @@ class Process:
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
         self.task.replayed_per_turn = self.world.rng.choice((1, 3, self.task.replayed_per_turn))
+        self.shell = Shell(self, self.task, self._handled)
         self.world.observer.began(self, self.task, act.task)
 
     def _start(self, act: Start) -> None:
@@ -358,10 +352,7 @@ class Process:
         self._handle(Tick())
 
     def _dial(self, act: Dial) -> None:
-        old = self.shell.dialled.get(act.task)
-        if old is not None:
-            old.closed = True
-        self.shell.dialled[act.task] = self.world.network.dial(self.slot, act.endpoint.partition("://")[2])
+        self.links.dial(act.task, act.endpoint)
 
     def _fed(self, act: Feed) -> None:
         if self.task is not None:
@@ -373,37 +364,30 @@ class Process:
     # -- the task ------------------------------------------------------------------------------------
 
     def _feed(self, event: Event) -> None:
-        if self.task is None or not self.living:
-            return
-        self._give(event)
-        self._hand_over()
+        if self.shell is not None and self.living:
+            self.shell.feed(event)
 
-    def _give(self, event: Event) -> None:
+    def _handled(self, event: Event) -> list[Effect]:
+        """Has the task handle an event; the effects of one that takes a while are performed when that is over."""
         task, observer = self.task, self.world.observer
-        if task is None:
-            return
+        if task is None or not self.living:
+            return []
         before = observer.before(task)
         effects = task.handle(event, self.world.clock.now_ns)
         observer.after(self, task, event, before)
         self.world.trace(self, event, effects)
         spent_ns = getattr(task.execution.chain, "spent_ns", 0)
-        if spent_ns:
-            task.execution.chain.spent_ns = 0  # type: ignore[attr-defined]
-            self._busy_until_ns, self._pending_effects = self.world.clock.now_ns + spent_ns, effects
-            return
-        self._effects.perform(effects)
+        if not spent_ns:
+            return effects
+        task.execution.chain.spent_ns = 0  # type: ignore[attr-defined]
+        self._busy_until_ns, self._pending_effects = self.world.clock.now_ns + spent_ns, effects
+        return []
 
-    def _hand_over(self) -> None:
-        """Give the task what its effects were answered."""
-        while self.living and self.answers:
-            self._give(self.answers.popleft())
-
-    def _performed(self, effect: Effect) -> bool:
-        if self.dies_after is not None:
-            self.dies_after -= 1
-            if self.dies_after < 0:
-                raise Died
-        return self.shell.perform(effect)
+    def answer_later(self, task: TaskProtocol | None, event: Event) -> None:
+        """An effect of `task` is answered; the answer is lost if the task does not run here any more."""
+        if self.living and self.task is task:
+            self.from_disk.append(event)
+            self.poke(0)
 
 
 _ACTS: dict[type[Act], Callable[[Process, Any], None]] = {

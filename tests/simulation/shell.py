@@ -1,279 +1,234 @@
-"""The shell around a simulated task: performs effects as `causal.shell` does, on what the simulation has instead.
+"""The peers of a simulated process: what its task has instead of sockets, disk, stores, readers and a service outside.
 
 Stores, partitions and the disk may be unavailable, slow or full; a write that a death interrupts never happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from causal.effects import (
     AppendStable,
     BeginStable,
-    CommitRows,
     Effect,
-    OpenSink,
-    OrphanReport,
-    Phase,
     ReadSegment,
-    ReadSource,
     ReadStable,
     RemoveSegments,
-    Reply,
-    Send,
-    SendRequests,
-    SnapshotReady,
-    SourceCompleted,
     SpillSegment,
-    StageRows,
-    TruncateSink,
     TruncateStable,
-    WithdrawRows,
-    WriteBundle,
     WriteSnapshot,
 )
 from causal.errors import Unavailable
-from causal.events import (
-    Event,
-    ResponseReceived,
-    RowsCommitted,
-    SegmentFailed,
-    SegmentRead,
-    SegmentWritten,
-    SinkOpened,
-    SnapshotWritten,
-    SourceRead,
-)
-from causal.ports import Request
+from causal.events import Event, ResponseReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten
+from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import Bundle, Request, SinkStore, StoreState, WithdrawPoint
+from causal.task.performer import DiskEffect, Peers, Performer, StoreUnavailable
 from causal.task.task import TaskProtocol
 from operators.runtime.membership import Reported
+from operators.sources.source import Read
 from tests.simulation.clockwork import MS
 from tests.simulation.network import Connection
-from tests.simulation.peers import Violated
-from tests.simulation.stable import StableEffect, StableShell
+from tests.simulation.peers import Store, Violated
+from tests.simulation.stable import StableShell
+from tests.simulation.staging import StagedRows
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
+T = TypeVar("T")
+
 SNAPSHOT_TRIES_MAX = 5
 
 
-class Shell:
-    """The effects of one process, performed on the simulated world.
+class Died(Exception):
+    """SIGKILL came between two effects."""
 
-    Attributes:
-        reads: reads of partitions that had nothing yet, by channel: (position, count).
-        rotten: the disk gives back spilled segments damaged.
-    """
+
+class Gone(Exception):
+    """The life after this one has completed a checkpoint: what a reader is to read is not there any more."""
+
+
+class Shell(Performer):
+    """The effects of one task, until SIGKILL comes."""
+
+    def __init__(self, process: Process, task: TaskProtocol, handle: Callable[[Event], list[Effect]]) -> None:
+        world, own = process.world, TaskIndex(process.membership.task or 0)
+        outputs = [channel.id for channel in world.topology.outputs(own) if channel.target == OUTSIDE]
+        inputs = [channel.id for channel in world.topology.inputs(own) if channel.source == OUTSIDE]
+        super().__init__(task, world.config.run, Peers(
+            process.links,
+            process.disk,
+            {channel: _store_of(process, channel) for channel in outputs},
+            {channel: SimulatedReader(process, task, channel) for channel in inputs},
+            SimulatedRequests(process, task),
+            Calls(),
+            lambda kind, facts: process.report(Reported(kind, facts)),
+            lambda: world.clock.now_ns,
+        ), handle)  # fmt: skip
+        self._process = process
+
+    def _performed(self, effect: Effect) -> bool:
+        process = self._process
+        if process.dies_after is not None:
+            process.dies_after -= 1
+            if process.dies_after < 0:
+                raise Died
+        return super()._performed(effect)
+
+
+class Links:
+    """The connections that a process has dialled, and those that lead to it."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
-        self._world = process.world
-        self.dialled: dict[int, Connection] = {}
-        self.reads: dict[int, tuple[int, int]] = {}
-        self.segments: dict[int, dict[int, bytes]] = {}
-        self.rotten = False
-        self.first_record_ns: int | None = None
-        self._stable = StableShell(process, lambda event: self._answer(process.task, event))
+        self._network = process.world.network
+        self._slot = process.slot
+        self._dialled: dict[int, Connection] = {}
 
-    def clear(self) -> None:
-        """The task restarts in this process."""
-        self._stable.finish()
-        self.reads.clear()
-        self.segments.clear()
+    def dial(self, task: int, endpoint: str) -> None:
+        """Connects to a neighbour downstream; an older connection to it is closed."""
+        old = self._dialled.get(task)
+        if old is not None:
+            old.closed = True
+        self._dialled[task] = self._network.dial(self._slot, endpoint.partition("://")[2])
 
-    def perform(self, effect: Effect) -> bool:
-        """Performs an effect; false if it must be retried before anything else: a store is unavailable."""
-        return _PERFORMERS[type(effect)](self, effect)
-
-    def _send(self, effect: Send) -> bool:
-        connection = self.dialled.get(effect.target)
+    def send(self, target: int, parts: list[bytes]) -> None:
+        connection = self._dialled.get(target)
         if connection is not None:
-            self._world.network.send(connection, tuple(effect.parts))
-        return True
+            self._network.send(connection, tuple(parts))
 
-    def _reply(self, effect: Reply) -> bool:
-        self._world.network.reply(self._process.slot, effect.link, tuple(effect.parts))
-        return True
+    def reply(self, link: bytes, parts: list[bytes]) -> None:
+        self._network.reply(self._slot, link, tuple(parts))
 
-    def _open_sink(self, effect: OpenSink) -> bool:
-        store = self._world.stores[effect.channel]
-        if not store.reachable(self._world.clock.now_ns):
-            return False
-        if effect.restored is None:
-            self._process.answers.append(SinkOpened(effect.channel, store.open(self._incarnation)))
-            return True
-        staged = self._world.staged[effect.channel]
-        staged.open(self._incarnation)
-        if staged.commit(effect.restored, self._incarnation):
-            return False
-        state = staged.discard(effect.restored, self._incarnation)
-        self._process.answers.append(SinkOpened(effect.channel, state))
-        return True
 
-    def _stage_rows(self, effect: StageRows) -> bool:
-        self._world.staged[effect.channel].stage(effect.epoch, self._incarnation)
-        return True
+class Calls:
+    """Calls of stores: one that fails is tried again in the next round, for ever."""
 
-    def _commit_rows(self, effect: CommitRows) -> bool:
-        if not self._world.stores[effect.channel].reachable(self._world.clock.now_ns):
-            return False
-        if self._world.staged[effect.channel].commit(effect.epoch, self._incarnation):
-            return False
-        self._process.answers.append(RowsCommitted(effect.channel, effect.epoch))
-        return True
+    def make(self, attempt: Callable[[], T]) -> T:
+        return attempt()
 
-    def _write_bundle(self, effect: WriteBundle) -> bool:
-        store = self._world.stores[effect.channel]
-        if effect.channel in self._world.staged:
-            self._world.staged[effect.channel].write(effect.bundle)
-            return True
-        if not store.reachable(self._world.clock.now_ns):
-            return False
-        store.write(effect.bundle)
-        self._world.observer.wrote(store, effect.channel, effect.bundle)
-        return True
 
-    def _withdraw(self, effect: WithdrawRows) -> bool:
-        store = self._world.stores[effect.channel]
-        if not store.reachable(self._world.clock.now_ns):
-            return False
-        state = store.withdraw(effect.mark, self._incarnation)
-        self._process.answers.append(SinkOpened(effect.channel, state))
-        return True
+class ReachedStore:
+    """A store as one process reaches it."""
 
-    def _truncate_sink(self, effect: TruncateSink) -> bool:
-        store = self._world.stores[effect.channel]
-        if not store.reachable(self._world.clock.now_ns):
-            return False
-        store.truncate(effect.epoch, self._incarnation)
-        return True
+    def __init__(self, process: Process, channel: int) -> None:
+        self._process = process
+        self._channel = channel
+
+    def _reach(self) -> Store:
+        world = self._process.world
+        store = world.stores[self._channel]
+        if not store.reachable(world.clock.now_ns):
+            raise StoreUnavailable(store.task)
+        return store
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        return self._reach().open(incarnation)
+
+    def last_bundle(self) -> StoreState:
+        return self._reach().account.store_state()
+
+    def write(self, bundle: Bundle) -> None:
+        store = self._reach()
+        store.write(bundle)
+        self._process.world.observer.wrote(store, self._channel, bundle)
+
+    def truncate(self, epoch: int) -> None:
+        self._reach().truncate(epoch, self._incarnation)
+
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        return self._reach().withdraw(mark, self._incarnation)
+
+    def close(self) -> None:
+        """Keeps everything."""
 
     @property
     def _incarnation(self) -> int:
         return self._process.membership.incarnation
 
-    def _read_source(self, effect: ReadSource) -> bool:
-        self.read(effect.channel, effect.position, effect.count_max)
-        return True
 
-    def read(self, channel: int, position: int, count_max: int) -> None:
-        partition, now_ns = self._world.partitions[channel], self._world.clock.now_ns
+class StagingReachedStore(ReachedStore):
+    """The same with rows that wait for a checkpoint; each step of a commit is tried by itself."""
+
+    @property
+    def _staged(self) -> StagedRows:
+        return self._process.world.staged[self._channel]
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        store = self._reach()
+        self._staged.open(incarnation)
+        return store.account.store_state()
+
+    def write(self, bundle: Bundle) -> None:
+        self._staged.write(bundle)
+
+    def stage(self, epoch: int) -> None:
+        self._staged.stage(epoch, self._incarnation)
+
+    def commit(self, epoch: int) -> bool:
+        self._reach()
+        if self._staged.commit(epoch, self._incarnation):
+            raise StoreUnavailable("more is left to commit")
+        return False
+
+    def staged(self) -> tuple[int, int]:
+        return 0, 0
+
+    def discard(self, epoch: int) -> StoreState:
+        return self._staged.discard(epoch, self._incarnation)
+
+
+def _store_of(process: Process, channel: int) -> SinkStore:
+    staging = channel in process.world.staged
+    return StagingReachedStore(process, channel) if staging else ReachedStore(process, channel)
+
+
+class SimulatedReader:
+    """A partition as one process reads it."""
+
+    def __init__(self, process: Process, task: TaskProtocol, channel: int) -> None:
+        self._process = process
+        self._world = process.world
+        self._task = task
+        self._partition = process.world.partitions[channel]
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        partition, now_ns = self._partition, self._world.clock.now_ns
         self._world.began_ns = self._world.began_ns or now_ns
         ready = min(partition.available(now_ns, self._world.began_ns) - position, count_max)
         if ready <= 0 and position < partition.records:
-            self.reads[channel] = (position, count_max)
-            return
-        self.reads.pop(channel, None)
+            return None
         count = self._world.rng.randint(1, ready) if ready > 0 else 0
-        self.first_record_ns = self.first_record_ns or now_ns
-        task = self._process.task
-        if position < partition.low and task is not None and self._world.observer.superseded(task):
-            raise Unavailable(f"position {position} is gone: the life after this one has completed a checkpoint")
-        records = partition.read(position, count)
-        self._process.answers.append(
-            SourceRead(channel, position, records, now_ns, position + count == partition.records)
-        )
+        if position < partition.low and self._world.observer.superseded(self._task):
+            raise Gone(f"position {position} is gone: the life after this one has completed a checkpoint")
+        return Read(partition.read(position, count), now_ns, position + count == partition.records)
 
-    def reads_due_ns(self) -> int:
-        """Returns when a partition that is waited for has something."""
-        began_ns = self._world.began_ns
-        return min(self._world.partitions[c].ready_ns(position, began_ns) for c, (position, _) in self.reads.items())
+    def ready_in_s(self, position: int) -> float:
+        """Returns 0: the process looks in each of its rounds."""
+        return 0.0
 
-    def _source_completed(self, effect: SourceCompleted) -> bool:
-        self._world.partitions[effect.channel].completed(effect.position)
-        return True
+    def completed(self, position: int) -> None:
+        self._partition.completed(position)
 
-    # -- the disk ------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Keeps everything."""
 
-    def _soon(self, action: Callable[[], None]) -> None:
-        slow = self._world.clock.now_ns < self._world.disk.slow_until_ns
-        self._world.clock.after(self._world.rng.randint(20_000, 200 * MS if slow else 3 * MS), action)
 
-    def _answer(self, task: TaskProtocol | None, event: Event) -> None:
-        if self._process.living and self._process.task is task:
-            self._process.from_disk.append(event)
-            self._process.poke(0)
+class SimulatedRequests:
+    """The outside service as one process reaches it."""
 
-    def _write_snapshot(self, effect: WriteSnapshot) -> bool:
-        task, tried = self._process.task, 0
-        name = f"checkpoints/{self._process.membership.name}/e{effect.epoch:08d}-i{self._incarnation}.snap"
+    def __init__(self, process: Process, task: TaskProtocol) -> None:
+        self._process = process
+        self._task = task
 
-        def write() -> None:
-            nonlocal tried
-            if not self._process.living:
-                return  # torn: what was written aside is never looked at
-            try:
-                file = self._world.disk.write(name, effect.parts, self._world.clock.now_ns)
-            except Unavailable as problem:
-                tried += 1
-                if tried == SNAPSHOT_TRIES_MAX:
-                    self._process.fail(problem)
-                else:
-                    self._world.clock.after(200 * MS * tried, write)
-                return
-            self._answer(task, SnapshotWritten(effect.epoch, file))
+    def ask(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self._put(request, 0)
 
-        self._soon(write)
-        return True
-
-    def _keep_stable(self, effect: StableEffect) -> bool:
-        self._stable.ask(effect)
-        return True
-
-    def _snapshot_ready(self, effect: SnapshotReady) -> bool:
-        files = [list(file) for file in effect.files]
-        self._process.report(Reported("snapshot", {"epoch": effect.epoch, "files": files}))
-        return True
-
-    def _spill(self, effect: SpillSegment) -> bool:
-        task = self._process.task
-        payloads = {entry.first: bytes(entry.payload or b"") for entry in effect.entries}
-        first, count = effect.entries[0].first, effect.entries[-1].next - effect.entries[0].first
-
-        def write() -> None:
-            if self._process.task is not task:
-                return
-            if self._world.clock.now_ns < self._world.disk.full_until_ns:
-                self._answer(task, SegmentFailed(effect.channel, effect.segment))
-                return
-            self.segments[effect.segment] = payloads
-            self._answer(task, SegmentWritten(effect.channel, effect.segment, first, count))
-
-        self._soon(write)
-        return True
-
-    def _load_segment(self, effect: ReadSegment) -> bool:
-        """Read what is there now: one thread performs what a task asks of its disk, in order."""
-        task, payloads = self._process.task, self.segments.get(effect.segment)
-        if payloads is None:
-            raise Violated(f"spill: segment {effect.segment} of {self._process.slot} is read after it was removed")
-
-        def answer() -> None:
-            if self._process.task is not task or not self._process.living:
-                return
-            if self.rotten:
-                self._process.fail(Unavailable(f"segment {effect.segment} does not match its digest"))
-                return
-            self._answer(task, SegmentRead(effect.channel, effect.segment, payloads))
-
-        self._soon(answer)
-        return True
-
-    def _remove_segments(self, effect: RemoveSegments) -> bool:
-        for segment in effect.segments:
-            self.segments.pop(segment, None)
-        return True
-
-    def _ask(self, effect: SendRequests) -> bool:
-        for request in effect.requests:
-            self._put(self._process.task, request, 0)
-        return True
-
-    def _put(self, task: TaskProtocol | None, request: Request, failures: int) -> None:
+    def _put(self, request: Request, failures: int) -> None:
         """Puts a request, which arrives even if its process dies; the outside answers at any time, sometimes twice."""
-        world, rng = self._world, self._world.rng
+        process, task = self._process, self._task
+        world, rng = process.world, process.world.rng
 
         def arrive() -> None:
             body = world.service.put(request.body, failures)
@@ -282,49 +237,106 @@ class Shell:
                 return
             answer = ResponseReceived(request.operator, request.number, body)
             for _ in range(rng.choice((1, 1, 1, 2))):
-                world.clock.after(rng.randint(1, 40) * MS, lambda: self._answer(task, answer))
+                world.clock.after(rng.randint(1, 40) * MS, lambda: process.answer_later(task, answer))
 
         def again() -> None:
-            if self._process.living and self._process.task is task:
-                self._put(task, request, failures + 1)
+            if process.living and process.task is task:
+                self._put(request, failures + 1)
 
         world.clock.after(rng.randint(20_000, 3 * MS), arrive)
 
-    def _phase(self, effect: Phase) -> bool:
-        facts = {"phase": effect.name, "at_ns": self._world.clock.now_ns, "detail": effect.detail}
-        self._process.report(Reported("phase", facts))
-        return True
 
-    def _report_finding(self, effect: OrphanReport) -> bool:
-        finding = effect.finding
-        orphan = None if finding.orphan is None else list(finding.orphan)
-        facts = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
-        self._process.report(Reported("finding", {"number": effect.number, "finding": facts}))
-        return True
+class SimulatedDisk:
+    """The disk as one process uses it, whatever task it runs.
+
+    Attributes:
+        rotten: the disk gives back spilled segments damaged.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.rotten = False
+        self._process = process
+        self._world = process.world
+        self._segments: dict[int, dict[int, bytes]] = {}
+        self._stable = StableShell(process, lambda event: process.answer_later(process.task, event))
+
+    def clear(self) -> None:
+        """The task restarts in this process."""
+        self._stable.finish()
+        self._segments.clear()
+
+    def ask(self, effect: DiskEffect) -> None:
+        if isinstance(effect, ReadStable | BeginStable | AppendStable | TruncateStable):
+            self._stable.ask(effect)
+        else:
+            _OPERATIONS[type(effect)](self, effect)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        slow = self._world.clock.now_ns < self._world.disk.slow_until_ns
+        self._world.clock.after(self._world.rng.randint(20_000, 200 * MS if slow else 3 * MS), action)
+
+    def _write_snapshot(self, effect: WriteSnapshot) -> None:
+        process, task, tried = self._process, self._process.task, 0
+        member = process.membership
+        name = f"checkpoints/{member.name}/e{effect.epoch:08d}-i{member.incarnation}.snap"
+
+        def write() -> None:
+            nonlocal tried
+            if not process.living:
+                return  # torn: what was written aside is never looked at
+            try:
+                file = self._world.disk.write(name, effect.parts, self._world.clock.now_ns)
+            except Unavailable as problem:
+                tried += 1
+                if tried == SNAPSHOT_TRIES_MAX:
+                    process.fail(problem)
+                else:
+                    self._world.clock.after(200 * MS * tried, write)
+                return
+            process.answer_later(task, SnapshotWritten(effect.epoch, file))
+
+        self._soon(write)
+
+    def _spill(self, effect: SpillSegment) -> None:
+        process, task = self._process, self._process.task
+        payloads = {entry.first: bytes(entry.payload or b"") for entry in effect.entries}
+        first, count = effect.entries[0].first, effect.entries[-1].next - effect.entries[0].first
+
+        def write() -> None:
+            if process.task is not task:
+                return
+            if self._world.clock.now_ns < self._world.disk.full_until_ns:
+                process.answer_later(task, SegmentFailed(effect.channel, effect.segment))
+                return
+            self._segments[effect.segment] = payloads
+            process.answer_later(task, SegmentWritten(effect.channel, effect.segment, first, count))
+
+        self._soon(write)
+
+    def _load_segment(self, effect: ReadSegment) -> None:
+        """Read what is there now: one thread performs what a task asks of its disk, in order."""
+        process, task, payloads = self._process, self._process.task, self._segments.get(effect.segment)
+        if payloads is None:
+            raise Violated(f"spill: segment {effect.segment} of {process.slot} is read after it was removed")
+
+        def answer() -> None:
+            if process.task is not task or not process.living:
+                return
+            if self.rotten:
+                process.fail(Unavailable(f"segment {effect.segment} does not match its digest"))
+                return
+            process.answer_later(task, SegmentRead(effect.channel, effect.segment, payloads))
+
+        self._soon(answer)
+
+    def _remove_segments(self, effect: RemoveSegments) -> None:
+        for segment in effect.segments:
+            self._segments.pop(segment, None)
 
 
-_PERFORMERS: dict[type[Effect], Callable[[Shell, Any], bool]] = {
-    SendRequests: Shell._ask,
-    Send: Shell._send,
-    Reply: Shell._reply,
-    OpenSink: Shell._open_sink,
-    WriteBundle: Shell._write_bundle,
-    WithdrawRows: Shell._withdraw,
-    StageRows: Shell._stage_rows,
-    CommitRows: Shell._commit_rows,
-    TruncateSink: Shell._truncate_sink,
-    ReadSource: Shell._read_source,
-    SourceCompleted: Shell._source_completed,
-    WriteSnapshot: Shell._write_snapshot,
-    SnapshotReady: Shell._snapshot_ready,
-    ReadStable: Shell._keep_stable,
-    BeginStable: Shell._keep_stable,
-    AppendStable: Shell._keep_stable,
-    TruncateStable: Shell._keep_stable,
-    SpillSegment: Shell._spill,
-    ReadSegment: Shell._load_segment,
-    RemoveSegments: Shell._remove_segments,
-    Phase: Shell._phase,
-    OrphanReport: Shell._report_finding,
+_OPERATIONS: dict[type, Callable[[SimulatedDisk, Any], None]] = {
+    WriteSnapshot: SimulatedDisk._write_snapshot,
+    SpillSegment: SimulatedDisk._spill,
+    ReadSegment: SimulatedDisk._load_segment,
+    RemoveSegments: SimulatedDisk._remove_segments,
 }
-"""Each performs one effect; false if it must be retried before anything else (a store is unavailable)."""

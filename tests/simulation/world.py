@@ -456,7 +456,7 @@ class Simulation:
 
     def _rot_spill(self, fault: Fault) -> None:
         for process in self._victims(fault):
-            process.shell.rotten = True
+            process.disk.rotten = True
 
 
 _FAULTS: dict[str, Callable[[Simulation, Fault], None]] = {

@@ -16,7 +16,8 @@ from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.shell import driver as driving
 from causal.shell import outage
 from causal.shell.driver import TaskDriver
-from causal.shell.outage import NO_ANSWER, StoreCalls, StoreUnavailable
+from causal.shell.outage import NO_ANSWER, StoreCalls
+from causal.task.performer import StoreUnavailable
 from causal.task.recovery import State
 
 

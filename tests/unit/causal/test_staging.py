@@ -8,7 +8,7 @@ from causal.channels.sink_channel import SinkChannel
 from causal.errors import DeterminantsLost, InvariantViolation
 from causal.ports import StoreState
 from causal.records.batch import ROWS, Chunk, barrier
-from causal.shell.latency import STAGED_MAX, Latencies
+from causal.task.latency import STAGED_MAX, Latencies
 
 MS = 1_000_000
 

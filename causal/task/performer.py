@@ -1,0 +1,354 @@
+"""Performs the effects of one task, in order, on the peers that the world outside consists of.
+
+A worker's peers are sockets, a disk with a thread of its own, stores and readers (`causal.shell.driver`); those of the
+simulator and of the tests' worlds are in memory.  All of them run this code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from causal.effects import (
+    AppendStable,
+    BeginStable,
+    CommitRows,
+    Effect,
+    OpenSink,
+    OrphanReport,
+    Phase,
+    ReadSegment,
+    ReadSource,
+    ReadStable,
+    RemoveSegments,
+    Reply,
+    Send,
+    SendRequests,
+    SnapshotReady,
+    SourceCompleted,
+    SpillSegment,
+    StageRows,
+    StateReply,
+    TruncateSink,
+    TruncateStable,
+    WithdrawRows,
+    WriteBundle,
+    WriteRecording,
+    WriteSnapshot,
+)
+from causal.errors import DeterminantsLost, Unavailable, invariant
+from causal.events import Event, RowsCommitted, SinkOpened, SourceRead
+from causal.ports import Request, SinkStore, StagingStore, WithdrawingStore
+from causal.task.effect_queue import EffectQueue
+from causal.task.latency import Latencies
+from causal.task.task import TaskProtocol
+
+T = TypeVar("T")
+
+DiskEffect = (
+    WriteSnapshot
+    | WriteRecording
+    | ReadStable
+    | BeginStable
+    | AppendStable
+    | TruncateStable
+    | SpillSegment
+    | ReadSegment
+    | RemoveSegments
+)
+"""The effects that a disk performs, in order."""
+
+
+class StoreUnavailable(Unavailable):
+    """The call failed and is to be retried later; what was to follow waits."""
+
+
+class Network(Protocol):
+    """The links of one task: a frame may be lost, and arrives behind those that were sent before it."""
+
+    def send(self, target: int, parts: list[bytes]) -> None: ...
+
+    def reply(self, link: bytes, parts: list[bytes]) -> None: ...
+
+
+class Disk(Protocol):
+    """The disk of one task; its answers come later, as events."""
+
+    def ask(self, effect: DiskEffect) -> None: ...
+
+
+class Reader(Protocol):
+    """The reader of a source's partition (see `operators.sources.source.PartitionReader`)."""
+
+    def read(self, position: int, count_max: int) -> Any: ...
+
+    def ready_in_s(self, position: int) -> float: ...
+
+    def completed(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Requests(Protocol):
+    """The outside world, which answers requests later, as events."""
+
+    def ask(self, requests: Sequence[Request]) -> None: ...
+
+
+class Calls(Protocol):
+    """The way in which stores are called."""
+
+    def make(self, attempt: Callable[[], T]) -> T:
+        """Returns the result of `attempt`.
+
+        Raises:
+            StoreUnavailable: it is to be tried again later.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Everything that one task has effects on.
+
+    Attributes:
+        stores, readers: by channel.
+        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`, `inspected`, and
+            `waiting` between two steps of a long call.
+        now_ns: the monotonic clock.
+    """
+
+    network: Network
+    disk: Disk
+    stores: Mapping[int, SinkStore]
+    readers: Mapping[int, Reader]
+    requests: Requests
+    calls: Calls
+    report: Callable[[str, dict[str, Any]], None]
+    now_ns: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    """A read that has returned nothing yet."""
+
+    position: int
+    count_max: int
+    again_at_ns: int
+
+
+class Performer:
+    """The world around one task.
+
+    Args:
+        handle: has the task handle an event; returns its effects.
+
+    While a store is unavailable, effects wait in their order behind the one that failed; the task's answers to
+    neighbours do not.
+
+    Attributes:
+        pending: reads that have returned nothing yet, by channel.
+        checkpoint_ms: the duration of the last snapshot, from the request to the disk to its acknowledgement.
+    """
+
+    def __init__(self, task: TaskProtocol, run: str, peers: Peers, handle: Callable[[Event], Iterable[Effect]]) -> None:
+        self.pending: dict[int, PendingRead] = {}
+        self.latencies = Latencies()
+        self.checkpoint_ms = 0.0
+        self.first_record_ns = self.last_output_ns = 0
+        self._task = task
+        self._run = run
+        self._peers = peers
+        self._handle = handle
+        self._effects = EffectQueue(self._performed)
+        self._answers: deque[Event] = deque()
+        self._began_ns = peers.now_ns()
+        self._snapshot_began_ns = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether effects wait for a store."""
+        return bool(self._effects)
+
+    @property
+    def reported_state(self) -> str:
+        """The task's state for a heartbeat: an end only after its store has all rows, and that was reported."""
+        return self._effects.reported_state(self._task.reported_state, self._task.recovery.state.value)
+
+    def feed(self, event: Event) -> None:
+        """Passes one event to the task, performs its effects, and passes on their answers."""
+        self.perform(self._handle(event))
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Performs effects, and passes their answers to the task."""
+        self._effects.perform(effects)
+        self._hand_over()
+
+    def retry(self) -> bool:
+        """Retries the effects that wait for a store; returns whether none waits any more."""
+        self._effects.retry()
+        self._hand_over()
+        return not self._effects
+
+    def read_again(self, due_ns: int) -> None:
+        """Repeats the reads that had returned nothing and are due by then."""
+        for channel, pending in sorted(self.pending.items()):
+            if pending.again_at_ns <= due_ns:
+                self._read(channel, pending.position, pending.count_max)
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._answers:
+            self._effects.perform(self._handle(self._answers.popleft()))
+
+    def _performed(self, effect: Effect) -> bool:
+        try:
+            _PERFORMERS[type(effect)](self, effect)
+        except StoreUnavailable:
+            return False
+        return True
+
+    # -- neighbours and supervisor ---------------------------------------------------------------------
+
+    def _send(self, effect: Send) -> None:
+        self._peers.network.send(effect.target, effect.parts)
+
+    def _reply(self, effect: Reply) -> None:
+        self._peers.network.reply(effect.link, effect.parts)
+
+    def _report_orphan(self, effect: OrphanReport) -> None:
+        finding = effect.finding
+        orphan = None if finding.orphan is None else list(finding.orphan)
+        answer = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
+        self._peers.report("finding", {"number": effect.number, "finding": answer})
+
+    def _snapshot_ready(self, effect: SnapshotReady) -> None:
+        self.checkpoint_ms = (self._peers.now_ns() - self._snapshot_began_ns) / 1e6
+        self._peers.report("snapshot", {"epoch": effect.epoch, "files": [list(file) for file in effect.files]})
+
+    def _inspected(self, effect: StateReply) -> None:
+        self._peers.report("inspected", {"request": effect.request, "facts": effect.facts})
+
+    def _phase(self, effect: Phase) -> None:
+        facts = {"phase": effect.name, "at_ns": self._peers.now_ns(), "detail": effect.detail}
+        self._peers.report("phase", facts)
+
+    # -- stores ----------------------------------------------------------------------------------------
+
+    def _open_sink(self, effect: OpenSink) -> None:
+        store, calls = self._peers.stores[effect.channel], self._peers.calls
+        state = calls.make(lambda: store.open(self._task.name, self._run, self._task.incarnation))
+        restored = effect.restored
+        if restored is not None:
+            staged = self._staged(effect.channel)
+            self._commit(staged, restored)
+            state = calls.make(lambda: staged.discard(restored))
+        self._answers.append(SinkOpened(effect.channel, state))
+
+    def _staged(self, channel: int) -> StagingStore:
+        store = self._peers.stores[channel]
+        invariant(isinstance(store, StagingStore), "rows are staged in a store that can", task=self._task.name)
+        return store  # type: ignore[return-value]
+
+    def _stage_rows(self, effect: StageRows) -> None:
+        store = self._staged(effect.channel)
+        self._peers.calls.make(lambda: store.stage(effect.epoch))
+
+    def _commit_rows(self, effect: CommitRows) -> None:
+        self._commit(self._staged(effect.channel), effect.epoch)
+        self.last_output_ns = now_ns = self._peers.now_ns()
+        self.latencies.committed(effect.channel, effect.epoch, now_ns)
+        self._answers.append(RowsCommitted(effect.channel, effect.epoch))
+
+    def _commit(self, store: StagingStore, epoch: int) -> None:
+        while self._peers.calls.make(lambda: store.commit(epoch)):
+            self._peers.report("waiting", {})  # a heartbeat between two steps
+
+    def _write_bundle(self, effect: WriteBundle) -> None:
+        store = self._peers.stores[effect.channel]
+        self._peers.calls.make(lambda: store.write(effect.bundle))
+        if not effect.bundle.count or not effect.origins:  # requests are no output
+            return
+        if isinstance(store, StagingStore):
+            self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)
+            return
+        self.last_output_ns = now_ns = self._peers.now_ns()
+        self.latencies.seen(effect.origins, now_ns)
+
+    def _truncate_sink(self, effect: TruncateSink) -> None:
+        self._peers.calls.make(lambda: self._peers.stores[effect.channel].truncate(effect.epoch))
+
+    def _withdraw_rows(self, effect: WithdrawRows) -> None:
+        store = self._peers.stores[effect.channel]
+        if not isinstance(store, WithdrawingStore):
+            raise DeterminantsLost(
+                f"{self._task.name}: visible rows depend on determinants that are lost, and its sink cannot take rows "
+                "back; restore what it wrote to and start a new job, with --sharing-depth full"
+            )
+        state = self._peers.calls.make(lambda: store.withdraw(effect.mark))
+        self._answers.append(SinkOpened(effect.channel, state))
+
+    # -- sources, disk, outside world ------------------------------------------------------------------
+
+    def _read_source(self, effect: ReadSource) -> None:
+        self._read(effect.channel, effect.position, effect.count_max)
+
+    def _read(self, channel: int, position: int, count_max: int) -> None:
+        reader = self._peers.readers[channel]
+        try:
+            batch = reader.read(position, count_max)
+        except Unavailable:
+            batch = None
+        if batch is None:
+            again_at_ns = self._peers.now_ns() + max(1_000_000, int(reader.ready_in_s(position) * 1e9))
+            self.pending[channel] = PendingRead(position, count_max, again_at_ns)
+            return
+        self.pending.pop(channel, None)
+        if batch.records and not self.first_record_ns:
+            # A record that was due before this process started counts from the time at which it is read.
+            since_ns = batch.origin_ns
+            self.first_record_ns = since_ns if since_ns >= self._began_ns else self._peers.now_ns()
+        self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended))
+
+    def _source_completed(self, effect: SourceCompleted) -> None:
+        self._peers.readers[effect.channel].completed(effect.position)
+
+    def _write_snapshot(self, effect: WriteSnapshot) -> None:
+        self._snapshot_began_ns = self._peers.now_ns()
+        self._peers.disk.ask(effect)
+
+    def _ask_disk(self, effect: DiskEffect) -> None:
+        self._peers.disk.ask(effect)
+
+    def _ask(self, effect: SendRequests) -> None:
+        self._peers.requests.ask(effect.requests)
+
+
+_PERFORMERS: dict[type[Effect], Callable[[Performer, Any], None]] = {
+    Send: Performer._send,
+    Reply: Performer._reply,
+    OpenSink: Performer._open_sink,
+    WriteBundle: Performer._write_bundle,
+    StageRows: Performer._stage_rows,
+    CommitRows: Performer._commit_rows,
+    TruncateSink: Performer._truncate_sink,
+    WithdrawRows: Performer._withdraw_rows,
+    OrphanReport: Performer._report_orphan,
+    ReadSource: Performer._read_source,
+    SourceCompleted: Performer._source_completed,
+    WriteSnapshot: Performer._write_snapshot,
+    WriteRecording: Performer._ask_disk,
+    ReadStable: Performer._ask_disk,
+    BeginStable: Performer._ask_disk,
+    AppendStable: Performer._ask_disk,
+    TruncateStable: Performer._ask_disk,
+    SpillSegment: Performer._ask_disk,
+    ReadSegment: Performer._ask_disk,
+    RemoveSegments: Performer._ask_disk,
+    SnapshotReady: Performer._snapshot_ready,
+    SendRequests: Performer._ask,
+    Phase: Performer._phase,
+    StateReply: Performer._inspected,
+}
