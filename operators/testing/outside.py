@@ -63,7 +63,7 @@ class MemoryStore:
         """The rows that are visible."""
         return b"".join([rows for _, rows in self._bundles])
 
-    def open(self, incarnation: int) -> StoreState:
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
         """Fence every lower incarnation, and return what is held."""
         if incarnation < self._account.incarnation:
             raise fenced(self.task, incarnation)
@@ -90,3 +90,6 @@ class MemoryStore:
         while self._bundles and self._bundles[-1][0] >= mark.next:
             self._bundles.pop()
         return self._account.store_state()
+
+    def close(self) -> None:
+        """Keep everything."""

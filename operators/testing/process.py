@@ -1,15 +1,24 @@
-"""The incarnation of a task in a test, and a chain that counts the records that it receives."""
+"""An incarnation of a task in a test, with the disk, the partitions and the outside world that it has there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from causal.ports import Chain, Output, Services, SnapshotJob
+from causal.effects import WriteSnapshot
+from causal.events import ResponseReceived, SnapshotWritten
+from causal.ports import Chain, Output, Request, Services, SnapshotJob
 from causal.records import batch
 from causal.records.batch import Chunk
-from causal.task.task import TaskProtocol
+from causal.task.performer import DiskEffect
+from operators.kinds.process.outside_calls import askers_of
+from operators.sources.source import Read
+from operators.testing import cluster
+from operators.testing.cluster import Segments
+
+if TYPE_CHECKING:
+    from operators.testing.world import World
 
 _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
@@ -40,24 +49,76 @@ class CountedChain:
         return getattr(self._chain, name)
 
 
-@dataclass(slots=True)
-class Process:
+@dataclass(slots=True, kw_only=True)
+class Process(cluster.Process):
     """A task that runs.
 
     Attributes:
-        dialled: the incarnation of each neighbour that it knows.
         looked_ns: when it last found nothing to do.
     """
 
-    index: int
-    incarnation: int
-    protocol: TaskProtocol
     chain: CountedChain
-    dialled: dict[int, int] = field(default_factory=dict)
     looked_ns: int = -1
-    segments: dict[int, dict[int, bytes]] = field(default_factory=dict)
 
-    @property
-    def due_ns(self) -> int | None:
-        """The time at which a turn is due although nothing arrives."""
-        return self.protocol.next_deadline_ns(max(self.looked_ns, 0))
+
+class MemoryDisk(Segments):
+    """The disk of one task; each answer is one of the steps that are possible from then on."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(lambda event: world.later.append(lambda: world.feed(process, event)))
+        self._world = world
+        self._process = process
+
+    def ask(self, effect: DiskEffect) -> None:
+        """Perform an effect."""
+        if not isinstance(effect, WriteSnapshot):
+            super().ask(effect)
+            return
+        self._world.snapshots[self._process.index, effect.epoch] = (effect.parts, self._process.chain.frozen)
+        self.answer(SnapshotWritten(effect.epoch, (str(effect.epoch), sum(map(len, effect.parts)), "")))
+
+
+class MemoryReader:
+    """A reader of a partition: how much of what is there a read returns is chance."""
+
+    def __init__(self, world: World, channel: int) -> None:
+        self._world = world
+        self._partition = world.partitions[channel]
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        """Returns elements from `position`; None if none is there yet."""
+        count = self._world.chance.randint(1, count_max)
+        answer = self._partition.read(position, count, self._world.now_ns)
+        return None if answer is None else Read(answer[0], 0, answer[1])
+
+    def ready_in_s(self, position: int) -> float:
+        """Returns 0: the world knows when to ask again."""
+        return 0.0
+
+    def completed(self, position: int) -> None:
+        """Do nothing: a partition keeps everything."""
+
+    def close(self) -> None:
+        """Do nothing: a partition outlives its readers."""
+
+
+class CalledAtOnce:
+    """Calls functions at once; responses come in any order, and there are no time-outs, which are of real time."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Call the function of each request, again after a failure as often as it is to be retried."""
+        askers, later = askers_of(self._process.chain), self._world.later
+        for request in requests:
+            asker = askers[request.operator]
+            well, body = asker.perform(request.body)
+            for _ in range(asker.retries):
+                if well:
+                    break
+                well, body = asker.perform(request.body)
+            answered = ResponseReceived(request.operator, request.number, body)
+            place = self._world.chance.randint(0, len(later))
+            later.insert(place, lambda event=answered: self._world.feed(self._process, event))  # type: ignore[misc]

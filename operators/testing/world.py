@@ -8,41 +8,38 @@ stands still while any task has something to do; then it moves to the next momen
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.errors import InvariantViolation
+from causal.effects import Effect
+from causal.errors import DeterminantsLost, InvariantViolation
 from causal.events import (
     CheckpointCompleted,
     CheckpointRequested,
     Event,
-    FrameReceived,
-    PeerDown,
-    PeerUp,
-    SourceRead,
     Started,
     Turn,
 )
 from causal.ids import OUTSIDE, TaskIndex
-from causal.ports import Chain
+from causal.ports import Chain, SinkStore
 from causal.task.checkpointing import SnapshotFile
+from causal.task.performer import Requests
 from causal.task.task import TaskProtocol
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
-from operators.testing.effects import perform
+from operators.testing.cluster import Cluster
 from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
-from operators.testing.process import CountedChain, Process
+from operators.testing.process import CalledAtOnce, CountedChain, MemoryDisk, MemoryReader, Process
 
-Ends = tuple[int, int, int, int]
-"""The two ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
+_NEVER_NS = 1 << 62
 
 
-class World:
+class World(Cluster[Process]):
     """The tasks of one test, their links, stores and clock.
 
     Args:
@@ -51,7 +48,6 @@ class World:
         checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
 
     Attributes:
-        now_ns: the wall clock, and the monotonic one.
         recoveries: how many crashes have been recovered from.
     """
 
@@ -65,36 +61,26 @@ class World:
         clock_s: float,
         checkpoint_every: int | None,
     ) -> None:
+        super().__init__(plan.topology, config)
         self.plan = plan
-        self.config = config
-        self.topology = plan.topology
         self.chance = Random(seed)
         self.now_ns = ns_of_seconds(clock_s)
         self.crash = {name: list(counts) for name, counts in crash.items()}
         self.recoveries = 0
         self.logged: Counter[str] = Counter()
         """The bytes of determinants that dead incarnations wrote, by kind."""
-        self.processes: dict[int, Process] = {}
         self.stores: dict[int, MemoryStore] = {}
         self.partitions: dict[int, Partition] = {}
-        self.pending: dict[int, tuple[int, int]] = {}
-        """The reads that wait, by channel: position, count."""
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
         """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
         self.snapshots: dict[tuple[int, int], tuple[list[bytes], int]] = {}
         """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
         self.later: list[Callable[[], None]] = []
         """The operations that the disk has still to do."""
-        self._links: dict[Ends, deque[list[bytes]]] = {}
-        self._incarnations = dict.fromkeys(range(len(self.topology.tasks)), 0)
-        self._complete = self._asked = 0
         self._files: dict[int, tuple[SnapshotFile, ...]] = {}
         self._every = checkpoint_every
         self._next_checkpoint = self._interval()
-        self._inbox: deque[tuple[Process, Event]] = deque()
-        self._handling = False
-        self._dying: list[int] = []
-        self._reader_of: dict[int, int] = {channel.id: channel.target for channel in self.topology.channels}
+        self._dying: list[Process] = []
         for channel in self.topology.channels:
             if channel.source == OUTSIDE:
                 name = self.topology.tasks[channel.target].operators[0]
@@ -102,11 +88,36 @@ class World:
             elif channel.target == OUTSIDE:
                 self.stores[channel.id] = MemoryStore(self.topology.tasks[channel.source].name, config.run)
 
-    # -- Live ----------------------------------------------------------------------------------------
+    # -- what tasks have effects on --------------------------------------------------------------------
 
-    def wall_ns(self) -> int:
-        """The clock that a live task reads."""
-        return self.now_ns
+    def disk(self, process: Process) -> MemoryDisk:
+        """The disk of a task."""
+        return MemoryDisk(self, process)
+
+    def store(self, process: Process, channel: int) -> SinkStore:
+        """The store of a sink task, which outlives it."""
+        return self.stores[channel]
+
+    def reader(self, process: Process, channel: int) -> MemoryReader:
+        """A reader of a partition."""
+        return MemoryReader(self, channel)
+
+    def requests(self, process: Process) -> Requests:
+        """The functions of `call`."""
+        return CalledAtOnce(self, process)
+
+    def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
+        """Take a report: with the last acknowledgement a checkpoint is complete.
+
+        Raises:
+            DeterminantsLost: as the kit has no rollback.
+        """
+        if kind == "snapshot":
+            self._acknowledged(process.index, facts["epoch"], facts["files"])
+        elif facts.get("phase") == "lost":
+            raise DeterminantsLost(
+                f"{process.protocol.name}: determinants are lost, and the kit has no rollback; use full sharing depth"
+            )
 
     def entropy(self) -> bytes:
         """Returns 16 bytes out of the seed."""
@@ -116,12 +127,12 @@ class World:
 
     def begin(self) -> None:
         """Start every task."""
-        for index in self._incarnations:
+        for index in self.incarnations:
             self._create(index)
         for process in list(self.processes.values()):
-            self._introduce(process)
+            self.introduce(process)
         for process in list(self.processes.values()):
-            self.handle(process, Started())
+            self.feed(process, Started())
 
     def run(self) -> None:
         """Run until every task has finished.
@@ -143,7 +154,7 @@ class World:
     @property
     def finished(self) -> bool:
         """Whether all input has been processed, and all rows are there."""
-        return len(self.processes) == len(self._incarnations) and all(
+        return len(self.processes) == len(self.incarnations) and all(
             [process.protocol.finished for process in self.processes.values()]
             + [
                 p.protocol.reported_finished
@@ -159,43 +170,51 @@ class World:
             return False
         self.chance.choice(possible)()
         read = sum([partition.taken for partition in self.partitions.values()])
-        if self._next_checkpoint is not None and read >= self._next_checkpoint and self._asked == self._complete:
+        if self._next_checkpoint is not None and read >= self._next_checkpoint and self.asked == self.complete:
             self.checkpoint()
             self._next_checkpoint = read + (self._interval() or 0)
         return True
 
     def _possible(self) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = []
-        for ends, frames in self._links.items():
+        for ends, frames in self.links.items():
             if frames:
-                steps.append(lambda ends=ends: self._deliver(ends))  # type: ignore[misc]
+                steps.append(lambda ends=ends: self.deliver(ends))  # type: ignore[misc]
         for process in self.processes.values():
             if not process.protocol.idle or self._due(process):
                 steps.append(lambda process=process: self._turn(process))  # type: ignore[misc]
-        for channel, (position, _) in self.pending.items():
-            due_ns = self.partitions[channel].due_ns(position)
-            if due_ns is not None and due_ns <= self.now_ns:
-                steps.append(lambda channel=channel: self._read(channel))  # type: ignore[misc]
+        for process, moments in self._moments_of_reads():
+            if any(due_ns <= self.now_ns for due_ns in moments):
+                steps.append(lambda process=process: process.performer.read_again(_NEVER_NS))  # type: ignore[misc]
         if self.later:
             steps.append(lambda: self.later.pop(0)())
-        for index in self._incarnations:
-            if index not in self.processes:
+        for index in self.incarnations:
+            if self.current(index) is None:
                 steps.append(lambda index=index: self._promote(index))  # type: ignore[misc]
         return steps
+
+    def _moments_of_reads(self) -> list[tuple[Process, list[int]]]:
+        """The processes that wait for elements, with the times from which there are some."""
+        waiting = []
+        for process in self.processes.values():
+            reads = process.performer.pending.items()
+            due = [self.partitions[channel].due_ns(read.position) for channel, read in reads]
+            waiting.append((process, [at for at in due if at is not None]))
+        return waiting
 
     def _due(self, process: Process) -> bool:
         due_ns = process.protocol.next_deadline_ns(self.now_ns)
         return due_ns is not None and due_ns <= self.now_ns and process.looked_ns < self.now_ns
 
     def _turn(self, process: Process) -> None:
-        self.handle(process, Turn())
+        self.feed(process, Turn())
         if process.protocol.idle:
             process.looked_ns = self.now_ns
 
     def pass_time(self, until_ns: int | None = None) -> bool:
         """Move the clock to the next moment for which a task waits, `until_ns` at most; false if there is none."""
         moments = [p.protocol.next_deadline_ns(self.now_ns) for p in self.processes.values()]
-        moments += [self.partitions[channel].due_ns(position) for channel, (position, _) in self.pending.items()]
+        moments += [at for _, reads in self._moments_of_reads() for at in reads]
         moments.append(until_ns)
         due = [at for at in moments if at is not None and at > self.now_ns]
         if not due:
@@ -207,7 +226,7 @@ class World:
 
     def _create(self, index: int) -> Process:
         """Create the next incarnation of a task, from the last complete checkpoint."""
-        incarnation = self._incarnations[index] = self._incarnations[index] + 1
+        incarnation = self.incarnations[index] + 1
         cut, received = Cut(), 0
         chain = self.plan.chain(index)
         files = list(self._files.get(index, ()))
@@ -219,106 +238,51 @@ class World:
         protocol = TaskProtocol(
             self.topology, TaskIndex(index), incarnation, self.config, cast(Chain, counted), self, cut, files, _unheard
         )
-        process = self.processes[index] = Process(index, incarnation, protocol, counted)
+        process = Process(index=index, incarnation=incarnation, protocol=protocol, chain=counted)
+        self.add(process)
         return process
 
     def _promote(self, index: int) -> None:
         process = self._create(index)
         self.recoveries += 1
-        self._introduce(process)
-        self.handle(process, Started())
-        if self._asked > self._complete and self.topology.is_source(TaskIndex(index)):
-            self.handle(process, CheckpointRequested(self._asked))
-
-    def _introduce(self, process: Process) -> None:
-        for other in self.topology.upstream(TaskIndex(process.index)):
-            self._introduce_to(self.processes.get(other), process)
-            self._introduce_to(process, self.processes.get(other))
-        for other in self.topology.downstream(TaskIndex(process.index)):
-            self._introduce_to(process, self.processes.get(other))
-            self._introduce_to(self.processes.get(other), process)
-
-    def _introduce_to(self, who: Process | None, peer: Process | None) -> None:
-        if who is not None and peer is not None and who.dialled.get(peer.index) != peer.incarnation:
-            who.dialled[peer.index] = peer.incarnation
-            self.handle(who, PeerUp(peer.index, peer.incarnation))
+        self.introduce(process)
+        self.feed(process, Started())
+        if self.asked > self.complete and self.topology.is_source(TaskIndex(index)):
+            self.feed(process, CheckpointRequested(self.asked))
 
     def die(self, index: int) -> None:
         """Kill a task; what it had sent still arrives, what was on its way to it does not."""
-        process = self.processes.pop(index)
+        process = self.processes[index, self.incarnations[index]]
+        self.forget(process)
         self.logged.update(process.protocol.counters()["determinant_bytes"])
-        if index in self._dying:
-            self._dying.remove(index)
-        for ends in [ends for ends in self._links if ends[:2] == (index, process.incarnation)]:
-            while self._links[ends]:
-                self._deliver(ends)
-        for ends in [ends for ends in self._links if index in (ends[0], ends[2])]:
-            del self._links[ends]
-        for channel in [c.id for c in self.topology.inputs(TaskIndex(index))]:
-            self.pending.pop(channel, None)
+        if process in self._dying:
+            self._dying.remove(process)
+        for ends in [ends for ends in self.links if ends[:2] == process.life]:
+            while self.links[ends]:
+                self.deliver(ends)
+            del self.links[ends]
         self.acked.pop(index, None)
-        for other in self.topology.upstream(TaskIndex(index)):
-            if other in self.processes:
-                self.handle(self.processes[other], PeerDown(TaskIndex(index), process.incarnation))
+        self.announce_death(process)
 
     # -- one step of one task ------------------------------------------------------------------------
 
-    def handle(self, process: Process, event: Event) -> None:
-        """Let a task handle an event and perform its effects, in order, then the events that follow from them."""
-        self._inbox.append((process, event))
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._inbox:
-                target, next_event = self._inbox.popleft()
-                if self.processes.get(target.index) is target and target.index not in self._dying:
-                    for effect in target.protocol.handle(next_event, self.now_ns):
-                        perform(self, target, effect)
-                    target.looked_ns = -1
-                    self._reap(target)
-        finally:
-            self._handling = False
-        while self._dying:
-            self.die(self._dying[0])
-
-    def _reap(self, process: Process) -> None:
-        """Kill the task if it has received the records at which it is to crash."""
+    def handled(self, process: Process, event: Event) -> Sequence[Effect]:
+        """Has a task handle an event, after which it dies if it has received the records at which it is to crash."""
+        if process in self._dying:
+            return ()
+        effects = super().handled(process, event)
+        process.looked_ns = -1
         counts = self.crash.get(process.protocol.name)
         if counts and process.chain.received >= counts[0]:
             counts.pop(0)
-            self._dying.append(process.index)
+            self._dying.append(process)
+        return effects
 
-    # -- links ---------------------------------------------------------------------------------------
-
-    def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Send a frame; one to a dead incarnation is dropped."""
-        there = self.processes.get(target)
-        if there is not None and there.incarnation == incarnation:
-            self._links.setdefault((process.index, process.incarnation, target, incarnation), deque()).append(parts)
-
-    def _deliver(self, ends: Ends) -> None:
-        parts = self._links[ends].popleft()
-        source, incarnation, target, _ = ends
-        upstream = self.topology.upstream(TaskIndex(target))
-        link = f"{source}/{incarnation}".encode() if source in upstream else b""
-        process = self.processes.get(target)
-        if process is not None:
-            self.handle(process, FrameReceived(link, parts))
-
-    # -- sources -------------------------------------------------------------------------------------
-
-    def read(self, process: Process, channel: int, position: int, count: int) -> None:
-        """Answer a read of a partition, or keep it until there is something."""
-        answer = self.partitions[channel].read(position, self.chance.randint(1, count), self.now_ns)
-        if answer is None:
-            self.pending[channel] = (position, count)
-        else:
-            self.handle(process, SourceRead(channel, position, answer[0], 0, answer[1]))
-
-    def _read(self, channel: int) -> None:
-        position, count = self.pending.pop(channel)
-        self.read(self.processes[self._reader_of[channel]], channel, position, count)
+    def feed(self, process: Process, event: Event) -> None:
+        """Passes a task an event, behind those that wait; then those die that are to crash."""
+        super().feed(process, event)
+        while self._dying and not self._feeding:
+            self.die(self._dying[0].index)
 
     # -- checkpoints ---------------------------------------------------------------------------------
 
@@ -329,23 +293,22 @@ class World:
 
     def checkpoint(self) -> None:
         """Ask the sources for the next checkpoint, if none is under way."""
-        if self._asked > self._complete:
+        if self.asked > self.complete:
             return
-        self._asked = self._complete + 1
-        for process in list(self.processes.values()):
-            if self.topology.is_source(TaskIndex(process.index)):
-                self.handle(process, CheckpointRequested(self._asked))
+        self.asked = self.complete + 1
+        for process in self.sources():
+            self.feed(process, CheckpointRequested(self.asked))
 
-    def acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
+    def _acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
         """Note that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
-        if epoch != self._asked or epoch == self._complete:
+        if epoch != self.asked or epoch == self.complete:
             return
-        self.acked[index] = tuple(files)
-        if len(self.acked) == len(self._incarnations):
-            self._complete, self._files = epoch, dict(self.acked)
+        self.acked[index] = tuple((path, size, digest) for path, size, digest in files)
+        if len(self.acked) == len(self.incarnations):
+            self.complete, self._files = epoch, dict(self.acked)
             self.acked.clear()
             for process in list(self.processes.values()):
-                self.handle(process, CheckpointCompleted(epoch))
+                self.feed(process, CheckpointCompleted(epoch))
 
 
 def _unheard(line: str) -> None:

@@ -1,0 +1,256 @@
+"""The tasks of one job in this process: the links between them, deaths, and incarnations that replace one another.
+
+Nothing happens here by itself.  A subclass says when a frame arrives, whose turn it is and who dies, and what a task
+has instead of a disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from causal.config import JobConfig
+from causal.effects import Effect, ReadSegment, RemoveSegments, SpillSegment, WriteRecording
+from causal.errors import invariant
+from causal.events import Event, FrameReceived, PeerDown, PeerUp, SegmentRead, SegmentWritten
+from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import Request, SinkStore
+from causal.task.performer import Disk, DiskEffect, Peers, Performer, Reader, Requests
+from causal.task.task import TaskProtocol
+from causal.topology import Topology
+
+T = TypeVar("T")
+
+Ends = tuple[int, int, int, int]
+"""The two ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Process:
+    """An incarnation of a task.
+
+    Attributes:
+        dialled: the incarnation of each neighbour that it knows.
+    """
+
+    index: int
+    incarnation: int
+    protocol: TaskProtocol
+    dialled: dict[int, int] = field(default_factory=dict)
+    performer: Performer = field(init=False)
+
+    @property
+    def life(self) -> tuple[int, int]:
+        """The task, and which incarnation of it this is."""
+        return self.index, self.incarnation
+
+
+P = TypeVar("P", bound=Process)
+
+
+class Cluster(ABC, Generic[P]):
+    """The tasks of a topology, in memory.
+
+    Attributes:
+        now_ns: the wall clock, and the monotonic one.
+        processes: those that live, by (task, incarnation).
+        incarnations: the youngest incarnation of each task, 0 before the first.
+        links: the frames in transit.
+        asked, complete: the last checkpoint that was requested, and that is complete.
+    """
+
+    def __init__(self, topology: Topology, config: JobConfig) -> None:
+        self.topology = topology
+        self.config = config
+        self.now_ns = 0
+        self.processes: dict[tuple[int, int], P] = {}
+        self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
+        self.links: dict[Ends, deque[list[bytes]]] = {}
+        self.asked = self.complete = 0
+        self._inbox: deque[tuple[P, Event]] = deque()
+        self._feeding = False
+
+    def wall_ns(self) -> int:
+        """The clock that a live task reads."""
+        return self.now_ns
+
+    # -- what a subclass provides ----------------------------------------------------------------------
+
+    @abstractmethod
+    def disk(self, process: P) -> Disk:
+        """The disk of a task."""
+
+    @abstractmethod
+    def store(self, process: P, channel: int) -> SinkStore:
+        """The store of a sink task, as that process reaches it."""
+
+    @abstractmethod
+    def reader(self, process: P, channel: int) -> Reader:
+        """The reader of a partition."""
+
+    @abstractmethod
+    def requests(self, process: P) -> Requests:
+        """The outside world that a task sends requests to."""
+
+    @abstractmethod
+    def reported(self, process: P, kind: str, facts: dict[str, Any]) -> None:
+        """Takes a report for the control plane (see `causal.task.performer.Peers`)."""
+
+    def handled(self, process: P, event: Event) -> Sequence[Effect]:
+        """Has a task handle an event; returns its effects."""
+        return process.protocol.handle(event, self.now_ns) if self.lives(process) else ()
+
+    def take(self, process: P, event: Event) -> None:
+        """Passes a task an event, and performs what follows from it."""
+        process.performer.feed(event)
+
+    # -- tasks -----------------------------------------------------------------------------------------
+
+    def current(self, index: int) -> P | None:
+        """The youngest incarnation of a task, if it lives."""
+        return self.processes.get((index, self.incarnations[index]))
+
+    def lives(self, process: P) -> bool:
+        """Whether the process has not died."""
+        return self.processes.get(process.life) is process
+
+    def add(self, process: P) -> None:
+        """Adds an incarnation of a task, the youngest."""
+        self.incarnations[process.index] = process.incarnation
+        self.processes[process.life] = process
+        own = TaskIndex(process.index)
+        peers = Peers(
+            Links(self, process),
+            self.disk(process),
+            {c.id: self.store(process, c.id) for c in self.topology.outputs(own) if c.target == OUTSIDE},
+            {c.id: self.reader(process, c.id) for c in self.topology.inputs(own) if c.source == OUTSIDE},
+            self.requests(process),
+            Once(),
+            partial(self.reported, process),
+            lambda: self.now_ns,
+        )
+        process.performer = Performer(process.protocol, self.config.run, peers, partial(self.handled, process))
+
+    def introduce(self, process: P) -> None:
+        """Announces a process and its neighbours to each other."""
+        own = TaskIndex(process.index)
+        for other in self.topology.upstream(own):
+            self.introduce_to(self.current(other), process)
+            self.introduce_to(process, self.current(other))
+        for other in self.topology.downstream(own):
+            self.introduce_to(process, self.current(other))
+            self.introduce_to(self.current(other), process)
+
+    def introduce_to(self, process: P | None, peer: P | None) -> None:
+        """Announces a neighbour to a process, unless one of them does not live or it knows the neighbour."""
+        if process is not None and peer is not None and process.dialled.get(peer.index) != peer.incarnation:
+            process.dialled[peer.index] = peer.incarnation
+            self.feed(process, PeerUp(TaskIndex(peer.index), peer.incarnation))
+
+    def forget(self, process: P) -> None:
+        """Drops a process that has died, and what is on its way to it."""
+        del self.processes[process.life]
+        for ends in [ends for ends in self.links if ends[2:] == process.life]:
+            del self.links[ends]
+
+    def announce_death(self, process: P) -> None:
+        """Announces a death to the neighbours upstream."""
+        for other in self.topology.upstream(TaskIndex(process.index)):
+            neighbour = self.current(other)
+            if neighbour is not None:
+                self.feed(neighbour, PeerDown(TaskIndex(process.index), process.incarnation))
+
+    def sources(self) -> list[P]:
+        """The source tasks that live, which begin checkpoints."""
+        processes = [self.current(index) for index in self.incarnations if self.topology.is_source(TaskIndex(index))]
+        return [process for process in processes if process is not None]
+
+    # -- events and frames -----------------------------------------------------------------------------
+
+    def feed(self, process: P, event: Event) -> None:
+        """Passes a task an event, behind those that wait; effects are performed before any later event."""
+        self._inbox.append((process, event))
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._inbox:
+                target, next_event = self._inbox.popleft()
+                if self.lives(target):
+                    self.take(target, next_event)
+        finally:
+            self._feeding = False
+
+    def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
+        """Sends a frame; one to a dead incarnation is dropped."""
+        if (target, incarnation) in self.processes:
+            self.links.setdefault((*process.life, target, incarnation), deque()).append(parts)
+
+    def deliver(self, ends: Ends) -> None:
+        """Has the oldest frame on a link arrive."""
+        parts = self.links[ends].popleft()
+        source, incarnation, target, _ = ends
+        link = f"{source}/{incarnation}".encode() if source in self.topology.upstream(TaskIndex(target)) else b""
+        process = self.processes.get(ends[2:])
+        if process is not None:
+            self.feed(process, FrameReceived(link, parts))
+
+
+class Links(Generic[P]):
+    """The links of one process."""
+
+    def __init__(self, cluster: Cluster[P], process: P) -> None:
+        self._cluster = cluster
+        self._process = process
+
+    def send(self, target: int, parts: list[bytes]) -> None:
+        self._cluster.transmit(self._process, target, self._process.dialled[target], parts)
+
+    def reply(self, link: bytes, parts: list[bytes]) -> None:
+        target, incarnation = map(int, link.split(b"/"))
+        self._cluster.transmit(self._process, target, incarnation, parts)
+
+
+class Once:
+    """Calls of stores that are always available."""
+
+    def make(self, attempt: Callable[[], T]) -> T:
+        return attempt()
+
+
+class Segments:
+    """The in-flight segments of one task: what a disk keeps for as long as its process lives.
+
+    Args:
+        answer: called with each answer.
+    """
+
+    def __init__(self, answer: Callable[[Event], None]) -> None:
+        self.answer = answer
+        self.segments: dict[int, dict[int, bytes]] = {}
+
+    def ask(self, effect: DiskEffect) -> None:
+        """Performs an effect on segments; a recording is lost, as it may be."""
+        if isinstance(effect, SpillSegment):
+            entries = effect.entries
+            self.segments[effect.segment] = {entry.first: bytes(entry.payload or b"") for entry in entries}
+            first = entries[0].first
+            self.answer(SegmentWritten(effect.channel, effect.segment, first, entries[-1].next - first))
+        elif isinstance(effect, ReadSegment):
+            self.answer(SegmentRead(effect.channel, effect.segment, self.segments[effect.segment]))
+        elif isinstance(effect, RemoveSegments):
+            for segment in effect.segments:
+                self.segments.pop(segment, None)
+        else:
+            invariant(isinstance(effect, WriteRecording), "this disk has no files", effect=type(effect).__name__)
+
+
+class NoRequests:
+    """An outside world that no task sends requests to."""
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        invariant(not requests, "nothing is asked of the outside world here")
