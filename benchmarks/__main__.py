@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from benchmarks.charts import style
-from benchmarks.charts.draw import CHARTS, draw
+from benchmarks.charts.catalogue import WITH_CHART
+from benchmarks.charts.draw import draw
 from benchmarks.harness import children
 from benchmarks.harness.measured import shown, write
 from benchmarks.harness.runs import RunFailed
@@ -28,17 +29,13 @@ BENCHMARKS = {
     "flush": "benchmarks.throughput.flush",
     "durability": "benchmarks.throughput.durability",
     "state": "benchmarks.recovery.state",
-    "checkpoint_pace": "benchmarks.throughput.checkpoint_pace",
-    "state_kinds": "benchmarks.throughput.state_kinds",
     "overhead": "benchmarks.throughput.overhead",
     "peers": "benchmarks.peers.comparison",
     "scale": "benchmarks.scale.scale",
     "guard": "benchmarks.costs.guard",
     "guarantees": "benchmarks.recovery.guarantees",
     "vectors": "benchmarks.throughput.vectors",
-    "spark_vectors": "benchmarks.throughput.spark_vectors",
     "matrix": "benchmarks.throughput.matrix",
-    "budget": "benchmarks.costs.budget",
     "torture": "tests.soak.torture",
     "isolation": "benchmarks.recovery.isolation",
     "nexmark": "benchmarks.throughput.nexmark",
@@ -131,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         summary = (import_module(BENCHMARKS[name]).__doc__ or "").splitlines()[0]
         command = names.add_parser(name, help=summary.replace("%", "%%"), description=summary)
         command.add_argument("--json", type=Path, metavar="FILE", help="write all runs there")
-        if name in CHARTS:
+        if name in WITH_CHART:
             command.add_argument(
                 "--chart", type=Path, nargs="?", const=BESIDE, metavar="FILE.png", help="draw it (default: beside FILE)"
             )

@@ -16,14 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.charts import style, timeline
-from benchmarks.charts.findings import title
-from benchmarks.charts.layouts import LAYOUTS
-from benchmarks.charts.panels import PANELS, kind
+from benchmarks.charts.catalogue import WITH_CHART, charts_of, kind
 from benchmarks.harness.measured import RESULTS
 from benchmarks.harness.runs import RunFailed
-
-CHARTS = frozenset((*PANELS, *LAYOUTS, "scale")) - {"memory"}
-"""The benchmarks that have a chart."""
+from benchmarks.report.goals import bounds
 
 
 def draw(result: Mapping[str, Any], path: Path) -> list[Path]:
@@ -32,14 +28,11 @@ def draw(result: Mapping[str, Any], path: Path) -> list[Path]:
     Raises:
         RunFailed: matplotlib is not installed.
     """
-    name = kind(result)
-    if name in PANELS:
-        return [style.draw(style.Chart(PANELS[name], result["figures"]), title(result), path)]
-    charts = LAYOUTS[name](result)
-    places = [path] if len(charts) == 1 else [path.with_name(f"{name}-{part}.png") for part in charts]
+    charts = charts_of(result)
+    places = [path] if len(charts) == 1 else [path.with_name(f"{name}.png") for name in charts]
     return [
-        style.draw(chart, title(result, 90 if chart.columns == 1 else 70 * chart.columns, part), place)
-        for (part, chart), place in zip(charts.items(), places, strict=True)
+        style.draw(chart, result["figures"], bounds(kind(result)), place)
+        for chart, place in zip(charts.values(), places, strict=True)
     ]
 
 
@@ -53,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         wanted = [(Path(arguments[0]), Path(arguments[1]))]
     for source, target in wanted:
         result = json.loads(source.read_text())
-        if result["benchmark"] not in CHARTS:
+        if result["benchmark"] not in WITH_CHART:
             if arguments:
                 print(f"charts: there is no chart for {result['benchmark']}", file=sys.stderr)
                 return 1

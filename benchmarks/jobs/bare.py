@@ -31,59 +31,42 @@ GC_THRESHOLD = 50_000
 
 
 class Bare:
-    """The bare job with so many buckets, a read at a time; `rows` is how many the sink was given.
+    """The bare job, a read at a time; `rows` is how many the sink was given."""
 
-    Args:
-        done: called whenever a step is done: read, route, and per bucket encode, decode, count, encode, decode, encode.
-    """
-
-    def __init__(self, buckets: int = TASKS, done: Callable[[], object] = lambda: None) -> None:
+    def __init__(self) -> None:
         inputs.table()
         self.rows = 0
-        self.counts: list[dict[Any, int]] = [{} for _ in range(buckets)]
-        self._buckets: list[list[Any]] = [[] for _ in range(buckets)]
+        self.counts: list[dict[Any, int]] = [{} for _ in range(TASKS)]
+        self._buckets: list[list[Any]] = [[] for _ in range(TASKS)]
         self._appends: dict[Any, Callable[[Any], None]] = {}
         self._encode_rows = TallySink("unused").encode
         self._key_groups = JobConfig("bare", "bare", "bare").key_groups
-        self._done = done
 
     def read(self, partition: int, start: int, stop: int) -> None:
         """Rows `start` to `stop` of a partition, through all steps."""
-        appends, buckets, done = self._appends, self._buckets, self._done
-        rows = inputs.rows(partition, start, stop)
-        done()
-        for row in rows:
+        appends, buckets = self._appends, self._buckets
+        for row in inputs.rows(partition, start, stop):
             key = key_of(row)
             append = appends.get(key)
             if append is None:
-                task = task_of_group(key_group(key, self._key_groups), len(buckets), self._key_groups)
+                task = task_of_group(key_group(key, self._key_groups), TASKS, self._key_groups)
                 append = appends[key] = buckets[task].append
             append(row)
-        done()
         for bucket, counted in zip(buckets, self.counts, strict=True):
             if bucket:
-                self._rest(bucket, counted)
+                self._count(bucket, counted)
 
-    def _rest(self, bucket: list[Any], counted: dict[Any, int]) -> None:
-        """Count, encode, decode, and what the sink makes of it."""
-        done = self._done
-        body = encode_records(bucket)
+    def _count(self, bucket: list[Any], counted: dict[Any, int]) -> None:
+        """Encode, decode and count a bucket, and what the sink makes of it."""
+        arrived = decode_records(encode_records(bucket))
         bucket.clear()
-        done()
-        arrived = decode_records(body)
-        done()
         get, rows = counted.get, list[Any]()
         append = rows.append
         for key in map(key_of, arrived):
             counted[key] = n = get(key, 0) + 1
             append((key, n))
-        done()
-        body = encode_records(rows)
-        done()
-        stored = decode_records(body)
-        done()
+        stored = decode_records(encode_records(rows))
         self._encode_rows(stored)
-        done()
         self.rows += len(stored)
 
 

@@ -15,49 +15,6 @@ from benchmarks.report.tables import grid
 Result = Mapping[str, Any]
 Row = Mapping[str, Any]
 
-SECTIONS: Mapping[str, Sequence[str]] = {
-    "recovery": (
-        "kill -9 → first new output, ms, median",
-        "the same, p99",
-        "the same with 1,000,000 keys, ms, median",
-    ),
-    "isolation": ("seconds after a kill in which output gaps of independent tasks can be distinguished from noise",),
-    "latency back": ("kill -9 → latency back within 10 %, ms, median", "the same ÷ the replayed interval"),
-    "latency": (
-        "latency at 50 documents/s, causal ÷ none: the worst of p50, p75, p95, p99",
-        "its median, causal: 1,000 ms between checkpoints ÷ 50 ms",
-        "its p99, causal, ms: the worst of 50, 500, 1,000 ms between checkpoints",
-        "its median, epoch: 1,000 ms between checkpoints ÷ 50 ms",
-    ),
-    "throughput": (
-        "efficiency: end-to-end records/s ÷ (cores × bare job)",
-        "causal f = 1 ÷ none, records/s",
-    ),
-    "overhead": (
-        "causal full on a 5-deep graph ÷ none, records/s",
-        "the same in CPU time, which other work hardly changes",
-        "p99 latency at half load, causal ÷ none",
-    ),
-    "determinants": (
-        "determinant bytes per record at load, logged",
-        "the same, on the wire",
-        "determinant bytes per record at 1 record per batch, logged by all tasks",
-        "the same, on the wire, over all channels",
-    ),
-    "checkpoint": (
-        "checkpoint of 1,000,000 keys, 1 % changed: bytes per changed key",
-        "the same: latency p99.99 of rows meanwhile, ms (holds every pause of the task)",
-    ),
-    "memory": (
-        "memory of a task beyond state and budget, MiB",
-        "memory of a standby, MiB",
-        "bad input, killed: memory of a task ÷ what its budgets allow, the worst of five kinds",
-    ),
-    "vectors": ("keyed count on Arrow ÷ rows, CPU of the chains", "the same, whole jobs"),
-    "peers": ("records/s ÷ Bytewax, keyed count", "documents/s ÷ Bytewax, inverted index"),
-}
-"""The goals of each section of `docs/figures.md`; every goal is in one of them."""
-
 README_ROWS: Mapping[str, str] = {
     "kill -9 → first new output, ms, median": "`kill -9` → first new output, median, ms",
     "the same, p99": "the same, 99th percentile, ms",
@@ -93,7 +50,10 @@ PEER_COLUMNS: Mapping[str, tuple[str, str]] = {
 def contents(results: Mapping[str, Result]) -> dict[str, str]:
     """Returns every table of these pages by name."""
     rows = {row["figure"]: row for row in goals.judged(results, {})}
-    parts = {name: goals.table([rows[text] for text in texts]) for name, texts in SECTIONS.items()}
+    texts: dict[str, list[str]] = {}
+    for goal in goals.GOALS:
+        texts.setdefault(goal.section, []).append(goal.text)
+    parts = {section: goals.table([rows[text] for text in each]) for section, each in texts.items()}
     parts["total failure"] = goals.table(total_failure(results["total_failure"]))
     parts["four guarantees"] = four_guarantees(results["guarantees"])
     parts["guarantees"] = guarantees(results["guarantees"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.costs.budget import PER_TURN
-from benchmarks.costs.budget_parts import PARTS, TASKS
 from benchmarks.harness.measured import origin, series
 from benchmarks.scale.scale import DEPTHS, SHAPES
 from benchmarks.throughput.matrix import MODES
@@ -22,7 +20,8 @@ MATRIX = {
     "checkpoint_bytes": "bytes per checkpoint",
     "first_output_ms": "first output, ms",
 }
-MEANING = {
+TASKS = ("source", "count", "sink")
+PARTS = {
     "read": "ask the partition's reader",
     "socket in": "`recv_multipart`",
     "receive": "header, session, digest, chunks",
@@ -119,12 +118,12 @@ def _exact_spread(figure: Mapping[str, Any] | None) -> str:
 
 
 def budget(result: Result) -> str:
-    """One table per batch size, then the replay."""
+    """One table per batch size, then the replay: of a stored result, what measured it is no longer here."""
     figures, settings = result["figures"], result["settings"]
     parts = []
     for size in settings["sizes"]:
         parts += [f"### {size:,} {'records' if size > 1 else 'record'} per batch", "", _of_size(figures, size), ""]
-    replays = {name: figures[f"replay/{name}"] for name in PER_TURN}
+    replays = {name.removeprefix("replay/"): each for name, each in figures.items() if name.startswith("replay/")}
     rows = [[name, f"{each['median']:,.1f} [{each['min']:,.1f}–{each['max']:,.1f}]"] for name, each in replays.items()]
     parts += ["### A replay, one record per event", "", grid(["", "CPU µs per event"], rows)]
     return "\n".join(parts)
@@ -135,13 +134,13 @@ def _of_size(figures: Mapping[str, Any], size: int) -> str:
         return float(figures.get(f"{size}/{what}/{task}/{part}", {"median": 0.0})["median"])
 
     rows = []
-    for part in PARTS:
+    for part, meaning in PARTS.items():
         ours = [median("parts", task, part) for task in TASKS]
         bare = sum(median("bare", task, part) for task in TASKS)
         if any(ours) or bare:
             cells = [_tenths(each) if each >= 0.05 else "" for each in ours]
             per_record = [_tenths(sum(ours) / size * 1000), _tenths(bare / size * 1000) if bare else ""]
-            rows.append([f"{part}: {MEANING[part]}", *cells, _tenths(sum(ours)), *per_record])
+            rows.append([f"{part}: {meaning}", *cells, _tenths(sum(ours)), *per_record])
     sums = [sum(median("parts", task, part) for part in PARTS) for task in TASKS]
     whole = [median("whole", task, "whole") for task in TASKS]
     bare = sum(median("bare", task, part) for task in TASKS for part in PARTS)

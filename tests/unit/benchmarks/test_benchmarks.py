@@ -120,7 +120,7 @@ def test_every_raw_table_has_one_place_and_is_not_in_the_repository() -> None:
     parts, pages = appendix.contents(appendix.stored()), sorted(page.DOCS.glob("*.md"))
     places = [place for path in pages for place in appendix.PLACE.findall(path.read_text())]
     assert len(places) == len(set(places))
-    assert set(places) - {"spark_vectors", "state_kinds"} == set(parts)
+    assert set(places) == set(parts)
     rows = [line for text in parts.values() for line in text.splitlines() if line.startswith("| ") and "[" not in line]
     numbered = [row for row in rows if sum(character.isdigit() for character in row) > 8]
     assert len(numbered) > 400
