@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.charts import layouts
 from benchmarks.harness.measured import figure, result
 from benchmarks.harness.runs import RunFailed
 from benchmarks.peers import checks, comparison, launched, peers_table, venvs
@@ -237,13 +236,6 @@ def test_a_table_has_every_row_and_says_where_it_is_behind() -> None:
     heads = [line.count("|") for line in text.splitlines() if line.startswith("|")]
     assert heads == [9] * 6
     assert "nowhere" in peers_table.behind([pair(ratios={"rps": figure([2.0])})])
-
-
-def test_a_chart_has_the_peers_that_have_a_ratio() -> None:
-    refused = {"workload": "count", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel"]}
-    [chart] = layouts.LAYOUTS["peers"]({"pairs": [pair(), refused]}).values()
-    assert chart.figures["count.rps.bytewax"]["median"] == 2.0
-    assert not [name for name in chart.figures if "ray" in name or name.startswith("index")]
 
 
 def test_a_failover_table_counts_faults_on_both_sides() -> None:
