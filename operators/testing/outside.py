@@ -50,11 +50,15 @@ def documents_in(rows: bytes) -> list[Any]:
 
 
 class MemoryStore:
-    """The store of one sink task, in memory; it outlives every crash."""
+    """The store of one sink task, in memory; it outlives every crash.
+
+    Attributes:
+        account: what it has taken.
+    """
 
     def __init__(self, task: str, run: str) -> None:
         self.task = task
-        self._account = Account(task, run, 0)
+        self.account = Account(task, run, 0)
         self._run = run
         self._bundles: list[tuple[int, bytes]] = []
 
@@ -65,31 +69,31 @@ class MemoryStore:
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
         """Fence every lower incarnation, and return what is held."""
-        if incarnation < self._account.incarnation:
+        if incarnation < self.account.incarnation:
             raise fenced(self.task, incarnation)
-        self._account.incarnation = incarnation
-        return self._account.store_state()
+        self.account.incarnation = incarnation
+        return self.account.store_state()
 
     def last_bundle(self) -> StoreState:
         """The state that is held."""
-        return self._account.store_state()
+        return self.account.store_state()
 
     def write(self, bundle: Bundle) -> None:
         """Take rows and determinants, in one step."""
-        self._account.fence(self._run, bundle.incarnation)
-        if self._account.take(bundle) is not None:
+        self.account.fence(self._run, bundle.incarnation)
+        if self.account.take(bundle) is not None:
             self._bundles.append((bundle.first, bundle.rows))
 
     def truncate(self, epoch: int) -> None:
         """Drop determinants of lower epochs."""
-        self._account.truncate(epoch)
+        self.account.truncate(epoch)
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         """Take back the bundles after `mark`."""
-        self._account.withdraw(mark)
+        self.account.withdraw(mark)
         while self._bundles and self._bundles[-1][0] >= mark.next:
             self._bundles.pop()
-        return self._account.store_state()
+        return self.account.store_state()
 
     def close(self) -> None:
         """Keep everything."""

@@ -32,7 +32,7 @@ def stand(world: World, epoch: int, kills: int) -> None:
 
 
 def visible(world: World) -> list[int]:
-    return [store.count for store in world.stores.values()]
+    return [store.account.next for store in world.stores.values()]
 
 
 def saved(world: World, epoch: int) -> list[int]:

@@ -7,14 +7,13 @@ import random
 import pytest
 
 from causal.channels.receiver import Receiver
-from causal.effects import ReadSource
 from causal.errors import PeerViolation, ReplayDivergence
-from causal.events import SourceRead
 from causal.logs.log import DeterminantLog
 from causal.records import batch
 from causal.records.batch import Chunk
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.picking import ByContent
+from operators.sources.source import Read
 from tests.unit.causal.test_task_world import check, run
 from tests.unit.causal.world import World, layered
 
@@ -72,9 +71,8 @@ def test_what_could_be_otherwise_is_told_as_runs() -> None:
 class OneByOne(World):
     """Its sources read one record at a time and put no barriers, so what they send is the same for all seeds."""
 
-    def read(self, effect: ReadSource) -> SourceRead:
-        records = [("p", self.topology.channels[effect.channel].partition, effect.position)]
-        return SourceRead(effect.channel, effect.position, records, 1, effect.position + 1 == self.records)
+    def read(self, channel: int, position: int, count_max: int) -> Read:
+        return Read([("p", self.topology.channels[channel].partition, position)], 1, position + 1 == self.records)
 
     def checkpoint(self) -> None:
         """Never: where a barrier stands is a choice, and a channel that it blocks is passed over."""
@@ -89,7 +87,7 @@ def test_the_order_does_not_depend_on_arrival() -> None:
         )
         run(world, kills=seed, pause=150)
         check(world)
-        outputs.add(b"".join(world.stores[max(world.stores)].rows))
+        outputs.add(world.stores[max(world.stores)].rows)
     assert len(outputs) == 1
 
 

@@ -16,10 +16,23 @@ from causal.ids import TaskIndex
 from causal.records.batch import LISTED, RECORDS, Chunk, encode_records
 from causal.records.values import encode
 from causal.task import recording
+from causal.task.performer import DiskEffect
 from causal.task.recording import Recorded, Recording, read_recording
 from causal.task.rehearsal import rehearse
+from operators.testing.cluster import Process
 from tests.unit.causal.test_rough_world import diamond
-from tests.unit.causal.world import ChainedHashes, World
+from tests.unit.causal.world import ChainedHashes, Disk, World
+
+
+class RecordingDisk(Disk):
+    """A disk that keeps recordings."""
+
+    world: Recorder
+
+    def ask(self, effect: DiskEffect) -> None:
+        if isinstance(effect, WriteRecording):
+            self.world.recordings[self.process.index, effect.epoch] = effect.parts
+        super().ask(effect)
 
 
 class Recorder(World):
@@ -29,10 +42,8 @@ class Recorder(World):
         self.recordings: dict[tuple[int, int], list[bytes]] = {}
         super().__init__(diamond(), seed, 400, verify_replay=True, batch_elements_max=4)
 
-    def _perform(self, index: int, effect: Any) -> None:
-        if isinstance(effect, WriteRecording):
-            self.recordings[index, effect.epoch] = effect.parts
-        super()._perform(index, effect)
+    def disk(self, process: Process) -> Disk:
+        return RecordingDisk(self, process)
 
     def rehearse(self, index: int, epoch: int, **changed: Any) -> None:
         """Perform what led to barrier `epoch` again, with other facts where a test changes some."""

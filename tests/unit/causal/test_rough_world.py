@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from causal.channels import exchange, flow
-from causal.effects import ReadSegment, ReadSource, Reply, Send, SpillSegment, WriteBundle, WriteSnapshot
+from causal.effects import ReadSource, Send, SpillSegment, WriteBundle
 from causal.errors import Fenced, ReplayDivergence
-from causal.events import FrameReceived, SegmentFailed, SegmentRead, SegmentWritten, SnapshotWritten, Turn
-from causal.ids import OUTSIDE
+from causal.events import Event, FrameReceived, SegmentFailed, SourceRead, Turn
+from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Output, Services
+from causal.records.rows import listed
+from causal.task.performer import DiskEffect
 from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
+from operators.testing.cluster import Process
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
-from tests.unit.causal.world import ChainedHashes, World, layered
+from tests.unit.causal.world import ChainedHashes, Disk, World, layered
 
 
 def diamond() -> Topology:
@@ -27,45 +30,49 @@ def diamond() -> Topology:
     return Topology(tasks, channels)
 
 
+class SlowDisk(Disk):
+    """A disk that answers later, and sometimes refuses to spill."""
+
+    world: RoughWorld
+
+    def __init__(self, world: RoughWorld, process: Process) -> None:
+        super().__init__(world, process)
+        self.answer = lambda event: world.written.append((process, event))
+
+    def ask(self, effect: DiskEffect) -> None:
+        if isinstance(effect, SpillSegment) and self.world.rng.random() >= 0.8:
+            self.answer(SegmentFailed(effect.channel, effect.segment))
+            return
+        self.world.spilled += isinstance(effect, SpillSegment)
+        super().ask(effect)
+
+
 class RoughWorld(World):
     """Frames are lost (a connection that was cut and came back) and doubled; the disk is slow and sometimes refuses."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.segments: dict[tuple[int, int], dict[int, bytes]] = {}
-        self.written: deque[tuple[int, int, Any]] = deque()
+        self.written: deque[tuple[Process, Event]] = deque()
+        self.spilled = 0
         super().__init__(*args, **settings)
 
-    def _perform(self, index: int, effect: Any) -> None:
-        if isinstance(effect, (Send, Reply)) and self.rng.random() < 0.02:
-            for wire in [w for w in self.wires if w[0] == index]:
-                self.wires[wire].clear()
+    def disk(self, process: Process) -> Disk:
+        return SlowDisk(self, process)
+
+    def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
+        if self.rng.random() < 0.02:
+            for ends in [ends for ends in self.links if ends[0] == process.index]:
+                self.links[ends].clear()
             return
-        if isinstance(effect, (Send, Reply)) and self.rng.random() < 0.05:
-            super()._perform(index, effect)
-        if isinstance(effect, WriteSnapshot):
-            self.snapshots[index, effect.epoch] = effect.parts
-            self.written.append((index, self.incarnations[index], SnapshotWritten(effect.epoch, ("f", 1, "d"))))
-        elif isinstance(effect, SpillSegment):
-            answer: Any = SegmentFailed(effect.channel, effect.segment)
-            if self.rng.random() < 0.8:
-                self.segments[index, effect.segment] = {e.first: bytes(e.payload or b"") for e in effect.entries}
-                first = effect.entries[0].first
-                answer = SegmentWritten(effect.channel, effect.segment, first, effect.entries[-1].next - first)
-            self.written.append((index, self.incarnations[index], answer))
-        elif isinstance(effect, ReadSegment):
-            payloads = self.segments[index, effect.segment]
-            answer = SegmentRead(effect.channel, effect.segment, payloads)
-            self.written.append((index, self.incarnations[index], answer))
-        else:
-            super()._perform(index, effect)
+        if self.rng.random() < 0.05:
+            super().transmit(process, target, incarnation, parts)
+        super().transmit(process, target, incarnation, parts)
 
     def step(self) -> None:
         self.now_ns += self.rng.randint(0, 30_000_000)  # frames that were lost are missed after a second
         super().step()
         if self.written and self.rng.random() < 0.05:
-            index, incarnation, event = self.written.popleft()
-            if index in self.tasks and self.incarnations[index] == incarnation:
-                self.handle(index, event)
+            process, event = self.written.popleft()
+            self.feed(process, event)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -87,7 +94,7 @@ def test_an_in_flight_log_that_does_not_fit_into_memory(seed: int) -> None:
     world = RoughWorld(layered((2, 2, 1)), seed=seed, records=120, inflight_memory_bytes_max=600)
     run(world, kills=4, pause=500)
     check(world)
-    assert world.segments
+    assert world.spilled
 
 
 class Haunted(World):
@@ -107,33 +114,34 @@ class Haunted(World):
         if self.ghosts and self.rng.random() < 0.5:
             self._haunt(self.rng.choice(sorted(self.ghosts)), Turn())
 
-    def _haunt(self, ghost: tuple[int, int], event: Any) -> None:
-        index, incarnation = ghost
+    def _haunt(self, ghost: tuple[int, int], event: Event) -> None:
         try:
             for effect in self.ghosts[ghost].handle(event, self.now_ns):
                 if isinstance(effect, Send) and effect.target in self.tasks:
-                    key = (index, incarnation, effect.target, self.incarnations[effect.target])
-                    self.wires.setdefault(key, deque()).append(effect.parts)
+                    ends = (*ghost, effect.target, self.incarnations[effect.target])
+                    self.links.setdefault(ends, deque()).append(effect.parts)
                 elif isinstance(effect, ReadSource):
-                    self._haunt(ghost, self.read(effect))
+                    read = self.read(effect.channel, effect.position, effect.count_max)
+                    answer = SourceRead(effect.channel, effect.position, listed(read.records), 1, read.ended)
+                    self._haunt(ghost, answer)
                 elif isinstance(effect, WriteBundle):
-                    self._write_as(ghost, effect)
+                    self._write_as(effect)
         except Fenced:
             self.fenced["by a neighbour"] += 1
             del self.ghosts[ghost]
 
-    def _write_as(self, ghost: tuple[int, int], effect: WriteBundle) -> None:
-        before = self.stores[effect.channel].count
+    def _write_as(self, effect: WriteBundle) -> None:
+        before = self.stores[effect.channel].account.next
         try:
             self.stores[effect.channel].write(effect.bundle)
         except Fenced:
-            assert self.stores[effect.channel].count == before
+            assert self.stores[effect.channel].account.next == before
             self.fenced["by a store"] += 1
             raise
 
-    def _reply(self, index: int, target: int, incarnation: int, parts: list[bytes]) -> None:
-        super()._reply(index, target, incarnation, parts)
-        if (target, incarnation) in self.ghosts:
+    def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
+        super().transmit(process, target, incarnation, parts)
+        if (target, incarnation) in self.ghosts and process.index in self.topology.downstream(TaskIndex(target)):
             self._haunt((target, incarnation), FrameReceived(b"", parts))
 
 
@@ -195,7 +203,7 @@ def test_more_neighbours_at_once_than_the_depth_covers_is_rolled_back_as_far_as_
         run(world, kills=4, pause=200, together=2)
         check(world)
         rolled_back += len(world.rollbacks)
-        withdrawn += sum(store.withdrawn for store in world.stores.values())
+        withdrawn += sum(store.account.withdrawn for store in world.stores.values())
         spared += sum(len(world.topology.tasks) - len(orphans) for orphans in world.rollbacks)
     assert rolled_back and withdrawn and spared
 

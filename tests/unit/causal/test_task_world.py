@@ -15,7 +15,7 @@ def rows_of(world: World) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = []
     for store in world.stores.values():
         unpacker = msgpack.Unpacker(use_list=False, strict_map_key=False)
-        unpacker.feed(b"".join(store.rows))
+        unpacker.feed(store.rows)
         rows += [(link, tuple(record)) for link, record in unpacker]
     return rows
 

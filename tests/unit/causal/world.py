@@ -7,55 +7,39 @@ It owns time and chance.  Everything nondeterministic that can happen to a task 
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from causal.channels.sink_channel import depended, truncated
+from msgspec import convert
+
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import (
-    OpenSink,
-    OrphanReport,
-    ReadSource,
-    Reply,
-    Send,
-    SendRequests,
-    SnapshotReady,
-    TruncateSink,
-    WithdrawRows,
-    WriteBundle,
-    WriteSnapshot,
-)  # fmt: skip
-from causal.errors import Fenced
+from causal.effects import WriteSnapshot
 from causal.events import (
     CheckpointCompleted,
     CheckpointRequested,
-    FrameReceived,
+    Event,
     InquiryResolved,
     OrphanQuery,
-    PeerDown,
-    PeerUp,
     ResponseReceived,
-    SinkOpened,
     SnapshotWritten,
-    SourceRead,
     Started,
     Turn,
-)  # fmt: skip
-from causal.ids import OUTSIDE
+)
+from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
-from causal.logs.log import DeterminantLog
 from causal.logs.rollback import OrphanAnswer, Rollback, TaskRollback, decide
-from causal.ports import Bundle, Output, PlainChain, Request, Services, StoreState, WithdrawPoint
+from causal.ports import Output, PlainChain, Request, Services, SinkStore
 from causal.records import batch
 from causal.records.batch import Chunk, decode_records, encode_records
 from causal.records.values import decode, encode
-from causal.task.recovery import State
+from causal.task.performer import DiskEffect, Reader, Requests
 from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
+from operators.sources.source import Read
+from operators.testing.cluster import Cluster, Process, Segments
+from operators.testing.outside import MemoryStore
 
 
 def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:
@@ -213,67 +197,52 @@ class _Whole:
         return [self._part]
 
 
-class Store:
-    """A sink's store that notices every contradiction at once."""
+class Disk(Segments):
+    """The disk of one task, which answers at once."""
 
-    def __init__(self) -> None:
-        self.rows: list[bytes] = []
-        self.counts: list[int] = []
-        self.count = 0
-        self.digest = 0
-        self.incarnation = 0
-        self.logs: dict[int, DeterminantLog] = {}
-        self.marks: list[WithdrawPoint] = []
-        self.withdrawn = 0
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(lambda event: world.feed(process, event))
+        self.world = world
+        self.process = process
 
-    def open(self, incarnation: int) -> StoreState:
-        assert incarnation > self.incarnation
-        self.incarnation = incarnation
-        return self.state()
-
-    def state(self) -> StoreState:
-        logs = tuple(d for log in self.logs.values() for d in log.deltas({}))
-        return StoreState(self.count, self.digest, logs, tuple(self.marks))
-
-    def truncate(self, epoch: int) -> None:
-        for log in self.logs.values():
-            log.truncate(epoch)
-        self.marks = truncated(self.marks, epoch)
-
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        place = self.marks.index(mark)
-        del self.marks[place + 1 :]
-        if not place:
-            self.marks = [replace(mark, depends=())]
-        self.withdrawn += self.count - mark.next
-        while self.count > mark.next:
-            self.rows.pop()
-            self.count -= self.counts.pop()
-        assert self.count == mark.next, "a mark is where a bundle ends"
-        self.digest = mark.digest
-        stands = depended(self.marks)
-        for log in self.logs.values():
-            log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
-        return self.state()
-
-    def write(self, bundle: Bundle) -> None:
-        if bundle.incarnation < self.incarnation:
-            raise Fenced("a zombie")
-        assert bundle.first == self.count, (bundle.first, self.count)
-        if bundle.depends is not None:
-            if not self.marks:
-                self.marks.append(WithdrawPoint(self.count, self.digest, bundle.epoch, bundle.rollback, ()))
-            end = bundle.first + bundle.count
-            self.marks.append(WithdrawPoint(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
-        self.count += bundle.count
-        self.counts.append(bundle.count)
-        self.rows.append(bundle.rows)
-        self.digest = bundle.digest
-        for delta in bundle.logs:
-            self.logs.setdefault(delta.task, DeterminantLog(delta.task)).merge(delta)
+    def ask(self, effect: DiskEffect) -> None:
+        if isinstance(effect, WriteSnapshot):
+            self.world.snapshots[self.process.index, effect.epoch] = effect.parts
+            self.answer(SnapshotWritten(effect.epoch, ("f", 1, "d")))
+        else:
+            super().ask(effect)
 
 
-class World:
+class _Reader:
+    """The reader of a partition: a record at each position, all of which are there."""
+
+    def __init__(self, world: World, channel: int) -> None:
+        self._world = world
+        self._channel = channel
+
+    def read(self, position: int, count_max: int) -> Read:
+        return self._world.read(self._channel, position, count_max)
+
+    def ready_in_s(self, position: int) -> float:
+        raise AssertionError("all records are there")
+
+    def completed(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Requests:
+    """The outside world, which `World.step` has answer."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        self._world.outstanding += [(*self._process.life, request) for request in requests]
+
+
+class World(Cluster[Process]):
     """All tasks of a topology; `step` lets one thing happen, chosen by the seed."""
 
     def __init__(
@@ -285,25 +254,23 @@ class World:
         traits: Collection[str] = (),
         **settings: Any,
     ) -> None:
+        config: dict[str, Any] = {"channel_window_bytes": 1 << 16, "batch_elements_max": 7, **settings}
+        super().__init__(topology, JobConfig(run="r", name="w", pipeline="p", sharing_depth=depth, **config))
         self.traits = traits
         self.rng = random.Random(seed)
-        self.topology = topology
         self.records = records
-        config: dict[str, Any] = {"channel_window_bytes": 1 << 16, "batch_elements_max": 7, **settings}
-        self.config = JobConfig(run="r", name="w", pipeline="p", sharing_depth=depth, **config)
         self.now_ns = 1_000
         self.tasks: dict[int, TaskProtocol] = {}
-        self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
-        self.wires: dict[tuple[int, int, int, int], deque[list[bytes]]] = {}
-        self.stores: dict[int, Store] = {c.id: Store() for c in topology.channels if c.target == OUTSIDE}
+        """The youngest incarnation of each task, if it lives."""
+        self.stores: dict[int, MemoryStore] = {
+            c.id: MemoryStore(topology.tasks[c.source].name, "r") for c in topology.channels if c.target == OUTSIDE
+        }
         self.snapshots: dict[tuple[int, int], list[bytes]] = {}
         self.acked: dict[int, set[int]] = {}
-        self.complete = 0
-        self.asked = 0
         self.finished: set[int] = set()
         self.dead: set[int] = set()
         self.phases: list[tuple[str, str]] = []
-        self.requests: list[tuple[int, int, Request]] = []
+        self.outstanding: list[tuple[int, int, Request]] = []
         """The requests without a response, and which task sent them in which incarnation."""
         self.faults: list[str] = []
         self.rollback = Rollback()
@@ -314,38 +281,80 @@ class World:
         for task in range(len(topology.tasks)):
             self.promote(task)
 
-    # Live
-    def wall_ns(self) -> int:
-        return self.now_ns
-
     def entropy(self) -> bytes:
         return self.rng.randbytes(16)
 
+    # What tasks have effects on.
+
+    def disk(self, process: Process) -> Disk:
+        return Disk(self, process)
+
+    def store(self, process: Process, channel: int) -> SinkStore:
+        return self.stores[channel]
+
+    def reader(self, process: Process, channel: int) -> Reader:
+        return _Reader(self, channel)
+
+    def requests(self, process: Process) -> Requests:
+        return _Requests(self, process)
+
+    def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
+        if kind == "snapshot":
+            self.acked.setdefault(facts["epoch"], set()).add(process.index)
+        elif kind == "finding":
+            self.findings[process.index] = (process.incarnation, convert(facts["finding"], OrphanAnswer))
+        elif kind == "phase":
+            self.phases.append((process.protocol.name, facts["phase"]))
+            if facts["phase"] == "finished":
+                self.finished.add(process.index)
+
+    def read(self, channel: int, position: int, count_max: int) -> Read:
+        """Returns some of the records that are there."""
+        count = min(self.rng.randint(1, count_max), self.records - position)
+        partition = self.topology.channels[channel].partition
+        records = [("p", partition, position + i) for i in range(count)]
+        return Read(records, 1, position + count == self.records)
+
+    # Tasks.
+
+    def handle(self, index: int, event: Event) -> None:
+        """Passes an event to a task, and performs what follows."""
+        self.feed(self.processes[index, self.incarnations[index]], event)
+
     def promote(self, index: int, retained: Knowledge = NO_KNOWLEDGE) -> None:
+        own, incarnation = TaskIndex(index), self.incarnations[index] + 1
         self.dead.discard(index)
-        self.incarnations[index] += 1
-        chain = ChainedHashes(len(self.topology.outputs(index)), self.topology.is_sink(index), self.rng, self.traits)  # type: ignore[arg-type]
+        chain = ChainedHashes(len(self.topology.outputs(own)), self.topology.is_sink(own), self.rng, self.traits)
         cut = Cut()
         if self.complete:
             parts = self.snapshots[index, self.complete]
             cut = Cut.unpack(parts[0])
             chain.restore(parts[1:])
-        task = TaskProtocol(
-            self.topology, index, self.incarnations[index], self.config, chain, self, cut, [("f", 1, "d")],  # type: ignore[arg-type]
+        task = self.tasks[index] = TaskProtocol(
+            self.topology, own, incarnation, self.config, chain, self, cut, [("f", 1, "d")],
             self.faults.append, self.rollback, retained,
         )  # fmt: skip
-        self.tasks[index] = task
-        for other in self.topology.upstream(index):  # type: ignore[arg-type]
-            if other in self.tasks:
-                self.handle(other, PeerUp(index, self.incarnations[index]))
-                self.handle(index, PeerUp(other, self.incarnations[other]))
-        for other in self.topology.downstream(index):  # type: ignore[arg-type]
-            if other in self.tasks:
-                self.handle(index, PeerUp(other, self.incarnations[other]))
-                self.handle(other, PeerUp(index, self.incarnations[index]))
-        self.handle(index, Started())
+        process = Process(index=index, incarnation=incarnation, protocol=task)
+        self.add(process)
+        self.introduce(process)
+        self.feed(process, Started())
         if self.lost:
-            self.handle(index, OrphanQuery(self.inquiry, self.lost))
+            self.feed(process, OrphanQuery(self.inquiry, self.lost))
+
+    def kill(self, index: int) -> None:
+        process = self.end(index)
+        self.dead.add(index)
+        self.announce_death(process)
+
+    def end(self, index: int) -> Process:
+        """Ends the youngest incarnation of a task."""
+        process = self.processes[index, self.incarnations[index]]
+        self.forget(process)
+        del self.tasks[index]
+        self.finished.discard(index)
+        for acks in self.acked.values():
+            acks.discard(index)
+        return process
 
     # What the supervisor does about lost determinants (D9).
 
@@ -370,81 +379,16 @@ class World:
             if index not in retreats:
                 self.handle(index, InquiryResolved(self.rollback))
         for index in sorted(retreats):
-            retained = self.tasks[index].retained(self.rollback)
-            self.finished.discard(index)
-            for acks in self.acked.values():
-                acks.discard(index)
-            self.promote(index, retained)
+            self.promote(index, self.end(index).protocol.retained(self.rollback))
 
-    def kill(self, index: int) -> None:
-        del self.tasks[index]
-        self.dead.add(index)
-        self.finished.discard(index)
-        for acks in self.acked.values():
-            acks.discard(index)
-        for end in [e for e in self.wires if e[2] == index]:
-            del self.wires[end]
-        for other in self.topology.upstream(index):  # type: ignore[arg-type]
-            if other in self.tasks:
-                self.handle(other, PeerDown(index, self.incarnations[index]))
-
-    def handle(self, index: int, event: Any) -> None:
-        task = self.tasks[index]
-        for effect in task.handle(event, self.now_ns):
-            self._perform(index, effect)
-
-    def _wire(self, source: int, target: int) -> deque[list[bytes]]:
-        return self.wires.setdefault((source, self.incarnations[source], target, self.incarnations[target]), deque())
-
-    def _perform(self, index: int, effect: Any) -> None:
-        if isinstance(effect, Send):
-            if effect.target in self.tasks:
-                self._wire(index, effect.target).append(effect.parts)
-        elif isinstance(effect, Reply):
-            target, incarnation = map(int, effect.link.split(b"/"))
-            self._reply(index, target, incarnation, effect.parts)
-        elif isinstance(effect, OpenSink):
-            self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].open(self.incarnations[index])))
-        elif isinstance(effect, WriteBundle):
-            self.stores[effect.channel].write(effect.bundle)
-        elif isinstance(effect, ReadSource):
-            self.handle(index, self.read(effect))
-        elif isinstance(effect, WriteSnapshot):
-            self.snapshots[index, effect.epoch] = effect.parts
-            self.handle(index, SnapshotWritten(effect.epoch, ("f", 1, "d")))
-        elif isinstance(effect, SnapshotReady):
-            self.acked.setdefault(effect.epoch, set()).add(index)
-        elif isinstance(effect, TruncateSink):
-            self.stores[effect.channel].truncate(effect.epoch)
-        elif isinstance(effect, WithdrawRows):
-            self.handle(index, SinkOpened(effect.channel, self.stores[effect.channel].withdraw(effect.mark)))
-        elif isinstance(effect, SendRequests):
-            self.requests += [(index, self.incarnations[index], request) for request in effect.requests]
-        elif isinstance(effect, OrphanReport):
-            self.findings[index] = (self.incarnations[index], effect.finding)
-        elif type(effect).__name__ == "Phase":
-            self.phases.append((self.topology.tasks[index].name, effect.name))
-            if effect.name == "finished":
-                self.finished.add(index)
-
-    def _reply(self, index: int, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Delivers a reply to the process that the frame came from."""
-        if target in self.tasks and self.incarnations[target] == incarnation:
-            self._wire(index, target).append(parts)
-
-    def read(self, effect: ReadSource) -> SourceRead:
-        count = min(self.rng.randint(1, effect.count_max), self.records - effect.position)
-        partition = self.topology.channels[effect.channel].partition
-        records = [("p", partition, effect.position + i) for i in range(count)]
-        ended = effect.position + count == self.records
-        return SourceRead(effect.channel, effect.position, records, 1, ended)
+    # The course of things.
 
     def _answer(self) -> None:
         """The outside answers one of the requests, in any order; sometimes twice, sometimes to who is not there."""
-        place = self.rng.randrange(len(self.requests))
-        index, incarnation, request = self.requests[place]
+        place = self.rng.randrange(len(self.outstanding))
+        index, incarnation, request = self.outstanding[place]
         if self.rng.random() < 0.8:
-            del self.requests[place]
+            del self.outstanding[place]
         if index in self.tasks and (self.incarnations[index] == incarnation or self.rng.random() < 0.1):
             self.handle(index, ResponseReceived(request.operator, request.number, self.rng.randbytes(4)))
 
@@ -452,17 +396,11 @@ class World:
         """Performs one random action."""
         self.escalate()
         self.now_ns += self.rng.randint(1, 40_000)
-        if self.requests and self.rng.random() < 0.2:
+        if self.outstanding and self.rng.random() < 0.2:
             self._answer()
-        busy = [wire for wire, frames in self.wires.items() if frames]
+        busy = [ends for ends, frames in self.links.items() if frames]
         if busy and self.rng.random() < 0.6:
-            wire = self.rng.choice(busy)
-            source, source_inc, target, target_inc = wire
-            parts = self.wires[wire].popleft()
-            if target in self.tasks and self.incarnations[target] == target_inc:
-                downstream = self.topology.upstream(target)  # type: ignore[arg-type]
-                link = f"{source}/{source_inc}".encode() if source in downstream else b""
-                self.handle(target, FrameReceived(link, parts))
+            self.deliver(self.rng.choice(busy))
         elif self.tasks:
             self.handle(self.rng.choice(sorted(self.tasks)), Turn())
 
@@ -470,9 +408,8 @@ class World:
         """Requests the next checkpoint, or completes the current one if all tasks have acknowledged it."""
         if self.asked == self.complete:
             self.asked += 1
-        for index in self.tasks:
-            if self.topology.is_source(index):  # type: ignore[arg-type]
-                self.handle(index, CheckpointRequested(self.asked, hold=self.pressed()))
+        for process in self.sources():
+            self.feed(process, CheckpointRequested(self.asked, hold=self.pressed()))
         if len(self.acked.get(self.asked, ())) == len(self.topology.tasks):
             self.complete = self.asked
             for index in list(self.tasks):
@@ -485,6 +422,3 @@ class World:
     def done(self) -> bool:
         sinks = {t.index for t in self.topology.tasks if self.topology.is_sink(t.index)}
         return sinks <= self.finished and not self.dead
-
-    def state(self, index: int) -> State:
-        return self.tasks[index].recovery.state
