@@ -10,13 +10,14 @@ import random
 import sqlite3
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.tally import TallySink
 from benchmarks.harness.written import rows_in
+from benchmarks.peers.programs.inputs import repeated
 from causal.config import JobConfig
 from causal.logs.log import LogDelta
 from causal.ports import Bundle, SinkStore
@@ -55,48 +56,28 @@ def owner(parallelism: int) -> int:
     return task_of_group(key_group(HOT_KEY, groups), parallelism, groups)
 
 
-def begin_of(partition: int, rows: int) -> int:
-    """Returns where in the table a partition begins."""
-    return partition * (rows // PARTITIONS)
-
-
-class Records:
-    """The elements of all partitions."""
-
-    def __init__(self, skew: str, keys: int, record_bytes: int) -> None:
-        self._keys = keys_of(skew, keys)
-        chance = random.Random(7)
-        payloads = [chance.randbytes(record_bytes) for _ in range(PAYLOADS)]
-        self._payloads = (payloads * -(-len(self._keys) // PAYLOADS))[: len(self._keys)]
-
-    def slices(self, partition: int, start: int, stop: int) -> list[Any]:
-        """Elements `start` to `stop` of a partition."""
-        rows = len(self._keys)
-        place = (begin_of(partition, rows) + start) % rows
-        records: list[Any] = []
-        while len(records) < stop - start:
-            end = min(rows, place + stop - start - len(records))
-            records += zip(self._keys[place:end], self._payloads[place:end], strict=True)
-            place = 0
-        return records
-
-
-class MadeSource(SequenceSource):
-    """The records are made when a partition is opened, before the first one enters."""
+class Records(SequenceSource[Any]):
+    """The records, made when a partition is opened, before the first one enters."""
 
     def __init__(self, skew: str, keys: int, record_bytes: int, count: int) -> None:
-        super().__init__(self._slices, count, PARTITIONS)
+        super().__init__(self.slices, count, PARTITIONS)
         self._shape = (skew, keys, record_bytes)
-        self._records: Records | None = None
+        self._table: list[Any] = []
 
     def open(self, partition: int, context: Any) -> Any:
-        self._records = Records(*self._shape)
+        self.make()
         return super().open(partition, context)
 
-    def _slices(self, partition: int, start: int, stop: int) -> list[Any]:
-        if self._records is None:
-            self._records = Records(*self._shape)
-        return self._records.slices(partition, start, stop)
+    def make(self) -> None:
+        """Make the table."""
+        skew, keys, record_bytes = self._shape
+        chance = random.Random(7)
+        payloads = [chance.randbytes(record_bytes) for _ in range(PAYLOADS)]
+        self._table = list(zip(keys_of(skew, keys), cycle(payloads)))
+
+    def slices(self, partition: int, start: int, stop: int) -> list[Any]:
+        """Elements `start` to `stop` of a partition, each of which begins at another place of the table."""
+        return repeated(self._table, start + partition * (len(self._table) // PARTITIONS), stop - start)
 
 
 class PackedSink(TallySink):
@@ -148,23 +129,18 @@ def check(path: Path, skew: str, keys: int, records: int) -> dict[str, int]:
                 doubled += n <= last
                 contradicted += n > last
             highest[key] = max(n, last)
-    expected = _expected(keys_of(skew, keys), records)
+    expected = expected_of(keys_of(skew, keys), records)
     lost = sum(max(0, count - highest.get(key, 0)) for key, count in expected.items())
     contradicted += sum(max(0, n - expected.get(key, 0)) for key, n in highest.items())
     return {"rows": rows, "lost": lost, "doubled": doubled, "contradicted": contradicted}
 
 
-def _expected(table: Sequence[int], records: int) -> dict[int, int]:
+def expected_of(table: Sequence[int], records: int) -> Counter[int]:
     """Returns how often each key entered."""
-    rows = len(table)
-    whole, rest = divmod(records // PARTITIONS, rows)
     counted: Counter[int] = Counter()
-    every: Iterable[tuple[int, int]] = Counter(table).items() if whole else ()
     for partition in range(PARTITIONS):
-        counted.update({key: count * whole for key, count in every})
-        place = begin_of(partition, rows)
-        counted.update(table[place : place + rest])
-        counted.update(table[: max(0, place + rest - rows)])
+        begin = partition * (len(table) // PARTITIONS)
+        counted.update(islice(cycle([*table[begin:], *table[:begin]]), records // PARTITIONS))
     return counted
 
 
@@ -174,9 +150,8 @@ count = int(settings.get("count", "100000"))
 parallelism, depth = int(settings.get("parallelism", "2")), int(settings.get("depth", "1"))
 skew, keys = settings.get("skew", "zipf"), int(settings.get("keys", "10000"))
 
-stream = pipeline.source(
-    "rows", MadeSource(skew, keys, int(settings.get("record_bytes", "16")), count // PARTITIONS), PARTITIONS
-)
+records = Records(skew, keys, int(settings.get("record_bytes", "16")), count // PARTITIONS)
+stream = pipeline.source("rows", records, PARTITIONS)
 for stage in range(depth):
     stream = stream.key_by(lambda row: row[0]).count(f"count{stage}", parallelism=parallelism)
 stream.sink("out", PackedSink(settings.get("out", "matrix.db")))

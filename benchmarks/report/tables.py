@@ -7,8 +7,7 @@ from typing import Any
 
 from benchmarks.harness.measured import origin, series
 from benchmarks.scale.scale import DEPTHS, SHAPES
-from benchmarks.throughput.matrix import MODES
-from benchmarks.throughput.matrix_points import AXES
+from benchmarks.throughput.matrix import AXES, MODES
 
 Result = Mapping[str, Any]
 MATRIX = {

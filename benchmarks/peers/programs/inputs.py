@@ -42,11 +42,15 @@ def table() -> list[tuple[int, int]]:
 
 def rows(partition: int, start: int, stop: int) -> list[tuple[int, int]]:
     """Rows `start` to `stop` of a partition: the table from a place of its own, again and again."""
-    known = table()
-    begin = (start + partition * (TABLE_ROWS // PARTITIONS)) % TABLE_ROWS
-    taken = known[begin : begin + stop - start]
-    while len(taken) < stop - start:
-        taken += known[: stop - start - len(taken)]
+    return repeated(table(), start + partition * (TABLE_ROWS // PARTITIONS), stop - start)
+
+
+def repeated(known: list[Any], start: int, count: int) -> list[Any]:
+    """`count` rows of a table from `start` on, which may be beyond its end: it is read over and over."""
+    begin = start % len(known)
+    taken = known[begin : begin + count]
+    while len(taken) < count:
+        taken += known[: count - len(taken)]
     return taken
 
 
