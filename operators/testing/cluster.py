@@ -25,6 +25,9 @@ from causal.topology import Topology
 
 T = TypeVar("T")
 
+NEVER_NS = 1 << 62
+"""A time that no clock reaches."""
+
 Ends = tuple[int, int, int, int]
 """The two ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
 
@@ -71,8 +74,8 @@ class Cluster(ABC, Generic[P]):
         self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
         self.links: dict[Ends, deque[list[bytes]]] = {}
         self.asked = self.complete = 0
-        self._inbox: deque[tuple[P, Event]] = deque()
-        self._feeding = False
+        self._waiting: deque[tuple[P, Callable[[], None]]] = deque()
+        self._acting = False
 
     def wall_ns(self) -> int:
         """The clock that a live task reads."""
@@ -104,9 +107,9 @@ class Cluster(ABC, Generic[P]):
         """Has a task handle an event; returns its effects."""
         return process.protocol.handle(event, self.now_ns) if self.lives(process) else ()
 
-    def take(self, process: P, event: Event) -> None:
-        """Passes a task an event, and performs what follows from it."""
-        process.performer.feed(event)
+    def act(self, process: P, action: Callable[[], None]) -> None:
+        """Performs an action of a process that lives."""
+        action()
 
     # -- tasks -----------------------------------------------------------------------------------------
 
@@ -172,18 +175,26 @@ class Cluster(ABC, Generic[P]):
     # -- events and frames -----------------------------------------------------------------------------
 
     def feed(self, process: P, event: Event) -> None:
-        """Passes a task an event, behind those that wait; effects are performed before any later event."""
-        self._inbox.append((process, event))
-        if self._feeding:
+        """Passes a task an event; its effects are performed before any later event of any task."""
+        self._queue(process, partial(process.performer.feed, event))
+
+    def read_again(self, process: P) -> None:
+        """Repeats the reads of a process that had returned nothing."""
+        self._queue(process, partial(process.performer.read_again, NEVER_NS))
+
+    def _queue(self, process: P, action: Callable[[], None]) -> None:
+        """Performs an action of a process, behind those that wait."""
+        self._waiting.append((process, action))
+        if self._acting:
             return
-        self._feeding = True
+        self._acting = True
         try:
-            while self._inbox:
-                target, next_event = self._inbox.popleft()
+            while self._waiting:
+                target, next_action = self._waiting.popleft()
                 if self.lives(target):
-                    self.take(target, next_event)
+                    self.act(target, next_action)
         finally:
-            self._feeding = False
+            self._acting = False
 
     def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
         """Sends a frame; one to a dead incarnation is dropped."""

@@ -36,8 +36,6 @@ from operators.testing.inputs import Partition
 from operators.testing.outside import MemoryStore
 from operators.testing.process import CalledAtOnce, CountedChain, MemoryDisk, MemoryReader, Process
 
-_NEVER_NS = 1 << 62
-
 
 class World(Cluster[Process]):
     """The tasks of one test, their links, stores and clock.
@@ -185,7 +183,7 @@ class World(Cluster[Process]):
                 steps.append(lambda process=process: self._turn(process))  # type: ignore[misc]
         for process, moments in self._moments_of_reads():
             if any(due_ns <= self.now_ns for due_ns in moments):
-                steps.append(lambda process=process: process.performer.read_again(_NEVER_NS))  # type: ignore[misc]
+                steps.append(lambda process=process: self.read_again(process))  # type: ignore[misc]
         if self.later:
             steps.append(lambda: self.later.pop(0)())
         for index in self.incarnations:
@@ -278,10 +276,10 @@ class World(Cluster[Process]):
             self._dying.append(process)
         return effects
 
-    def feed(self, process: Process, event: Event) -> None:
-        """Passes a task an event, behind those that wait; then those die that are to crash."""
-        super().feed(process, event)
-        while self._dying and not self._feeding:
+    def _queue(self, process: Process, action: Callable[[], None]) -> None:
+        """Performs an action of a process, behind those that wait; then those die that are to crash."""
+        super()._queue(process, action)
+        while self._dying and not self._acting:
             self.die(self._dying[0].index)
 
     # -- checkpoints ---------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def mismatch(stage: Stage, condition: str, above: Sequence[str]) -> str:
 def _rows(stage: Stage, rest: list[str]) -> str:
     sinks = {stage.words.names[c.source]: c.id for c in stage.topology.channels if c.id in stage.outside.stores}
     name = rest.pop(0) if rest and rest[0] in sinks else next(iter(sinks))
-    return _differs(" ".join(stage.outside.stores[sinks[name]].rows), " ".join(rest))
+    return _differs(" ".join(stage.outside.stores[sinks[name]].words()), " ".join(rest))
 
 
 def _of_task(stage: Stage, name: str, rest: list[str]) -> str:
@@ -76,5 +76,5 @@ def _differs(there: str, wanted: str) -> str:
 _COUNTS: dict[str, Callable[[Stage], int]] = {
     "complete": lambda stage: stage.complete,
     "asked": lambda stage: stage.asked_outside,
-    "withdrawn": lambda stage: sum(store.withdrawn for store in stage.outside.stores.values()),
+    "withdrawn": lambda stage: sum(store.account.withdrawn for store in stage.outside.stores.values()),
 }

@@ -142,11 +142,11 @@ class Interpreter:
         for part in words.split():
             text, _, bytes_wanted = part.partition("*")
             partition.records.append((text, "." * int(bytes_wanted)) if bytes_wanted else text)
-        self.stage.outside.answer_reads()
+        self.stage.answer_reads()
 
     def _end(self, rest: str) -> None:
         self._partition(rest).ended = True
-        self.stage.outside.answer_reads()
+        self.stage.answer_reads()
 
     def _partition(self, name: str) -> Partition:
         index = self.stage.words.names.index(name)
@@ -172,7 +172,7 @@ class Interpreter:
     def _turn(self, rest: str) -> None:
         name, *count = rest.split()
         for _ in range(int(count[0]) if count else 1):
-            self.stage.handle(self.process(name), Turn())
+            self.stage.feed(self.process(name), Turn())
 
     def _link(self, text: str) -> tuple[int, int, int, int]:
         source, target = (self.process(name) for name in text.split("->"))
@@ -236,7 +236,7 @@ class Interpreter:
     def _wake(self, rest: str) -> None:
         process = self.process(rest)
         process.paused = False
-        self.stage.outside.answer_reads()
+        self.stage.answer_reads()
 
     def _promote(self, rest: str) -> None:
         for name in rest.split():

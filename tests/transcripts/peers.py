@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from causal.channels.sink_channel import depended, truncated
-from causal.effects import ReadSource
-from causal.errors import Fenced, invariant
-from causal.events import SourceRead
-from causal.logs.log import DeterminantLog
-from causal.ports import Bundle, StoreState, WithdrawPoint
+from causal.errors import Fenced
+from causal.ports import Bundle
+from operators.sources.source import Read
+from operators.testing.outside import MemoryStore
 
 
 def label(record: Any) -> str:
@@ -27,73 +24,30 @@ class Partition:
         self.records: list[Any] = []
         self.ended = False
 
-    def answer(self, effect: ReadSource) -> SourceRead | None:
+    def read(self, position: int, count_max: int) -> Read | None:
         """The records from there on; None while there are none."""
-        records = self.records[effect.position : effect.position + effect.count_max]
-        ended = self.ended and effect.position + len(records) == len(self.records)
-        if not records and not ended:
-            return None
-        return SourceRead(effect.channel, effect.position, records, 0, ended)
+        records = self.records[position : position + count_max]
+        ended = self.ended and position + len(records) == len(self.records)
+        return Read(records, 0, ended) if records or ended else None
 
 
-class Store:
-    """A sink's store, in memory, that checks what it is given and forgets nothing by itself."""
+class Store(MemoryStore):
+    """A sink's store in memory, which says in its own words why it refuses."""
 
-    def __init__(self) -> None:
-        self.rows: list[str] = []
-        self.withdrawn = 0
-        self._digest = 0
-        self._incarnation = 0
-        self._logs: dict[int, DeterminantLog] = {}
-        self._marks: list[WithdrawPoint] = []
+    def check(self, incarnation: int) -> None:
+        """Refuses an incarnation with a younger successor.
 
-    def open(self, incarnation: int) -> StoreState:
-        """Fences lower incarnations and returns what is held."""
-        self._refuse(incarnation)
-        self._incarnation = incarnation
-        return self.state()
+        Raises:
+            Fenced: a younger one has opened the store.
+        """
+        if incarnation < self.account.incarnation:
+            raise Fenced(
+                f"the store belongs to incarnation {self.account.incarnation}; this is incarnation {incarnation}"
+            )
 
-    def _refuse(self, incarnation: int) -> None:
-        if incarnation < self._incarnation:
-            raise Fenced(f"the store belongs to incarnation {self._incarnation}; this is incarnation {incarnation}")
-
-    def state(self) -> StoreState:
-        logs = tuple(delta for _, log in sorted(self._logs.items()) for delta in log.deltas({}))
-        return StoreState(len(self.rows), self._digest, logs, tuple(self._marks))
-
-    def write(self, bundle: Bundle) -> None:
-        """All of it or nothing."""
-        self._refuse(bundle.incarnation)
-        invariant(bundle.first == len(self.rows), "rows are written once, in order", first=bundle.first)
-        if bundle.depends is not None:
-            if not self._marks:
-                self._marks.append(WithdrawPoint(bundle.first, self._digest, bundle.epoch, bundle.rollback, ()))
-            end = bundle.first + bundle.count
-            self._marks.append(WithdrawPoint(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
-        self.rows += rows_of(bundle)
-        self._digest = bundle.digest
-        for delta in bundle.logs:
-            self._logs.setdefault(delta.task, DeterminantLog(delta.task)).merge(delta)
-
-    def truncate(self, epoch: int) -> None:
-        """A complete checkpoint covers what came before."""
-        for log in self._logs.values():
-            log.truncate(epoch)
-        self._marks = truncated(self._marks, epoch)
-
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Withdraws the rows behind a mark, in one step."""
-        place = self._marks.index(mark)
-        del self._marks[place + 1 :]
-        if not place:
-            self._marks = [replace(mark, depends=())]
-        self.withdrawn += len(self.rows) - mark.next
-        del self.rows[mark.next :]
-        self._digest = mark.digest
-        stands = depended(self._marks)
-        for log in self._logs.values():
-            log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
-        return self.state()
+    def words(self) -> list[str]:
+        """Returns the rows."""
+        return self.rows.decode().splitlines()
 
 
 def rows_of(bundle: Bundle) -> list[str]:

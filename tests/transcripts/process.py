@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from causal.determinants import DeterminantCodec, Order
 from causal.task.recovery import State
-from causal.task.task import TaskProtocol
+from operators.testing import cluster
 from tests.transcripts.script import Line
 from tests.transcripts.words import Words, counted
 
@@ -22,20 +22,15 @@ DROPPED = {
 }
 
 
-@dataclass(slots=True)
-class Process:
+@dataclass(slots=True, kw_only=True)
+class Process(cluster.Process):
     """A task that runs, as the stage knows it."""
 
-    index: int
     name: str
-    incarnation: int
-    protocol: TaskProtocol
     words: Words
     heard: list[str]
     """The lines that the task has logged."""
     paused: bool = False
-    dialled: dict[int, int] = field(default_factory=dict)
-    """The incarnation of each neighbour downstream that it is connected to."""
 
     @property
     def shown(self) -> str:

@@ -7,21 +7,13 @@ complete a checkpoint) is done here at once; `supervised.Supervised` puts the re
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.channels import wire
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import (
-    Effect,
-    OrphanReport,
-    Phase,
-    Reply,
-    Send,
-    SnapshotReady,
-)  # fmt: skip
+from causal.effects import Effect
 from causal.errors import CausalError
 from causal.events import (
     CheckpointCompleted,
@@ -29,7 +21,6 @@ from causal.events import (
     Event,
     FrameReceived,
     PeerDown,
-    PeerUp,
     Started,
     Turn,
 )  # fmt: skip
@@ -38,57 +29,52 @@ from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.records import batch
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
+from operators.testing.cluster import Cluster, Ends, NoRequests
 from tests.transcripts.operators import MS, Numbering, answer_of
-from tests.transcripts.outside import Outside
+from tests.transcripts.outside import NotedDisk, NotedReader, NotedStore, Outside
 from tests.transcripts.peers import label
 from tests.transcripts.process import Onlooker, Process
 from tests.transcripts.script import Line
 from tests.transcripts.words import Words, counted, elements_of, size
 
-Ends = tuple[int, int, int, int]
-"""The ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
-
-SILENT_PHASES = ("collected", "replayed", "running")
+SILENT_PHASES = ("collected", "replayed", "running", "first_output")
 """The phases that the states already show."""
 
 
-class Stage:
+class Stage(Cluster[Process]):
     """All that there is, in this scenario."""
 
     def __init__(self, topology: Topology, config: JobConfig, traits: dict[str, dict[str, int]]) -> None:
-        self.topology = topology
-        self.config = config
+        super().__init__(topology, config)
         self.traits = traits
         self.lines: list[Line] = []
-        self.now_ns = 0
         self.entropy_drawn = self.asked_outside = 0
-        self.processes: dict[tuple[int, int], Process] = {}
-        self.incarnations = dict.fromkeys(range(len(topology.tasks)), 0)
-        self.links: dict[Ends, deque[list[bytes]]] = {}
         self.cuts: set[tuple[int, int]] = set()
-        self.outside = Outside(topology, self.say, self.handle)
+        self.outside = Outside(topology, self.say, self.feed)
         self.words = Words(topology, self.outside.filed)
-        self.complete = self.asked = 0
         self.acked: set[int] = set()
         self.ended: dict[str, str] = {}
         self._elements: dict[tuple[int, int], str] = {}
-        self._inbox: deque[tuple[Process, Event]] = deque()
-        self._handling = False
 
-    # -- Live ------------------------------------------------------------------------------------------
+    # -- what tasks have effects on ----------------------------------------------------------------------
 
-    def wall_ns(self) -> int:
-        return self.now_ns
+    def disk(self, process: Process) -> NotedDisk:
+        return NotedDisk(self.outside, process)
+
+    def store(self, process: Process, channel: int) -> NotedStore:
+        return NotedStore(self.outside, process, channel)
+
+    def reader(self, process: Process, channel: int) -> NotedReader:
+        return NotedReader(self.outside, process, channel)
+
+    def requests(self, process: Process) -> NoRequests:
+        return NoRequests()
 
     def entropy(self) -> bytes:
         self.entropy_drawn += 1
         return bytes((self.entropy_drawn * 0x51 % 256, self.entropy_drawn)) * 8
 
     # -- tasks -----------------------------------------------------------------------------------------
-
-    def current(self, index: int) -> Process | None:
-        """The youngest incarnation of a task, if it lives."""
-        return self.processes.get((index, self.incarnations[index]))
 
     def say(self, who: str, what: str, *parts: str) -> None:
         self.lines.append(Line(who, what, tuple(part for part in parts if part)))
@@ -99,22 +85,21 @@ class Stage:
         for process in started:
             self.introduce(process)
         for process in started:
-            self.handle(process, Started())
+            self.feed(process, Started())
 
     def promote(self, index: int) -> None:
         """Promotes a standby to the task and announces it to its neighbours."""
         process = self.create(index, self.incarnations[index] + 1)
         self.introduce(process)
-        self.handle(process, Started())
+        self.feed(process, Started())
         if self.asked > self.complete and self.topology.is_source(process.index):  # type: ignore[arg-type]
             self.say("supervisor", "asks", f"{process.shown} for checkpoint {self.asked} again")
-            self.handle(process, CheckpointRequested(self.asked))
+            self.feed(process, CheckpointRequested(self.asked))
 
     def create(
         self, index: int, incarnation: int, rollback: Rollback = NO_ROLLBACK, retained: Knowledge = NO_KNOWLEDGE
     ) -> Process:
         """An incarnation of a task, from the state of the last complete checkpoint."""
-        self.incarnations[index] = incarnation
         name = self.words.names[index]
         operator = self._operator(index, incarnation)
         cut = Cut()
@@ -128,7 +113,10 @@ class Stage:
             heard.append, rollback, retained,
         )  # fmt: skip
         protocol.replayed_per_turn = 1  # so that each event can be seen
-        process = self.processes[index, incarnation] = Process(index, name, incarnation, protocol, self.words, heard)
+        process = Process(
+            index=index, incarnation=incarnation, protocol=protocol, name=name, words=self.words, heard=heard
+        )
+        self.add(process)
         if incarnation > 1:
             since = f"from checkpoint {self.complete}" if self.complete else "from the beginning"
             self.say(process.shown, "starts", since)
@@ -151,23 +139,18 @@ class Stage:
 
         return ask
 
-    def introduce(self, process: Process) -> None:
-        """Announces it and its neighbours to each other."""
-        index = process.index
-        for other in self.topology.upstream(index):  # type: ignore[arg-type]
-            self._tell_of(self.current(other), process)
-            self._tell_of(process, self.current(other))
-        for other in self.topology.downstream(index):  # type: ignore[arg-type]
-            self._tell_of(process, self.current(other))
-            self._tell_of(self.current(other), process)
+    def introduce_to(self, process: Process | None, peer: Process | None) -> None:
+        if process is None or not process.paused:
+            super().introduce_to(process, peer)
 
-    def _tell_of(self, who: Process | None, peer: Process | None) -> None:
-        if who is None or peer is None or who.paused:
-            return
-        if who.dialled.get(peer.index) == peer.incarnation:
-            return
-        who.dialled[peer.index] = peer.incarnation
-        self.handle(who, PeerUp(peer.index, peer.incarnation))
+    def answer_reads(self) -> None:
+        """Delivers everything that was requested and is available now."""
+        for process in self.in_order():
+            self.read_again(process)
+
+    def in_order(self) -> list[Process]:
+        """The processes that live, by task and incarnation."""
+        return [process for _, process in sorted(self.processes.items())]
 
     def kill(self, victims: list[Process]) -> None:
         """Kills processes together, with all they held and all that was on its way to them."""
@@ -176,7 +159,7 @@ class Stage:
             self.forget(process)
         for process in victims:
             if self._youngest(process):
-                self.tell_down(process)
+                self.announce_death(process)
 
     def _youngest(self, process: Process) -> bool:
         return self.incarnations[process.index] == process.incarnation
@@ -197,7 +180,7 @@ class Stage:
         header = wire.Header(getattr(wire, kind), receiver.protocol.exchange.job, channel, incarnation)
         rest = {"HELLO": [wire.Hello(1, 0, 1 << 40, 0, False).pack()], "DATA": [b"", b""], "FENCED": []}[kind]
         self.say(f"forger -> {receiver.shown}", kind, f"as incarnation {incarnation} of {self.words.names[source]}")
-        self.handle(receiver, FrameReceived(f"{source}/{incarnation}".encode(), [header.pack(), *rest]))
+        self.feed(receiver, FrameReceived(f"{source}/{incarnation}".encode(), [header.pack(), *rest]))
 
     def cut(self, source: int, target: int) -> None:
         """Frames of that direction are lost from now on, and those on their way too."""
@@ -207,49 +190,32 @@ class Stage:
                 self.lose(ends)
 
     def forget(self, process: Process) -> None:
-        del self.processes[process.index, process.incarnation]
-        for ends in [ends for ends in self.links if ends[2:] == (process.index, process.incarnation)]:
-            del self.links[ends]
+        super().forget(process)
         self.outside.forget(process)
         self.acked.discard(process.index)
 
-    def tell_down(self, process: Process) -> None:
+    def announce_death(self, process: Process) -> None:
         """Announces a death, as the supervisor does."""
         for other in self.topology.upstream(process.index):  # type: ignore[arg-type]
             neighbour = self.current(other)
             if neighbour is not None:
                 self.say(neighbour.shown, "hears", f"{process.shown} is dead")
-                self.handle(neighbour, PeerDown(process.index, process.incarnation))
+                self.feed(neighbour, PeerDown(process.index, process.incarnation))
 
     # -- one step of one task --------------------------------------------------------------------------
 
-    def handle(self, process: Process, event: Event) -> None:
-        """Passes an event to a task; performs its effects, in order, then their answers."""
-        self._inbox.append((process, event))
-        if self._handling:
-            return  # an answer waits for the effects of the event that asked
-        self._handling = True
-        while self._inbox:
-            self._one(*self._inbox.popleft())
-        self._handling = False
-
-    def _one(self, process: Process, event: Event) -> None:
-        if self.processes.get((process.index, process.incarnation)) is not process:
-            return
+    def handled(self, process: Process, event: Event) -> Sequence[Effect]:
         onlooker = Onlooker(process, self._element)
         try:
-            effects = process.protocol.handle(event, self.now_ns)
-        except CausalError as problem:
+            return super().handled(process, event)
+        finally:
             self.lines += onlooker.lines()
+
+    def act(self, process: Process, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except CausalError as problem:
             self.fail(process, problem)
-            return
-        self.lines += onlooker.lines()
-        for effect in effects:
-            try:
-                self.perform(process, effect)
-            except CausalError as problem:
-                self.fail(process, problem)
-                return
 
     def fail(self, process: Process, problem: CausalError) -> None:
         """The process ends with an error."""
@@ -257,7 +223,7 @@ class Stage:
         self.ended[process.shown] = type(problem).__name__
         self.forget(process)
         if self._youngest(process):
-            self.tell_down(process)
+            self.announce_death(process)
 
     def _element(self, channel: int, position: int) -> str:
         partition = self.outside.partitions.get(channel)
@@ -265,31 +231,18 @@ class Stage:
             return label(partition.records[position]) if position < len(partition.records) else "|end|"
         return self._elements.get((channel, position), "?")
 
-    # -- effects ---------------------------------------------------------------------------------------
+    # -- frames ----------------------------------------------------------------------------------------
 
-    def perform(self, process: Process, effect: Effect) -> None:
-        """Performs an effect of a task, and records it."""
-        if isinstance(effect, Send):
-            self._transmit(process, effect.target, process.dialled[effect.target], effect.parts)
-        elif isinstance(effect, Reply):
-            target, incarnation = map(int, effect.link.split(b"/"))
-            self._transmit(process, target, incarnation, effect.parts)
-        elif not self.outside.perform(process, effect):
-            self.report(process, effect)
-
-    def _transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
+    def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
         job = process.protocol.exchange.job
         kind, said = self.words.frame(parts, job, process.log_bytes)
         if kind == "DATA":
             self._note_elements(parts, job)
-        lost = ""
+        lost = "" if (target, incarnation) in self.processes else "(no process)"
         if (process.index, target) in self.cuts:
             lost = "(lost: the link is cut)"
-        elif (target, incarnation) not in self.processes:
-            lost = "(no process)"
         else:
-            ends = (process.index, process.incarnation, target, incarnation)
-            self.links.setdefault(ends, deque()).append(parts)
+            super().transmit(process, target, incarnation, parts)
         self.say(f"{process.shown} -> {self.words.names[target]}{incarnation}", kind, *said, lost)
 
     def _note_elements(self, parts: list[bytes], job: int) -> None:
@@ -300,41 +253,31 @@ class Stage:
 
     def deliver(self, ends: Ends, say: bool = False) -> None:
         """Delivers the oldest frame on a link; with `say` it becomes a line."""
-        parts = self.links[ends].popleft()
         if say:
             receiver = self.processes[ends[2:]]
-            self.say(receiver.shown, "takes", self.words.gist(parts, receiver.protocol.exchange.job))
-        source, incarnation = ends[:2]
-        upstream = self.topology.upstream(ends[2])  # type: ignore[arg-type]
-        link = f"{source}/{incarnation}".encode() if source in upstream else b""
-        self.handle(self.processes[ends[2:]], FrameReceived(link, parts))
+            self.say(receiver.shown, "takes", self.words.gist(self.links[ends][0], receiver.protocol.exchange.job))
+        super().deliver(ends)
 
     # -- what a task reports to its supervisor --------------------------------------------------------------
 
-    def report(self, process: Process, effect: Effect) -> None:
-        """Facts for the supervisor."""
-        if isinstance(effect, Phase):
-            if effect.name not in SILENT_PHASES and effect.name != "first_output":
-                self.say(
-                    process.shown,
-                    "reports",
-                    effect.name + (f" ({counted(effect.detail, 'row')})" if effect.detail else ""),
-                )
-        elif isinstance(effect, SnapshotReady):
-            self.say(f"{process.shown} -> supervisor", "ACK", f"checkpoint {effect.epoch}")
-            if effect.epoch == self.asked:
+    def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
+        if kind == "phase":
+            if facts["phase"] not in SILENT_PHASES:
+                rows = f" ({counted(facts['detail'], 'row')})" if facts["detail"] else ""
+                self.say(process.shown, "reports", facts["phase"] + rows)
+        elif kind == "snapshot":
+            self.say(f"{process.shown} -> supervisor", "ACK", f"checkpoint {facts['epoch']}")
+            if facts["epoch"] == self.asked:
                 self.acked.add(process.index)
-        elif isinstance(effect, OrphanReport):
-            self.say(process.shown, "answers", f"inquiry {effect.number}")
+        elif kind == "finding":
+            self.say(process.shown, "answers", f"inquiry {facts['number']}")
 
     def checkpoint(self) -> None:
         """Requests the next checkpoint from the sources."""
         self.asked = self.complete + 1
-        for index in self.incarnations:
-            process = self.current(index)
-            if process is not None and self.topology.is_source(process.index):  # type: ignore[arg-type]
-                self.say(f"supervisor -> {process.shown}", "BARRIER", f"put barrier {self.asked} into the stream")
-                self.handle(process, CheckpointRequested(self.asked))
+        for process in self.sources():
+            self.say(f"supervisor -> {process.shown}", "BARRIER", f"put barrier {self.asked} into the stream")
+            self.feed(process, CheckpointRequested(self.asked))
 
     def settle(self) -> None:
         """Completes the current checkpoint once all tasks have acknowledged it."""
@@ -350,7 +293,7 @@ class Stage:
     def complete_at(self, process: Process) -> None:
         """One task learns that the checkpoint is complete."""
         before = footprint(process)
-        self.handle(process, CheckpointCompleted(self.complete))
+        self.feed(process, CheckpointCompleted(self.complete))
         self.say(process.shown, "keeps", f"determinants {before[0]} -> {footprint(process)[0]} bytes",
                  f"in flight {before[1]} -> {footprint(process)[1]} elements")  # fmt: skip
 
@@ -362,9 +305,9 @@ class Stage:
             if frames and not self.processes[ends[2:]].paused:
                 self.deliver(ends)
                 return True
-        for process in sorted(self.processes.values(), key=lambda each: (each.index, each.incarnation)):
+        for process in self.in_order():
             if not process.paused and not process.protocol.idle:
-                self.handle(process, Turn())
+                self.feed(process, Turn())
                 return True
         return False
 
@@ -387,10 +330,10 @@ class Stage:
     def wait(self, span_ms: int) -> None:
         """Lets time pass; each task that waited for it has a turn."""
         self.now_ns += span_ms * MS
-        for process in sorted(self.processes.values(), key=lambda each: (each.index, each.incarnation)):
+        for process in self.in_order():
             due = process.protocol.next_deadline_ns(self.now_ns)
             if not process.paused and due is not None and due <= self.now_ns:
-                self.handle(process, Turn())
+                self.feed(process, Turn())
 
 
 def footprint(process: Process) -> tuple[int, int]:

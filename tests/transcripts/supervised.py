@@ -7,13 +7,11 @@ sent, before any frame; a beat is written down when it says something new.  The 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from causal.commands import read_command
 from causal.config import JobConfig
-from causal.effects import Effect, OrphanReport, Phase, SnapshotReady
 from causal.errors import CausalError
 from causal.events import CheckpointCompleted, PeerUp, Started
 from causal.logs.dissemination import NO_KNOWLEDGE
@@ -153,7 +151,7 @@ class Supervised(Stage):
 
     def _end_worker(self, worker: Worker) -> None:
         del self.workers[worker.slot]
-        if worker.process is not None and self._lives(worker.process):
+        if worker.process is not None and self.lives(worker.process):
             self.forget(worker.process)
         self._control = deque(each for each in self._control if each[1] != worker.slot)
         exited = {"kind": "exited", "slot": worker.slot, "pid": worker.pid, "at_ns": self.now_ns, "status": -9}
@@ -165,9 +163,6 @@ class Supervised(Stage):
         )
         if self.supervision is not None:
             self._control.append((AGENT, "supervisor", exited))
-
-    def _lives(self, process: Process) -> bool:
-        return self.processes.get((process.index, process.incarnation)) is process
 
     def _vitals(self, slot: str) -> Vitals:
         process = self.workers[slot].process
@@ -191,7 +186,7 @@ class Supervised(Stage):
         elif isinstance(act, Begin):
             self._begin(worker, act)
         elif isinstance(act, Start) and worker.process is not None:
-            self.handle(worker.process, Started())
+            self.feed(worker.process, Started())
         elif isinstance(act, Feed) and worker.process is not None:
             self._feed(worker.process, act)
 
@@ -210,7 +205,7 @@ class Supervised(Stage):
         if isinstance(act.event, CheckpointCompleted):
             self.complete_at(process)
         else:
-            self.handle(process, act.event)
+            self.feed(process, act.event)
 
     def _tell(self, worker: Worker, fields: dict[str, Any]) -> None:
         said = tuple(message(fields, self.words))
@@ -226,19 +221,8 @@ class Supervised(Stage):
 
     # -- what the stage leaves to the supervisor ---------------------------------------------------------
 
-    def report(self, process: Process, effect: Effect) -> None:
-        worker = next(each for each in self.workers.values() if each.process is process)
-        if isinstance(effect, Phase):
-            facts: Mapping[str, Any] = {"phase": effect.name, "at_ns": self.now_ns, "detail": effect.detail}
-            self.member(worker, Reported("phase", facts))
-        elif isinstance(effect, SnapshotReady):
-            files = [list(file) for file in effect.files]
-            self.member(worker, Reported("snapshot", {"epoch": effect.epoch, "files": files}))
-        elif isinstance(effect, OrphanReport):
-            finding = effect.finding
-            orphan = None if finding.orphan is None else list(finding.orphan)
-            answer = {"settled": finding.settled, "orphan": orphan, "stands": [list(each) for each in finding.stands]}
-            self.member(worker, Reported("finding", {"number": effect.number, "finding": answer}))
+    def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
+        self.member(next(each for each in self.workers.values() if each.process is process), Reported(kind, facts))
 
     def kill(self, victims: list[Process]) -> None:
         for process in victims:
@@ -251,7 +235,7 @@ class Supervised(Stage):
         super().fail(process, problem)
         self._end_worker(worker)
 
-    def tell_down(self, process: Process) -> None:
+    def announce_death(self, process: Process) -> None:
         """The supervisor does."""
 
     def settle(self) -> None:
