@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
@@ -26,6 +26,7 @@ from causal.logs.log import DeterminantLog, LogDelta
 from causal.records.batch import RECORDS, Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.topology import FULL_DEPTH
+from operators.testing.cluster import Process
 
 SIZES = (64, 1024)
 WARM_BATCHES = 4
@@ -112,13 +113,13 @@ class CountedPlane(DataPlane):
         self._counter = counter
         super().__init__(Shape(2, 1, 1), FULL_DEPTH, records * (WARM_BATCHES + BATCHES), records)
 
-    def step(self, index: int, event: Event) -> list[Effect]:
+    def handled(self, process: Process, event: Event) -> Sequence[Effect]:
         if not isinstance(event, (Turn, FrameReceived)) or self.read < self.config.batch_elements_max * WARM_BATCHES:
-            return super().step(index, event)
-        task = self.tasks[index]
+            return super().handled(process, event)
+        task = process.protocol
         before = _delivered(task)
         effects = self._counter.measure(lambda: task.handle(event, self.now_ns))
-        name = ("source", "count", "sink")[index]
+        name = ("source", "count", "sink")[process.index]
         led_to = sorted({type(effect).__name__ for effect in effects})
         if _delivered(task) > before:
             led_to.insert(0, "delivered")

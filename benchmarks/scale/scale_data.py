@@ -6,8 +6,9 @@ next in a fixed order, so that a figure is the same whenever it is taken.  There
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,24 @@ from benchmarks.harness.runs import RunFailed
 from causal.channels import wire
 from causal.config import JobConfig
 from causal.cut import Cut
-from causal.effects import Effect, OpenSink, ReadSource, Reply, Send, WriteBundle
-from causal.events import Event, FrameReceived, PeerDown, PeerUp, SinkOpened, SourceRead, Started, Turn
-from causal.ids import OUTSIDE, ChannelId, TaskIndex
-from causal.logs.log import DeterminantLog
-from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
+from causal.events import Started, Turn
+from causal.ids import OUTSIDE, TaskIndex
+from causal.ports import SinkStore
+from causal.task.performer import Disk, Reader, Requests
 from causal.task.task import TaskProtocol
 from operators import Pipeline
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink
-from operators.sources import SequenceSource
+from operators.sources import Read, SequenceSource
+from operators.testing.cluster import Cluster, NoRequests, Process, Segments
+from operators.testing.outside import MemoryStore
 
 HANDSHAKE = {wire.HELLO: "hello", wire.WELCOME: "welcome", wire.LOGS: "logs"}
 ROUNDS_MAX = 100_000
 TURNS_MAX = 16
 LINK_NS = 20_000
 """Virtual time of a round."""
+FAR_NS = 1 << 62
 
 
 def key_of(row: tuple[int, int]) -> int:
@@ -74,127 +77,75 @@ def _rows(partition: int, start: int, stop: int) -> list[Any]:
     return [row_of(position * 64 + partition) for position in range(start, stop)]
 
 
-class _Store:
-    """The determinants that a sink's store holds."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._digest = 0
-        self._logs: dict[int, DeterminantLog] = {}
-        self._marks: list[WithdrawPoint] = []
-
-    def last_bundle(self) -> StoreState:
-        logs = tuple(delta for log in self._logs.values() for delta in log.deltas({}))
-        return StoreState(self.rows, self._digest, logs, tuple(self._marks))
-
-    def write(self, bundle: Bundle) -> None:
-        if bundle.first != self.rows:
-            raise RunFailed(f"a sink was given row {bundle.first} where row {self.rows} belongs")
-        end = bundle.first + bundle.count
-        if bundle.depends is not None:
-            if not self._marks:
-                self._marks.append(WithdrawPoint(bundle.first, self._digest, bundle.epoch, bundle.rollback, ()))
-            self._marks.append(WithdrawPoint(end, bundle.digest, bundle.epoch, bundle.rollback, bundle.depends))
-        self.rows, self._digest = end, bundle.digest
-        for delta in bundle.logs:
-            self._logs.setdefault(delta.task, DeterminantLog(delta.task)).merge(delta)
-
-
-class DataPlane:
-    """All tasks of one graph; `handshake_bytes` counts from its last clearing."""
+class DataPlane(Cluster[Process]):
+    """All tasks of one graph; `handshake_bytes` counts from its last clearing, `handshakes` the frames by kind."""
 
     def __init__(self, shape: Shape, sharing_depth: int, records: int, batch_records: int) -> None:
-        self.config = JobConfig(
+        config = JobConfig(
             run="r", name="scale", pipeline="/p.py", sharing_depth=sharing_depth, batch_elements_max=batch_records
         )
+        self.plan = shape.plan(config, records)
+        super().__init__(self.plan.topology, config)
+        self.now_ns = 1_000
+        self.job = config.fingerprint(self.topology)
         self.records = records // shape.fan_in * shape.fan_in
-        self.plan = shape.plan(self.config, records)
-        self.topology = self.plan.topology
-        self.tasks: dict[int, TaskProtocol] = {}
+        self.per_partition = records // shape.fan_in
+        self.read = 0
         self.handshake_bytes: Counter[str] = Counter()
         self.handshakes: Counter[str] = Counter()
-        """Frames, by kind."""
-        self.read = 0
-        self.job = self.config.fingerprint(self.topology)
-        self._per_partition = records // shape.fan_in
-        self._incarnations: Counter[int] = Counter()
-        self._frames: deque[tuple[int, bytes, list[bytes]]] = deque()
-        self._waiting: list[tuple[int, ReadSource]] = []
-        self._stores: dict[int, _Store] = {}
-        self.now_ns = 1_000
+        self._stores = {
+            channel.id: MemoryStore(self.topology.tasks[channel.source].name, config.run)
+            for channel in self.topology.channels
+            if channel.target == OUTSIDE
+        }
         for task in range(len(self.topology.tasks)):
             self._promote(task)
 
-    # causal.ports.Environment
-    def wall_ns(self) -> int:
-        """Virtual."""
-        return self.now_ns
+    # What tasks have effects on.
 
     def entropy(self) -> bytes:
         """Nothing here asks for chance."""
         raise RunFailed("a task of the scale benchmark asked for entropy")
 
-    def _promote(self, index: int) -> None:
-        self._incarnations[index] += 1
-        here = TaskIndex(index)
-        self.tasks[index] = TaskProtocol(
-            self.topology, here, self._incarnations[index], self.config, self.plan.chain(here), self, Cut(), [], _refuse
-        )
-        for other in (*self.topology.upstream(here), *self.topology.downstream(here)):
-            if other in self.tasks:
-                self._handle(other, PeerUp(here, self._incarnations[index]))
-                self._handle(index, PeerUp(other, self._incarnations[other]))
-        self._handle(index, Started())
+    def disk(self, process: Process) -> Disk:
+        return Segments(partial(self.feed, process))
 
-    def fail(self, name: str) -> None:
-        """SIGKILL of a task, and its standby takes over; what is in flight to it is lost."""
-        task = self.topology.named(name)
-        if task is None:
-            raise RunFailed(f"there is no task {name}")
-        index = task.index
-        del self.tasks[index]
-        self._frames = deque(frame for frame in self._frames if frame[0] != index)
-        self._waiting = [(owner, effect) for owner, effect in self._waiting if owner != index]
-        for other in self.topology.upstream(index):
-            self._handle(other, PeerDown(index, self._incarnations[index]))
-        self._promote(index)
+    def store(self, process: Process, channel: int) -> SinkStore:
+        return self._stores[channel]  # type: ignore[index]
 
-    def _handle(self, index: int, event: Event) -> None:
-        for effect in self.step(index, event):
-            self._perform(index, effect)
+    def reader(self, process: Process, channel: int) -> Reader:
+        return _Partition(self, self.topology.channels[channel].partition)
 
-    def step(self, index: int, event: Event) -> list[Effect]:
-        """One task learns one event."""
-        return self.tasks[index].handle(event, self.now_ns)
+    def requests(self, process: Process) -> Requests:
+        return NoRequests()
 
-    def _perform(self, index: int, effect: Effect) -> None:
-        if isinstance(effect, Send):
-            self._carry(effect.target, b"%d/%d" % (index, self._incarnations[index]), effect.parts)
-        elif isinstance(effect, Reply):
-            target, incarnation = map(int, effect.link.split(b"/"))
-            if self._incarnations[target] == incarnation:
-                self._carry(target, b"", effect.parts)
-        elif isinstance(effect, OpenSink):
-            store = self._stores.setdefault(effect.channel, _Store())
-            self._handle(index, SinkOpened(ChannelId(effect.channel), store.last_bundle()))
-        elif isinstance(effect, WriteBundle):
-            self._stores[effect.channel].write(effect.bundle)
-        elif isinstance(effect, ReadSource):
-            self._waiting.append((index, effect))
+    def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
+        """The tasks have no supervisor."""
 
-    def _carry(self, target: int, link: bytes, parts: list[bytes]) -> None:
+    def transmit(self, process: Process, target: int, incarnation: int, parts: list[bytes]) -> None:
         kind = HANDSHAKE.get(wire.read_header(parts, self.job).kind)
         if kind is not None:
             self.handshake_bytes[kind] += sum(map(len, parts))
             self.handshakes[kind] += 1
-        self._frames.append((target, link, parts))
+        super().transmit(process, target, incarnation, parts)
 
-    def _answer_read(self, index: int, effect: ReadSource) -> None:
-        partition = self.topology.channels[effect.channel].partition
-        stop = min(effect.position + effect.count_max, self._per_partition)
-        rows = _rows(partition, effect.position, stop)
-        self.read += len(rows)
-        self._handle(index, SourceRead(effect.channel, effect.position, rows, 1, stop == self._per_partition))
+    # The course of things.
+
+    def _promote(self, index: int) -> None:
+        own, incarnation = TaskIndex(index), self.incarnations[index] + 1
+        chain = self.plan.chain(own)
+        task = TaskProtocol(self.topology, own, incarnation, self.config, chain, self, Cut(), [], _refuse)
+        process = Process(index=index, incarnation=incarnation, protocol=task)
+        self.add(process)
+        self.introduce(process)
+        self.feed(process, Started())
+
+    def fail(self, name: str) -> None:
+        """SIGKILL of a task, and its standby takes over; what is in flight to it is lost."""
+        process = next(each for each in self.processes.values() if each.protocol.name == name)
+        self.forget(process)
+        self.announce_death(process)
+        self._promote(process.index)
 
     def run(self, until_read: int | None = None) -> None:
         """Runs until that many records have been read, or until the last row is out.
@@ -203,41 +154,62 @@ class DataPlane:
             RunFailed: the graph does not get there.
         """
         for _ in range(ROUNDS_MAX):
-            if self._finished() or (until_read is not None and self.read >= until_read):
+            if all(task.reported_finished for task in self.tasks()) or self.read >= (until_read or self.read + 1):
                 return
             self.now_ns += LINK_NS
-            waiting, self._waiting = self._waiting, []
-            for index, effect in waiting:
-                self._answer_read(index, effect)
-            for _ in range(len(self._frames)):
-                target, link, parts = self._frames.popleft()
-                if target in self.tasks:
-                    self._handle(target, FrameReceived(link, parts))
-            for index in sorted(self.tasks):
-                self._turns(index)
+            for process in list(self.processes.values()):
+                process.performer.read_again(FAR_NS)
+            for ends, count in [(ends, len(frames)) for ends, frames in self.links.items()]:
+                for _ in range(count):
+                    self.deliver(ends)
+            for process in list(self.processes.values()):
+                self._turns(process)
         raise RunFailed(f"{len(self.topology.tasks)} tasks have not ended after {ROUNDS_MAX} rounds")
 
-    def _turns(self, index: int) -> None:
+    def _turns(self, process: Process) -> None:
         """Runs like the loop of a worker: until there is nothing to do, but not for ever."""
         for _ in range(TURNS_MAX):
-            self._handle(index, Turn())
-            if self.tasks[index].idle:
+            self.feed(process, Turn())
+            if process.protocol.idle:
                 return
 
-    def _finished(self) -> bool:
-        return all(task.reported_finished for task in self.tasks.values())
+    # What became of it.
+
+    def tasks(self) -> list[TaskProtocol]:
+        """The tasks that live."""
+        return [process.protocol for process in self.processes.values()]
 
     def rows(self) -> int:
-        """Returns what the sink has been given."""
-        return sum(store.rows for store in self._stores.values())
+        """Returns what the sinks have been given."""
+        return sum(store.last_bundle().next for store in self._stores.values())
 
     def counted(self, name: str) -> int:
         """A counter, over all tasks that live."""
-        return sum(int(task.counters()[name]) for task in self.tasks.values())
+        return sum(int(task.counters()[name]) for task in self.tasks())
 
-    def logged(self) -> int:
-        """Bytes of determinants that their owners wrote."""
-        return sum(sum(task.counters()["determinant_bytes"].values()) for task in self.tasks.values())
+
+class _Partition:
+    """The reader of a partition, whose rows are all there: one read per round, so that others have their turns."""
+
+    def __init__(self, plane: DataPlane, partition: int) -> None:
+        self._plane = plane
+        self._partition = partition
+        self._read_ns = 0
+
+    def read(self, position: int, count_max: int) -> Read | None:
+        if self._read_ns == self._plane.now_ns:
+            return None
+        self._read_ns = self._plane.now_ns
+        rows = _rows(self._partition, position, min(position + count_max, self._plane.per_partition))
+        self._plane.read += len(rows)
+        return Read(rows, 1, position + len(rows) == self._plane.per_partition)
+
+    def ready_in_s(self, position: int) -> float:
+        return 0.0
+
+    def completed(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def _refuse(line: str) -> None:
@@ -251,13 +223,14 @@ def determinants(shape: Shape, sharing_depth: int, records: int, batch_records: 
     if plane.rows() != plane.records:
         raise RunFailed(f"{plane.rows()} rows came out of {plane.records} records")
     channels = sum(OUTSIDE not in (channel.source, channel.target) for channel in plane.topology.channels)
-    logged, wired = plane.logged(), plane.counted("delta_bytes")
+    logged = sum(sum(task.counters()["determinant_bytes"].values()) for task in plane.tasks())
+    wired = plane.counted("delta_bytes")
     return {
         "logged_per_record": logged / plane.records,
         "wire_per_record": wired / plane.records,
         "wire_per_frame": wired / plane.counted("sent_frames"),
         "payload_per_record": plane.counted("sent_bytes") / plane.records,
-        "held_per_task": plane.counted("log_bytes") / len(plane.tasks),
+        "held_per_task": plane.counted("log_bytes") / len(plane.processes),
         "connect_bytes_per_channel": sum(plane.handshake_bytes.values()) / channels,
     }
 
