@@ -31,7 +31,7 @@ from causal.errors import (
 from causal.logs.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks import PostgresSink, conformance
-from operators.sinks.contract.sink import SinkStore, encode_json
+from operators.sinks.contract import SinkStore, encode_json
 from tests.servers.postgres import Postgres
 
 NUMBERS = count()

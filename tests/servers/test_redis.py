@@ -16,7 +16,7 @@ from causal.errors import CorruptData, DeterminantsLost, PipelineError, Unavaila
 from causal.ports import Bundle, StoreState
 from operators.sinks import RedisSink, conformance
 from operators.sinks.conformance import withdrawal
-from operators.sinks.contract.sink import SinkStore, WithdrawingStore
+from operators.sinks.contract import SinkStore, WithdrawingStore
 from tests.servers.redis import Redis, redis_server
 
 NUMBERS = count()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `causal run` put
 from benchmarks.jobs.gated import Gated
 from operators import Pipeline
 from operators.sinks import JsonLinesSink, SqliteSink
-from operators.sinks.contract.sink import Bundle, Sink, SinkStore, StoreState
+from operators.sinks.contract import Bundle, Sink, SinkStore, StoreState
 from operators.sources import GeneratedSource
 from tests.soak.mix import LOAD_BYTES, SOURCES, Join, Merge, make, pane
 

@@ -1,30 +1,26 @@
-"""The contract of a sink, and all that its author imports: the account of a task, its bytes, refused rows."""
+"""The contract of a sink, and all that the author of one imports (D8).
 
-from operators.sinks.contract.sink import (
-    Account,
-    Bundle,
-    CorruptData,
-    Fenced,
-    LogDelta,
-    PipelineError,
-    RowRefused,
-    Sink,
-    SinkStore,
-    StoreState,
-    Superseded,
-    Unavailable,
-    WithdrawingStore,
-    WithdrawPoint,
-    check_directory,
-    check_newest,
-    check_writable,
-    encode_json,
-    fenced,
-    foreign_rows,
-    lines_of,
-    packed,
-    unpacked,
-)
+A sink has no downstream to hold its determinants, so its store holds them beside the rows.  A `Sink` encodes records
+and opens a `SinkStore` for each of its tasks; the runtime gives that store a `Bundle` at a time, and asks it after a
+failure what it holds (`StoreState`).  An `Account` decides which bundle may be taken, the same for every store; what a
+store adds is to make that durable in one atomic step.  Errors that a store may raise:
+
+    Fenced             a younger incarnation has opened the store: this process must exit
+    Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
+    Unavailable        nothing was written, or the bundle may be written again: it is retried for `sink_retry_timeout_s`
+    RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
+    PipelineError      the user must change something first; the job ends with that line
+    CorruptData        what is stored does not match its digest; the job ends with that line
+
+`operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
+"""
+
+from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable
+from causal.logs.log import LogDelta
+from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
+from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
+from operators.sinks.contract.account_bytes import packed, unpacked
+from operators.sinks.contract.sink import Sink, check_directory, check_writable, encode_json, lines_of
 
 __all__ = [
     "Account",

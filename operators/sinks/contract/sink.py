@@ -1,19 +1,4 @@
-"""The contract of a sink, and all that the author of one imports (D8).
-
-A sink has no downstream to hold its determinants, so its store holds them beside the rows.  A `Sink` encodes records
-and opens a `SinkStore` for each of its tasks; the runtime gives that store a `Bundle` at a time, and asks it after a
-failure what it holds (`StoreState`).  An `Account` decides which bundle may be taken, the same for every store; what a
-store adds is to make that durable in one atomic step.  Errors that a store may raise:
-
-    Fenced             a younger incarnation has opened the store: this process must exit
-    Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
-    Unavailable        nothing was written, or the bundle may be written again: it is retried for `sink_retry_timeout_s`
-    RowRefused         the world will never take that row: the job ends, or the row is put aside (`on_error`)
-    PipelineError      the user must change something first; the job ends with that line
-    CorruptData        what is stored does not match its digest; the job ends with that line
-
-`operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
-"""
+"""The base class of sinks, the rows that it makes of records, and checks that sinks make before a job starts."""
 
 from __future__ import annotations
 
@@ -29,41 +14,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, invariant
-from causal.logs.log import LogDelta
-from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
+from causal.errors import PipelineError, invariant
+from causal.ports import Bundle, SinkStore
 from causal.records.rows import Rows
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from operators.records.nesting import room_for_nesting
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
-from operators.sinks.contract.account_bytes import packed, unpacked
-
-__all__ = [
-    "Account",
-    "Bundle",
-    "CorruptData",
-    "Fenced",
-    "StoreState",
-    "LogDelta",
-    "WithdrawPoint",
-    "PipelineError",
-    "RowRefused",
-    "Sink",
-    "SinkStore",
-    "Superseded",
-    "Unavailable",
-    "WithdrawingStore",
-    "check_directory",
-    "check_newest",
-    "check_writable",
-    "encode_json",
-    "fenced",
-    "foreign_rows",
-    "lines_of",
-    "packed",
-    "unpacked",
-]
 
 
 def _plain(before_bytes: str, value: Any) -> Any:

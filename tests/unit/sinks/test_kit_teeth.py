@@ -15,7 +15,7 @@ import pytest
 from causal.errors import CausalError
 from operators.sinks import conformance
 from operators.sinks.conformance import crashes, successions, value_checks, withdrawal, zombies
-from operators.sinks.contract.sink import (
+from operators.sinks.contract import (
     Account,
     Bundle,
     Sink,
