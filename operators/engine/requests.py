@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from causal.errors import CausalError, CorruptData, invariant
-from causal.ports import Bundle, StoreState, WithdrawPoint
-from causal.records.values import decode, encode, encode_loosely
-from operators.sinks.contract.account import Account, fenced
-from operators.sinks.contract.account_bytes import packed, unpacked
-from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
-from operators.sinks.files.locked_journal import LockedJournal
-from operators.sinks.storage.lock import outside
+from operators.sinks.files.journaled_store import WithdrawingJournaledStore
+from operators.sinks.files.ledger import Ledger, ledger_in
 
 DIRECTORY = "requests"
 """The directory of the journals, in that of the job."""
 BUSY_MS = 2000
 
 
-class RequestStore:
+class RequestStore(WithdrawingJournaledStore):
     """The requests of one task; a `causal.ports.WithdrawingStore`.  One thread at a time.
 
     Args:
@@ -33,102 +27,11 @@ class RequestStore:
     """
 
     def __init__(self, task: str, directory: Path, sync: bool) -> None:
-        self._task = task
-        self._directory = directory
         path = directory / f"{task.replace('/', '-')}.journal"
-        self._journal = LockedJournal(task, path, directory / f".{path.stem}.lock", path, self._forget)
-        self._journal.sync = sync
-        self._run = ""
-        self._incarnation = -1
-        self._account: Account | None = None
+        super().__init__(task, path, directory / f".{path.stem}.lock", path, BUSY_MS, sync)
 
-    def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; a journal of another run is replaced, as its job's state was."""
-        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
-        self.close()
-        self._run, self._incarnation = run, incarnation
-        try:
-            with outside(self._directory):
-                self._directory.mkdir(exist_ok=True)
-            with self._journal.locked(BUSY_MS):
-                account = self._load() if self._journal.is_there else None
-                if account is None or account.run != run:
-                    account = Account(self._task, run, incarnation)
-                if account.incarnation > incarnation:
-                    raise fenced(self._task, incarnation)
-                account.incarnation = incarnation
-                self._renew(account)
-                self._account = account
-                return account.store_state()
-        except BaseException:
-            self.close()
-            raise
-
-    def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`."""
-        with self._journal.locked(BUSY_MS):
-            self._forget()
-            return self._current().store_state()
-
-    def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`."""
-        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._journal.locked(BUSY_MS):
-            account = self._current()
-            if self._journal.is_due():
-                self._renew(account)
-            if account.take(bundle) is not None:
-                self._journal.append(encode_loosely(bundle_fields(bundle)))
-
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; the journal is rewritten, so it does not grow without bound."""
-        if self._account is not None and epoch <= self._account.kept_from:
-            return
-        with self._journal.locked(BUSY_MS):
-            account = self._current()
-            if account.truncate(epoch):
-                self._renew(account)
-
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """See `causal.ports.WithdrawingStore.withdraw`: what was asked behind the mark may be asked otherwise."""
-        with self._journal.locked(BUSY_MS):
-            account = self._current()
-            account.withdraw(mark)
-            self._renew(account)
-            return account.store_state()
-
-    def close(self) -> None:
-        """Release the files; what was written stays."""
-        self._forget()
-        self._journal.close()
-
-    def _forget(self) -> None:
-        self._account = None
-
-    def _current(self) -> Account:
-        """The account, if no younger process has put its journal in the place of this one."""
-        ours = self._journal.is_ours(self._incarnation)
-        if self._account is None or not ours:
-            account = self._load()
-            if (account.run, account.incarnation) != (self._run, self._incarnation):
-                raise fenced(self._task, self._incarnation)
-            self._account = account
-        return self._account
-
-    def _load(self) -> Account:
-        """Read the journal and cut off its torn tail."""
-        place = self._journal.path
-        records = self._journal.read()
-        try:
-            account = unpacked(self._task, decode(records[0]))
-            for body in records[1:]:
-                bundle = bundle_of(decode(body))
-                invariant(account.take(bundle) is not None, "bundles of a journal differ", journal=place)
-        except (CausalError, IndexError, TypeError, ValueError) as problem:
-            raise CorruptData(f"{place} holds a record that is none ({problem}); restore the file") from problem
-        self._journal.cut()
-        return account
-
-    def _renew(self, account: Account) -> None:
-        """Put a journal with nothing but the state in the place of the one that is there."""
-        self._journal.renew(encode(packed(account)))
+    def _claim(self) -> Ledger:
+        path = self._journal.path
+        if self._journal.is_there and ledger_in(path).account.run != self._run:
+            path.unlink()  # of a run whose state was replaced
+        return super()._claim()

@@ -14,8 +14,7 @@ from typing import Any
 
 from causal.errors import CorruptData, PipelineError
 from operators.outputs.output import Piece
-from operators.sinks.files.jsonlines import account_in
-from operators.sinks.files.ledger import covered
+from operators.sinks.files.ledger import covered, ledger_in
 
 LINES_AT_ONCE = 5000
 _SCANNED_BYTES = 1 << 20
@@ -42,7 +41,7 @@ class LinesOutput:
         files: dict[str, _Lines] = {}
         for journal in sorted(self._directory.glob(".*.journal")):
             try:
-                account = account_in(journal)
+                account = ledger_in(journal).account
             except FileNotFoundError:
                 continue  # the directory is being emptied for a new run
             path = journal.with_name(f"{journal.stem[1:]}.jsonl")

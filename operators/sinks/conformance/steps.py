@@ -1,7 +1,7 @@
 """The steps of a write at which a process can be stopped or killed, in the store's own code and between.
 
 A write takes hundreds of calls and returns of functions, most of them in code that changes nothing outside; a window
-between two steps that should be one may be a handful of them.  So places in the file that defines the store, and the
+between two steps that should be one may be a handful of them.  So places in the files that define the store, and the
 calls made from there, are all tried, as far as a bound allows, and beside them steps spread evenly over the whole.
 """
 
@@ -23,7 +23,7 @@ PLACES_MAX, SPREAD_MAX = 30, 16
 """The most places in the store's own code, and steps spread evenly, at which a check interrupts a write."""
 
 Place = tuple[str, str, int]
-"""An event (a call, a return), the function that it happens to, and the line of the store's file."""
+"""An event (a call, a return), the function that it happens to, and the line of the store's own code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,18 @@ class Step:
         return f"the {event} of {name}, line {line} of the store"
 
 
-def own_file(store: object) -> str:
-    """The file that defines what the store does in a write, whatever it is decorated with."""
-    code = getattr(inspect.unwrap(type(store).write), "__code__", None)  # type: ignore[attr-defined]
-    return str(code.co_filename) if code is not None else ""
+def own_files(store: object) -> frozenset[str]:
+    """The files that define what the store does, whatever its methods are decorated with."""
+    methods = [inspect.unwrap(each) for kind in type(store).__mro__ for each in vars(kind).values() if callable(each)]
+    codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
+    return frozenset(code.co_filename for code in codes if not code.co_filename.startswith("<"))
 
 
-def place_of(frame: Any, event: str, argument: Any, own: str) -> Place | None:
-    """The place of a profile event in the store's file; None elsewhere."""
+def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Place | None:
+    """The place of a profile event in one of the store's files; None elsewhere."""
     name = getattr(argument, "__name__", "?") if event.startswith("c_") else frame.f_code.co_name
     for at in (frame, frame.f_back):
-        if at is not None and at.f_code.co_filename == own:
+        if at is not None and at.f_code.co_filename in own:
             return event.removeprefix("c_"), name, at.f_lineno
         if event.startswith("c_"):
             return None
@@ -59,7 +60,7 @@ def place_of(frame: Any, event: str, argument: Any, own: str) -> Place | None:
 
 def interrupted(store: Any, at: Step | None, act: Callable[[], object], write: Callable[[], object]) -> None:
     """Do `write`, and `act` at that step of it, once; never if the write does not come there."""
-    own, left = own_file(store), at.index if at is not None else 0
+    own, left = own_files(store), at.index if at is not None else 0
 
     def step(frame: Any, event: str, argument: Any) -> None:
         nonlocal left
@@ -101,7 +102,7 @@ def steps_of(
         times: dict[Place, int] = {}
         places: list[tuple[int, Place]] = []
         store, call = prepared()
-        own = own_file(store)
+        own = own_files(store)
 
         def step(frame: Any, event: str, argument: Any) -> None:
             nonlocal total

@@ -104,8 +104,9 @@ class Account:
         self.mark_refused.append(self.refused)
 
     def leave_out(self, before: Bundle, bundle: Bundle) -> None:
-        """Take the last bundle, which was `before`, again with other rows left out."""
-        same = self.last == fingerprint(before) and replace(before, refused=()) == replace(bundle, refused=())
+        """Take the last bundle, which was `before`, again with other rows left out, from any incarnation."""
+        again = replace(before, refused=bundle.refused, incarnation=bundle.incarnation)
+        same = self.last == fingerprint(before) and again == bundle
         invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)
         self.refused += len(bundle.refused) - len(before.refused)
         self.last = fingerprint(bundle)

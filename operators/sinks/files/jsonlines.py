@@ -1,30 +1,22 @@
 """A sink that writes rows to one `.jsonl` file per sink task, each line exactly once.
 
-A line counts when its newline is there; a line that counts never changes, and goes away only where determinants were
-lost (below full sharing depth) on which it depends.  Beside `out-0.jsonl`
-lie `.out-0.journal` and `.out-0.lock`.  A bundle is first appended to the journal, rows, determinants, position, digest
-and all, with one write: that is the atomic step.  Then its rows go to their place in the `.jsonl`, which is known and
-so can be done again.  The next process that opens the store completes the last bundle and cuts off a torn one.
-
-Both steps happen under the lock, and `open` puts a new journal, with its incarnation, in the place of the old one.  A
-zombie that wakes up finds under the lock that the journal is no longer the file it has open: it changes nothing.
-
-Durability.  What is written survives the death of any process with either setting; "os" also waits for the disk, so
-that it survives a loss of power.
+A line counts when its newline is there; a line that counts never changes, and is withdrawn only where determinants were
+lost (below full sharing depth) on which it depends.  Beside `out-0.jsonl` lie `.out-0.journal` and `.out-0.lock`.  A
+bundle is first appended to the journal (`operators.sinks.files.journaled_store`).  Then its rows go to their place in
+the `.jsonl`, which is known and so can be done again: the next process that opens the store completes it.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
-from causal.ports import Bundle, SinkStore, StoreState, WithdrawPoint
-from causal.records.values import decode, encode, encode_loosely
+from causal.errors import CorruptData, Unavailable, invariant
+from causal.ports import Bundle, SinkStore, WithdrawPoint
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files, opened
-from operators.sinks.contract.account import Account, check_newest, fenced, foreign_rows
-from operators.sinks.contract.account_bytes import packed, unpacked
-from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
+from operators.sinks.contract.account import check_newest, foreign_rows
 from operators.sinks.contract.options import (
     EXISTING,
     WAIT_MS_MAX,
@@ -34,8 +26,9 @@ from operators.sinks.contract.options import (
     check_range,
 )
 from operators.sinks.contract.sink import Sink, check_directory
-from operators.sinks.files.locked_journal import LockedJournal
-from operators.sinks.storage.journal import bodies, pwrite_whole, replace_file, sync_directory
+from operators.sinks.files.journaled_store import WithdrawingJournaledStore
+from operators.sinks.files.ledger import Ledger, ledger_in
+from operators.sinks.storage.journal import pwrite_whole, replace_file, sync_directory
 from operators.sinks.storage.lock import is_at, locked_once, outside
 
 OWNER = ".causal.run"
@@ -48,7 +41,7 @@ class JsonLinesSink(Sink):
     Args:
         directory: made when it is not there, its parent is not.  A relative path counts from where the sink is made.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module); none: the job's.
+        durability: "process", or "os", which also waits for the disk; none: the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
     """
 
@@ -91,156 +84,73 @@ class JsonLinesSink(Sink):
         return max([run for run in runs if run], default=None)
 
 
-class JsonLinesStore:
+class JsonLinesStore(WithdrawingJournaledStore):
     """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
 
     def __init__(self, sink: JsonLinesSink, task: str) -> None:
         self._sink = sink
-        self._task = task
-        self._run = ""
-        self._incarnation = -1
-        self._path = sink.path_of(task)
+        self._path = path = sink.path_of(task)
         self._mode = mode_of_files(sink.private)
-        self._journal = LockedJournal(
-            task, _journal_of(self._path), _lock_of(self._path), self._path, self._forget, self._mode
-        )
-        self._journal.sync = sink.durability == "os"
-        self._account: Account | None = None
         self._rows = -1
+        sync = sink.durability == "os"
+        super().__init__(task, _journal_of(path), _lock_of(path), path, sink.busy_ms, sync, self._mode)
 
-    def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`."""
-        invariant(
-            task == self._task,
-            "a store is opened by the task it was made for",
-            made_for=self._task,
-            task=task,
-        )
-        self.close()
-        self._run, self._incarnation = run, incarnation
-        directory, busy_ms = self._sink.directory, self._sink.busy_ms
-        try:
-            with outside(directory):
-                ensure_directory(directory, mode_of_directories(self._sink.private))
-                if self._journal.sync:
-                    sync_directory(directory.parent)  # also where the process that made it died before that
-                with locked_once(directory / ".causal.lock", busy_ms, directory, self._mode):
-                    self._make_room()
-                    with self._journal.locked(busy_ms):
-                        return self._claim().store_state()
-        except BaseException:
-            self.close()
-            raise
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        directory = self._sink.directory
+        ensure_directory(directory, mode_of_directories(self._sink.private))
+        if self._journal.sync:
+            sync_directory(directory.parent)  # also where the process that made it died before that
+        with locked_once(directory / ".causal.lock", self._sink.busy_ms, directory, self._mode):
+            self._make_room()
+            yield
 
-    def _claim(self) -> Account:
-        """Fence every lower incarnation: a journal of this one takes the place of theirs."""
+    def _claim(self) -> Ledger:
         self._rows = opened(self._path, os.O_RDWR, self._mode)
-        if self._journal.is_there:
-            account = self._load()
-            account.incarnation = self._incarnation
-        else:
-            account = Account(self._task, self._run, self._incarnation)
-            os.ftruncate(self._rows, 0)
-        self._renew(account)
-        self._account = account
-        return account
+        return super()._claim()
 
-    def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`."""
-        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
-        with self._journal.locked(self._sink.busy_ms):
-            account = self._current()
-            if self._journal.is_due():
-                self._renew(account)
-            invariant(not bundle.refused, "a line is never refused", task=self._task, first=bundle.first)
-            place = account.row_bytes
-            if account.take(bundle) is None:
-                return
-            invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", task=self._task, first=bundle.first)
-            self._journal.append(encode_loosely(bundle_fields(bundle)))
-            pwrite_whole(self._rows, bundle.rows, place)
+    def _begin(self) -> None:
+        os.ftruncate(self._rows, 0)
 
-    def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`."""
-        with self._journal.locked(self._sink.busy_ms):
-            self._forget()
-            return self._current().store_state()
+    def _settle(self, ledger: Ledger) -> None:
+        stored, end = os.fstat(self._rows).st_size, ledger.account.row_bytes
+        if stored < end - ledger.row_bytes:
+            raise CorruptData(f"{self._path} has lost rows that were written; restore it or start a new run elsewhere")
+        if stored > ledger.reach:
+            raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
+        if stored > end:  # rows were withdrawn and not cut off yet
+            os.ftruncate(self._rows, end)
 
-    def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; the journal is rewritten, so it does not grow without bound."""
-        if self._account is not None and epoch <= self._account.kept_from:
-            return
-        with self._journal.locked(self._sink.busy_ms):
-            account = self._current()
-            if account.truncate(epoch):
-                self._renew(account)
+    def _fitted(self, ledger: Ledger, bundle: Bundle) -> None:
+        facts = {"task": self._task, "first": bundle.first}
+        invariant(not bundle.refused, "a line is never refused", **facts)
+        invariant(bundle.rows.count(b"\n") == bundle.count, "one line per row", **facts)
 
-    def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """See `causal.ports.SinkStore.withdraw`; a new journal is the step, the rows are cut off behind it."""
-        with self._journal.locked(self._sink.busy_ms):
-            account = self._current()
-            reach = account.row_bytes
-            account.withdraw(mark)
-            self._renew(account, reach)
-            os.ftruncate(self._rows, account.row_bytes)
-            return account.store_state()
+    def _publish(self, ledger: Ledger) -> None:
+        rows = b"".join([entry.bundle.rows for entry in ledger.entries])
+        pwrite_whole(self._rows, rows, ledger.account.row_bytes - len(rows))
+        super()._publish(ledger)
 
-    def close(self) -> None:
-        """Close the files; what was written stays."""
-        self._forget()
-        self._journal.close()
+    def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
+        super()._retract(ledger, mark)
+        os.ftruncate(self._rows, ledger.account.row_bytes)
+
+    def _renew(self, ledger: Ledger) -> None:
+        if self._journal.sync:
+            os.fdatasync(self._rows)
+        super()._renew(ledger)
+
+    def _current(self) -> Ledger:
+        ledger = super()._current()
+        if not is_at(self._path, self._rows):
+            raise Unavailable(f"{self._path} was moved, replaced or deleted while the job runs; put it back")
+        return ledger
+
+    def _release(self) -> None:
+        super()._release()
         if self._rows >= 0:
             os.close(self._rows)
         self._rows = -1
-
-    def _forget(self) -> None:
-        self._account = None
-
-    def _current(self) -> Account:
-        """The account, if no younger process has put its journal in the place of ours; rows that are due are there."""
-        ours = self._journal.is_ours(self._incarnation)
-        if self._account is None or not ours:
-            self._account = self._load()
-        if not is_at(self._path, self._rows):
-            raise Unavailable(f"{self._path} was moved, replaced or deleted while the job runs; put it back")
-        return self._account
-
-    def _load(self) -> Account:
-        """Read the journal, cut off its torn tail, and write the rows of its bundles that may not all be in place."""
-        place = self._journal.path
-        records = self._journal.read()
-        account, reach = _state(records, place)
-        start = account.row_bytes
-        if account.task != self._task:
-            raise PipelineError(f"{self._path} belongs to sink task {account.task}; give the sinks different names")
-        check_newest(self._path, self._run, account.run)
-        if account.run != self._run or account.incarnation > self._incarnation:
-            raise fenced(self._task, self._incarnation)
-        stored = os.fstat(self._rows).st_size
-        if stored < start:
-            raise CorruptData(f"{self._path} has lost rows that were written; restore it or start a new run elsewhere")
-        rows = []
-        for body in records[1:]:
-            bundle = _bundle(body, place)
-            # A bundle written again after a lost acknowledgement is never in the journal twice.
-            invariant(account.take(bundle) is not None, "bundles of a journal differ", journal=place)
-            rows.append(bundle.rows)
-        if stored > max(account.row_bytes, reach):
-            raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")
-        self._journal.cut()
-        pwrite_whole(self._rows, b"".join(rows), start)
-        os.ftruncate(self._rows, account.row_bytes)  # rows may have been taken back and not cut off yet
-        return account
-
-    def _renew(self, account: Account, reach: int = 0) -> None:
-        """Put a journal with nothing but the state in the place of the one that is there.
-
-        Args:
-            reach: how long the `.jsonl` may be all the same, because rows that were taken back are still in it.
-        """
-        if self._journal.sync:
-            os.fdatasync(self._rows)
-        self._journal.renew(encode([account.task, packed(account), reach]))
 
     def _make_room(self) -> None:
         """Make the directory that of the newest run; what an earlier one left is refused, or removed with "replace".
@@ -279,8 +189,7 @@ def _run_of(directory: Path) -> str | None:
 
 
 def _owner_of(journal: Path) -> str:
-    records, _ = bodies(journal.read_bytes(), journal)
-    return _state(records, journal)[0].run
+    return ledger_in(journal).account.run
 
 
 def _runs_in(directory: Path) -> list[str]:
@@ -294,28 +203,3 @@ def _journal_of(rows: Path) -> Path:
 
 def _lock_of(rows: Path) -> Path:
     return rows.with_name(f".{rows.stem}.lock")
-
-
-def _state(records: list[bytes], where: Path) -> tuple[Account, int]:
-    """The account in the first record of a journal, and how long the `.jsonl` may be beyond its rows."""
-    try:
-        task, account, reach = decode(records[0])
-        return unpacked(task, account), int(reach)
-    except (CausalError, IndexError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{where} does not begin with a state ({problem}); restore the file") from None
-
-
-def _bundle(body: bytes, where: Path) -> Bundle:
-    try:
-        return bundle_of(decode(body))
-    except (CausalError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{where} holds a record that is not a bundle ({problem}); restore the file") from None
-
-
-def account_in(journal: Path) -> Account:
-    """The account in a journal at this moment, read beside its writer, which is not disturbed."""
-    records, _ = bodies(journal.read_bytes(), journal)
-    account, _ = _state(records, journal)
-    for body in records[1:]:
-        account.take(_bundle(body, journal))
-    return account

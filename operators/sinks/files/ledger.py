@@ -1,48 +1,67 @@
-"""The contents of a journal of bundles: the account of its task, and the rows that may be nowhere else yet.
+"""The account of a sink task and its pending bundles, as the records of a journal make them.
 
-The first record is a state; behind it come bundles, claims of younger incarnations, truncations and withdrawals, each
-of which took effect when it was there as a whole.  Nothing here touches a file, so a reader that only looks uses it as
-the writer does.
+The first record is a state; behind it come bundles, publications, claims of younger incarnations, truncations and
+withdrawals, each of which took effect when it was there as a whole.  Nothing here changes a file, so a reader that
+only looks uses it as the writer does.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CausalError, CorruptData, invariant
-from causal.logs.log import LogDelta
+from causal.errors import CausalError, CorruptData, PipelineError, invariant
 from causal.ports import Bundle, WithdrawPoint
 from causal.records.values import decode, encode, encode_loosely
 from operators.sinks.contract.account import Account
+from operators.sinks.contract.account_bytes import packed, unpacked
 from operators.sinks.contract.bundle_codec import bundle_fields, bundle_of
+from operators.sinks.storage.journal import bodies
 
-_STATE, _BUNDLE, _CLAIMED, _TRUNCATED, _WITHDRAWN = "state", "bundle", "claimed", "truncated", "withdrawn"
+_STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN = (
+    "ledger", "bundle", "published", "claimed", "truncated", "withdrawn",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
 class Entry:
-    """The rows of one bundle."""
+    """A bundle whose rows are pending."""
 
-    first: int
-    next: int
-    rows: bytes
-    refused: tuple[int, ...] = ()
-    batches: Any = None
-    """The same rows as columns, where they have been made already."""
+    bundle: Bundle
+    columns: Any = None
+    """The rows as columns, where they have been made already."""
+
+    @property
+    def first(self) -> int:
+        """The position of the first row."""
+        return self.bundle.first
+
+    @property
+    def next(self) -> int:
+        """The position behind the last row."""
+        return self.bundle.first + self.bundle.count
+
+    @property
+    def refused(self) -> list[int]:
+        """The positions that have no row."""
+        return [position for position, _ in self.bundle.refused]
 
 
 @dataclass(slots=True)
 class Ledger:
-    """An account and the entries behind it, as the records read so far make them."""
+    """An account and what is pending behind it, as the records read so far make them."""
 
     account: Account
     entries: deque[Entry] = field(default_factory=deque)
+    published: int = 0
+    """The position below which no row is pending."""
     row_bytes: int = 0
-    """The bytes of the entries."""
+    """The bytes of the pending rows."""
+    reach: int = 0
+    """The most bytes that the rows taken ever had since the state; rows that were withdrawn may not be cut off yet."""
 
     @classmethod
     def of(cls, records: Sequence[bytes], where: Path) -> Ledger:
@@ -50,11 +69,22 @@ class Ledger:
 
         Raises:
             CorruptData: they are not those of a journal; names the file.
+            PipelineError: an earlier version of this package wrote them.
         """
         try:
             kind, *fields = decode(records[0])
-            invariant(kind == _STATE, "a journal begins with a state", kind=kind)
-            ledger = _state(*fields)
+            if kind != _STATE:
+                raise PipelineError(
+                    f"{where} was written by an earlier version of this package; end its job with that version, "
+                    "then give another directory or empty this one"
+                )
+            task, account, published, pending = fields
+            ledger = cls(unpacked(task, account), published=published)
+            ledger.reach = ledger.account.row_bytes
+            for bundle in pending:
+                ledger._add(bundle_of(bundle))
+        except PipelineError:
+            raise
         except (CausalError, IndexError, TypeError, ValueError) as problem:
             raise CorruptData(f"{where} does not begin with a state ({problem}); restore the file") from None
         ledger.feed(records[1:], where)
@@ -69,33 +99,52 @@ class Ledger:
             except (CausalError, KeyError, TypeError, ValueError) as problem:
                 raise CorruptData(f"{where} holds a record that cannot be ({problem}); restore the file") from None
 
-    @property
-    def covered(self) -> int:
-        """The position below which rows are never taken back."""
-        return covered(self.account)
+    def take(self, bundle: Bundle) -> bool:
+        """Take a bundle, or the pending one with more of its rows left out; false if all of that is there already.
 
-    def add(self, entry: Entry) -> None:
-        """Add rows that the account has taken."""
-        self.entries.append(entry)
-        self.row_bytes += len(entry.rows)
+        Raises: as `Account.take`.
+        """
+        pending = self.entries[-1].bundle if self.entries else None
+        if pending is not None and pending.first == bundle.first:
+            if pending == replace(bundle, incarnation=pending.incarnation):
+                return False
+            self.account.leave_out(pending, bundle)
+            self.entries[-1] = Entry(bundle)
+            return True
+        if self.account.take(bundle) is None:
+            return False
+        self.reach = max(self.reach, self.account.row_bytes)
+        if bundle.count:
+            self._add(bundle)
+        return True
+
+    def _add(self, bundle: Bundle) -> None:
+        self.entries.append(Entry(bundle))
+        self.row_bytes += len(bundle.rows)
 
     def shift(self) -> Entry:
         """Remove the oldest entry and return it."""
         entry = self.entries.popleft()
-        self.row_bytes -= len(entry.rows)
+        self.row_bytes -= len(entry.bundle.rows)
         return entry
 
-    def forget(self, position: int) -> None:
-        """Drop rows below `position`, which are in files that are named."""
+    def publish(self, position: int) -> None:
+        """Note that no row below `position` is pending any more."""
+        self.published = max(self.published, position)
         while self.entries and self.entries[0].next <= position:
             self.shift()
+
+    def withdraw(self, mark: WithdrawPoint) -> None:
+        """Withdraw the rows behind the mark; see `Account.withdraw`."""
+        self.account.withdraw(mark)
+        self.published = min(self.published, mark.next)
+        while self.entries and self.entries[-1].next > mark.next:
+            self.row_bytes -= len(self.entries.pop().bundle.rows)
 
     def _bundle(self, *fields: Any) -> None:
         bundle = bundle_of(fields)
         # A bundle written again after a lost acknowledgement is never in the journal twice.
-        invariant(self.account.take(bundle) is not None, "bundles of a journal differ", first=bundle.first)
-        if bundle.count:
-            self.add(entry_of(bundle))
+        invariant(self.take(bundle), "bundles of a journal differ", first=bundle.first)
 
     def _claimed(self, incarnation: int) -> None:
         self.account.incarnation = incarnation
@@ -103,35 +152,43 @@ class Ledger:
     def _truncated(self, epoch: int) -> None:
         self.account.truncate(epoch)
 
-    def _withdrawn(self, *fields: Any) -> None:
-        next_, digest, epoch, rollback, depends = fields
-        self.account.withdraw(WithdrawPoint(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
-        while self.entries and self.entries[-1].next > next_:
-            self.row_bytes -= len(self.entries.pop().rows)
+    def _withdrawn(self, next_: int, digest: int, epoch: int, rollback: int, depends: Any) -> None:
+        self.withdraw(WithdrawPoint(next_, digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends)))
 
 
 _TAKERS = {
     _BUNDLE: Ledger._bundle,
+    _PUBLISHED: Ledger.publish,
     _CLAIMED: Ledger._claimed,
     _TRUNCATED: Ledger._truncated,
     _WITHDRAWN: Ledger._withdrawn,
 }
 
 
-def entry_of(bundle: Bundle, batches: Any = None) -> Entry:
-    """The rows of a bundle that has some."""
-    refused = tuple(position for position, _ in bundle.refused)
-    return Entry(bundle.first, bundle.first + bundle.count, bundle.rows, refused, batches)
+def ledger_in(journal: Path) -> Ledger:
+    """The ledger in a journal at this moment, read beside its writer, which is not disturbed."""
+    return Ledger.of(bodies(journal.read_bytes(), journal)[0], journal)
 
 
 def covered(account: Account) -> int:
-    """The end of rows that are never taken back: a checkpoint covers them, the job has ended, or nothing is lost."""
+    """The end of rows that are never withdrawn: a checkpoint covers them, the job has ended, or nothing is lost."""
     return account.marks[0].next if account.marks and not account.ended else account.next
 
 
+def state_record(ledger: Ledger) -> bytes:
+    """The first record of a new journal, which has the whole state."""
+    account, pending = ledger.account, [bundle_fields(entry.bundle) for entry in ledger.entries]
+    return encode([_STATE, account.task, packed(account), ledger.published, pending])
+
+
 def bundle_record(bundle: Bundle) -> bytes:
-    """The record of a bundle that the account has taken."""
+    """The record of a bundle that the ledger has taken."""
     return encode_loosely([_BUNDLE, *bundle_fields(bundle)])
+
+
+def publication_record(position: int) -> bytes:
+    """The record of a publication: no row below this position is pending."""
+    return encode([_PUBLISHED, position])
 
 
 def claim_record(incarnation: int) -> bytes:
@@ -145,46 +202,6 @@ def truncation_record(epoch: int) -> bytes:
 
 
 def withdrawal_record(mark: WithdrawPoint) -> bytes:
-    """The record of a withdrawal: rows behind the mark are taken back."""
-    return encode([_WITHDRAWN, *_mark_fields(mark)])
-
-
-def _mark_fields(mark: WithdrawPoint) -> list[Any]:
-    return [mark.next, mark.digest, mark.epoch, mark.rollback, [list(extent) for extent in mark.depends]]
-
-
-def state_record(ledger: Ledger) -> bytes:
-    """The first record of a new journal, which has the whole state."""
-    account = ledger.account
-    logs = [(delta.task, delta.epoch, delta.bytes, delta.offset) for delta in account.store_state().logs]
-    marks = zip(account.marks, account.mark_bytes, account.mark_refused, strict=True)
-    entries = [(entry.first, entry.next, entry.rows, list(entry.refused)) for entry in ledger.entries]
-    return encode(
-        [
-            _STATE,
-            (account.task, account.run, account.incarnation, account.next, account.digest, account.last),
-            (account.kept_from, account.ended, account.row_bytes, account.withdrawn, account.refused),
-            sorted(account.epochs.items()),
-            logs,
-            [[*_mark_fields(mark), row_bytes, refused] for mark, row_bytes, refused in marks],
-            entries,
-        ]
-    )
-
-
-def _state(who: Any, counts: Any, epochs: Any, logs: Any, marks: Any, entries: Any) -> Ledger:
-    task, run, incarnation, next_, digest, last = who
-    kept_from, ended, row_bytes, withdrawn, refused = counts
-    account = Account(task, run, incarnation, next_, digest, last, kept_from, ended, dict(epochs))
-    account.row_bytes, account.withdrawn, account.refused = row_bytes, withdrawn, refused
-    account.merge(LogDelta(owner, epoch, sum(offset), logged) for owner, epoch, logged, *offset in logs)
-    for mark_next, mark_digest, epoch, rollback, depends, at_bytes, at_refused in marks:
-        account.marks.append(
-            WithdrawPoint(mark_next, mark_digest, epoch, rollback, tuple((o, e, n) for o, e, n in depends))
-        )
-        account.mark_bytes.append(at_bytes)
-        account.mark_refused.append(at_refused)
-    ledger = Ledger(account)
-    for first, end, body, left_out in entries:
-        ledger.add(Entry(first, end, body, tuple(left_out)))
-    return ledger
+    """The record of a withdrawal: rows behind the mark are withdrawn."""
+    depends = [list(extent) for extent in mark.depends]
+    return encode([_WITHDRAWN, mark.next, mark.digest, mark.epoch, mark.rollback, depends])

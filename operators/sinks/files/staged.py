@@ -26,12 +26,12 @@ from pathlib import Path
 
 from xxhash import xxh3_128_digest
 
-from causal.errors import CausalError, CorruptData, PipelineError, Unavailable, invariant
+from causal.errors import CausalError, CorruptData, PipelineError, invariant
 from causal.ports import Bundle, SinkStore, StoreState
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import check_newest, fenced
-from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, sync_directory, write_whole
-from operators.sinks.storage.lock import FileLock, is_at, outside
+from operators.sinks.files.locked_journal import LockedJournal
+from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, sync_directory, write_whole
 
 OVER_BYTES_MAX = 1 << 30
 """The bytes that may be staged beyond `staged_bytes_max`, of records that were under way when sources began to wait."""
@@ -60,8 +60,8 @@ class StagedStore:
         self._sync = durability == "os"
         self._task = ""
         self._incarnation = -1
-        self._lock = FileLock(directory / "lock")
-        self._owner = self._file = -1
+        self._owner = self._owner_of("")
+        self._file = -1
         self._file_epoch = 0
         self._sizes: dict[int, int] | None = None
         """The sound bytes per epoch that is staged; None: to be read again."""
@@ -79,13 +79,13 @@ class StagedStore:
         """See `causal.ports.SinkStore.open`: here first, then in the real store."""
         self.close()
         self._task, self._incarnation = task, incarnation
-        with self._outside():
+        self._owner = self._owner_of(task)
+        with self._owner.guarded():
             self._directory.mkdir(parents=True, exist_ok=True)
-            for above in (
-                self._directory.parents[:3] if self._sync else ()
-            ):  # `staged/<operator>/<index>` in the job's own
-                sync_directory(above)
-        with self._locked():
+            if self._sync:
+                for above in self._directory.parents[:3]:  # `staged/<operator>/<index>` in the job's own
+                    sync_directory(above)
+        with self._owner.locked(BUSY_MS):
             self._claim(run)
         state = self._inner.open(task, run, incarnation)
         self._visible, self._visible_digest = state.next, state.digest
@@ -140,12 +140,10 @@ class StagedStore:
     def close(self) -> None:
         """Close the files; what was written stays."""
         self._inner.close()
-        self._lock.close()
-        for descriptor in (self._owner, self._file):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._owner = self._file = -1
-        self._sizes = self._due = self._pending = None
+        self._owner.close()
+        self._let_go()
+        self._forget()
+        self._pending = None
 
     # -- causal.ports.StagingStore ------------------------------------------------------------------------
 
@@ -166,7 +164,7 @@ class StagedStore:
                 epochs = [each for each in sorted(self._read()) if each < epoch]
             self._due, self._due_below, self._pending = self._bundles(epochs), epoch, None
         if self._pending is None:
-            with self._outside():
+            with self._owner.guarded():
                 self._pending = next(self._due, None)
         bundle = self._pending
         if bundle is None:
@@ -195,26 +193,28 @@ class StagedStore:
 
     def _claim(self, run: str) -> None:
         """Become the owner: the one before finds out under the lock."""
-        path = self._directory / OWNER
-        if path.exists():
-            owner = self._owner_of(path)
-            check_newest(self._directory, run, owner[1])
-            if owner[:2] != (self._task, run):
+        path = self._owner.path
+        if self._owner.is_there:
+            task, owner, incarnation = _owner_in(self._owner.read(), path)
+            check_newest(self._directory, run, owner)
+            if (task, owner) != (self._task, run):
                 raise PipelineError(
                     f"{self._directory} holds staged rows of another job or run; resume that one "
                     "(causal run PIPELINE.py --resume), or give another --state-dir"
                 )
-            if owner[2] > self._incarnation:
+            if incarnation > self._incarnation:
                 raise fenced(self._task, self._incarnation)
-        self._owner = replace_file(path, framed(encode([self._task, run, self._incarnation])), self._sync)
+        self._owner.renew(encode([self._task, run, self._incarnation]))
 
-    def _owner_of(self, path: Path) -> tuple[str, str, int]:
-        records, _ = bodies(path.read_bytes(), path)
-        try:
-            task, run, incarnation = decode(records[0])
-        except (CausalError, IndexError, TypeError, ValueError) as problem:
-            raise CorruptData(f"{path} does not name an owner ({problem}); restore the file") from None
-        return str(task), str(run), int(incarnation)
+    def _owner_of(self, task: str) -> LockedJournal:
+        """The file, of one record, that says who may touch the others."""
+        owner = LockedJournal(task, self._directory / OWNER, self._directory / "lock", self._directory, self._forget)
+        owner.sync = self._sync
+        return owner
+
+    def _forget(self) -> None:
+        """Make the next step read what is staged again."""
+        self._sizes = self._due = None
 
     def _files(self) -> list[tuple[int, Path]]:
         """Returns (epoch, path) of the staged files, in order."""
@@ -292,32 +292,22 @@ class StagedStore:
         if gathered:
             yield Bundle(begin, place - begin, b"".join(gathered), digest, epochs[-1], self._incarnation, ())
 
-    # -- who may, and what may go wrong --------------------------------------------------------------------
-
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Hold the lock inside the context, while no younger process is the owner."""
-        with self._locked():
-            if self._owner < 0:
-                raise Unavailable(f"the staged rows of {self._task} are not open; open them first")
-            if not is_at(self._directory / OWNER, self._owner):
+        with self._owner.locked(BUSY_MS):
+            if not self._owner.is_ours(self._incarnation):
                 raise fenced(self._task, self._incarnation)
             yield
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock.locked(BUSY_MS, self._directory), self._outside():
-            yield
 
-    @contextmanager
-    def _outside(self) -> Iterator[None]:
-        """Make any error inside discard what is in memory, which is read again before the next step."""
-        try:
-            with outside(self._directory):
-                yield
-        except BaseException:
-            self._sizes = self._due = None
-            raise
+def _owner_in(records: list[bytes], where: Path) -> tuple[str, str, int]:
+    """Returns (task, run, incarnation)."""
+    try:
+        task, run, incarnation = decode(records[0])
+        return str(task), str(run), int(incarnation)
+    except (CausalError, IndexError, TypeError, ValueError) as problem:
+        raise CorruptData(f"{where} does not name an owner ({problem}); restore the file") from None
 
 
 def _records(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from causal.errors import PipelineError
 from operators.sinks.contract.account import check_newest, foreign_rows
-from operators.sinks.files.ledger import Ledger
+from operators.sinks.files.ledger import ledger_in
 from operators.sinks.parquet.manifest import OURS, Manifest, load_manifest, store_manifest
-from operators.sinks.storage.journal import bodies
 
 if TYPE_CHECKING:
     from operators.sinks.parquet.parquet_sink import ParquetSink
@@ -61,8 +60,4 @@ def make_room(sink: ParquetSink, run: str) -> None:
 def _has_rows(directory: Path, manifest: Manifest) -> bool:
     if any(manifest.files.values()):
         return True
-    for journal in sorted((directory / OURS).glob("*.journal")):
-        records, _ = bodies(journal.read_bytes(), journal)
-        if records and Ledger.of(records, journal).account.next:
-            return True
-    return False
+    return any(ledger_in(journal).account.next for journal in (directory / OURS).glob("*.journal"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from causal.errors import CorruptData, PipelineError
-from operators.sinks.files.ledger import Ledger
+from operators.sinks.files.ledger import Ledger, covered
 from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import OURS, Manifest, file_name, load_manifest
 from operators.sinks.parquet.parquet_file import description_of
@@ -57,7 +57,7 @@ class ParquetOutput:
         # A journal of another run: its directory is being emptied for a new one.
         self._ledgers = {task: ledger for task, ledger in ledgers.items() if ledger.account.run == manifest.run}
         for task, ledger in self._ledgers.items():
-            ledger.forget(manifest.end_of(task))
+            ledger.publish(manifest.end_of(task))
         self._tails, self._manifest = tails, manifest
 
     @property
@@ -78,7 +78,7 @@ class ParquetOutput:
         """
         ends = {task: ranges[-1][1] for task, ranges in self._manifest.files.items() if ranges}
         for task, ledger in self._ledgers.items():
-            ends[task] = max(ends.get(task, 0), ledger.account.next if uncovered else ledger.covered)
+            ends[task] = max(ends.get(task, 0), ledger.account.next if uncovered else covered(ledger.account))
         return ends
 
     def hint(self, task: str, position: int) -> Any:
@@ -93,7 +93,7 @@ class ParquetOutput:
         for entry in self._ledgers[task].entries if task in self._ledgers else ():
             if entry.first < stop and start < entry.next:
                 positions = _positions(entry.first, entry.next, entry.refused)
-                batches = batches_of(entry.rows, entry.first, entry.refused, self.schema)
+                batches = batches_of(entry.bundle.rows, entry.first, entry.refused, self.schema)
                 if batches:
                     whole = pa.Table.from_batches(batches).combine_chunks()
                     yield from _within(positions, whole, start, stop)

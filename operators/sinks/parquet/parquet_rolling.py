@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from causal.errors import CorruptData
 from operators.sinks.contract.account import check_newest, fenced
-from operators.sinks.files.ledger import Entry, Ledger
+from operators.sinks.files.ledger import Entry, Ledger, covered
 from operators.sinks.parquet.bundle_columns import batches_of
 from operators.sinks.parquet.manifest import (
     OURS,
@@ -85,7 +85,7 @@ class Rolling:
                     path.unlink()
             if len(manifest.files.get(self._task, [])) > named:
                 store_manifest(self._directory, manifest, self._sink.durability == "os")
-        ledger.forget(manifest.end_of(self._task))
+        ledger.publish(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
         """The manifest; raises `Fenced` unless it is still that of this run."""
@@ -105,7 +105,7 @@ class Rolling:
 
     def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
         """Move rows on, a bounded number unless a file is due; returns whether files were named."""
-        below = ledger.covered
+        below = covered(ledger.account)
         if ledger.row_bytes >= GROUP_BYTES:
             left = ledger.row_bytes - GROUP_BYTES
             while ledger.entries and ledger.row_bytes > left:
@@ -130,9 +130,9 @@ class Rolling:
 
     def _hide(self, entry: Entry, schema: pa.Schema | None) -> None:
         """Move the rows to the hidden file."""
-        batches = entry.batches
+        batches = entry.columns
         if batches is None:
-            batches = batches_of(entry.rows, entry.first, entry.refused, schema)
+            batches = batches_of(entry.bundle.rows, entry.first, entry.refused, schema)
         if self._growing is None:
             self._growing = self._begun(entry.first, pa.schema([]) if schema is None else schema)
         self._growing.add(entry.next, batches, entry.refused)
@@ -165,5 +165,5 @@ class Rolling:
                 sync_directory(self._directory)
             store_manifest(self._directory, manifest, sync)
         self._complete = self._complete[len(due) :]
-        ledger.forget(manifest.end_of(self._task))
+        ledger.publish(manifest.end_of(self._task))
         return True

@@ -41,11 +41,10 @@ from operators.sinks.contract.options import (
     check_range,
 )
 from operators.sinks.contract.sink import Sink, check_directory, encode_json
-from operators.sinks.files.ledger import Ledger
+from operators.sinks.files.ledger import ledger_in
 from operators.sinks.parquet.manifest import OURS, load_manifest
 from operators.sinks.parquet.parquet_reading import read
 from operators.sinks.parquet.parquet_store import ParquetStore
-from operators.sinks.storage.journal import bodies
 from operators.sinks.storage.lock import outside
 
 __all__ = ["ParquetSink", "publish", "read"]
@@ -180,7 +179,7 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
     """
     read(directory)
     for path in sorted((Path(directory) / OURS).glob("*.journal")):
-        account = Ledger.of(bodies(path.read_bytes(), path)[0], path).account
+        account = ledger_in(path).account
         store = ParquetStore(ParquetSink(directory, existing="refuse"), account.task)
         store.open(account.task, account.run, account.incarnation)  # as the process that had it last
         try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
+from causal.records.values import encode
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
 from operators.sinks.files import locked_journal
@@ -147,6 +148,13 @@ def test_a_damaged_journal_is_never_used(tmp_path: Path) -> None:
     journal.write_bytes(whole)
     subject.opened(2)[0].close()
     subject.expect_rows(20, "the rows are as they were")
+
+
+def test_a_journal_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".out-0.journal").write_bytes(framed(encode(["out/0", b"", 0])))
+    with pytest.raises(PipelineError, match=r"\.out-0\.journal was written by an earlier version .* end its job"):
+        lines(tmp_path).opened()
 
 
 def test_names_that_make_the_same_file_are_refused(tmp_path: Path) -> None:

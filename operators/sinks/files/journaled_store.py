@@ -1,0 +1,203 @@
+"""A store of one sink task behind a journal: all that the stores in files of one host share.
+
+A bundle is first appended to the journal, rows, determinants, position, digest and all, with one write: that is the
+atomic step.  From there on its rows are pending, until the store has published them in its own form: lines in a file,
+Parquet files, deliveries.  Publishing can be done again: the process that opens the store next completes it.
+
+What happens to the journal happens under the task's lock, and `open` leaves its incarnation there.  A zombie that wakes
+up finds under the lock that the journal is another one or has grown, reads it, and changes nothing.
+
+Durability.  What is written survives the death of any process with either setting; with `sync` the journal is on the
+disk before a bundle counts, so that it survives a loss of power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from causal.errors import CausalError, PipelineError, invariant
+from causal.ports import Bundle, StoreState, WithdrawPoint
+from operators.sinks.contract.account import Account, check_newest, fenced
+from operators.sinks.files.ledger import Ledger, bundle_record, claim_record, state_record, withdrawal_record
+from operators.sinks.files.locked_journal import LockedJournal
+from operators.sinks.storage.journal import sync_directory
+from operators.sinks.storage.lock import outside
+
+
+class JournaledStore:
+    """The outside world of one sink task, in a journal and what is published from it.  One thread at a time.
+
+    Args:
+        journal: its path.
+        lock: the path of the lock that every process takes before it touches the journal.
+        place: what users know the store by; errors name it.
+        wait_ms: how long to wait for the lock.
+        sync: whether a bundle is on the disk before it counts.
+        mode: of the files.
+    """
+
+    def __init__(
+        self, task: str, journal: Path, lock: Path, place: Path, wait_ms: int, sync: bool, mode: int = 0o600
+    ) -> None:
+        self._task = task
+        self._place = place
+        self._wait_ms = wait_ms
+        self._journal = LockedJournal(task, journal, lock, place, self._forget, mode)
+        self._journal.sync = sync
+        self._run = ""
+        self._incarnation = -1
+        self._ledger: Ledger | None = None
+
+    # -- causal.ports.SinkStore --------------------------------------------------------------------------
+
+    def open(self, task: str, run: str, incarnation: int) -> StoreState:
+        """See `causal.ports.SinkStore.open`."""
+        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        self.close()
+        self._run, self._incarnation = run, incarnation
+        try:
+            with outside(self._place), self._room(), self._locked():
+                self._ledger = ledger = self._claim()
+                return ledger.account.store_state()
+        except BaseException:
+            self._release()
+            raise
+
+    def last_bundle(self) -> StoreState:
+        """See `causal.ports.SinkStore.last_bundle`."""
+        with self._locked():
+            self._forget()
+            return self._current().account.store_state()
+
+    def write(self, bundle: Bundle) -> None:
+        """See `causal.ports.SinkStore.write`."""
+        invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
+        with self._locked():
+            ledger = self._current()
+            self._make_way(ledger)
+            columns = self._fitted(ledger, bundle)
+            if ledger.take(bundle):
+                self._journal.append(bundle_record(bundle))
+                if bundle.count:
+                    ledger.entries[-1].columns = columns
+                    self._publish(ledger)
+
+    def truncate(self, epoch: int) -> None:
+        """See `causal.ports.SinkStore.truncate`; the journal is rewritten, so it does not grow without bound."""
+        if self._ledger is not None and epoch <= self._ledger.account.kept_from:
+            return
+        with self._locked():
+            ledger = self._current()
+            if ledger.account.truncate(epoch):
+                self._renew(ledger)
+
+    def close(self) -> None:
+        """Release the files; what was written stays."""
+        self._release()
+
+    # -- what a store of its own kind adds ---------------------------------------------------------------
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Make the directory that of this run; the journal is claimed inside the context."""
+        directory = self._journal.path.parent
+        directory.mkdir(exist_ok=True)
+        if self._journal.sync:
+            sync_directory(directory.parent)  # also where the process that made it died before that
+        yield
+
+    def _begin(self) -> None:
+        """Prepare for the first journal of the task."""
+
+    def _settle(self, ledger: Ledger) -> None:
+        """Check what is published against a ledger that was just read, and bring it in line."""
+
+    def _fitted(self, ledger: Ledger, bundle: Bundle) -> Any:
+        """Check the rows of a bundle before it is taken; returns them as columns, or None."""
+
+    def _publish(self, ledger: Ledger) -> None:
+        """Publish pending rows as far as that is done with every bundle; by default they are nowhere else."""
+        ledger.publish(ledger.account.next)
+
+    def _make_way(self, ledger: Ledger) -> None:
+        """Rewrite a journal that has grown much."""
+        if self._journal.is_due():
+            self._renew(ledger)
+
+    def _renew(self, ledger: Ledger) -> None:
+        """Put a journal with nothing but the state in the place of the one that is there."""
+        self._journal.renew(state_record(ledger))
+
+    def _foreign(self) -> CausalError:
+        """The error of a journal that an older run has written."""
+        return fenced(self._task, self._incarnation)
+
+    def _release(self) -> None:
+        """Release the files."""
+        self._forget()
+        self._journal.close()
+
+    # -- the journal -------------------------------------------------------------------------------------
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return self._journal.locked(self._wait_ms)
+
+    def _forget(self) -> None:
+        """Make the next step read everything again."""
+        self._ledger = None
+
+    def _claim(self) -> Ledger:
+        """Fence every lower incarnation: the journal is replaced, or grows by a claim where it has pending rows."""
+        if self._journal.is_there:
+            ledger = self._load()
+            ledger.account.incarnation = self._incarnation
+            if ledger.entries:
+                self._journal.append(claim_record(self._incarnation))
+                return ledger
+        else:
+            self._begin()
+            ledger = Ledger(Account(self._task, self._run, self._incarnation))
+        self._renew(ledger)
+        return ledger
+
+    def _current(self) -> Ledger:
+        """The ledger, if no younger process has claimed the journal."""
+        ours = self._journal.is_ours(self._incarnation)
+        if self._ledger is None or not ours:
+            self._forget()
+            self._ledger = self._load()
+        return self._ledger
+
+    def _load(self) -> Ledger:
+        """Read the journal, publish what its writer may not have published, and cut off its torn tail."""
+        ledger = Ledger.of(self._journal.read(), self._journal.path)
+        account = ledger.account
+        if account.task != self._task:
+            raise PipelineError(f"{self._place} belongs to sink task {account.task}; give the sinks different names")
+        check_newest(self._place, self._run, account.run)
+        if account.run != self._run:
+            raise self._foreign()
+        if account.incarnation > self._incarnation:
+            raise fenced(self._task, self._incarnation)
+        self._settle(ledger)
+        self._publish(ledger)
+        self._journal.cut()
+        return ledger
+
+
+class WithdrawingJournaledStore(JournaledStore):
+    """A `JournaledStore` whose rows can be withdrawn."""
+
+    def withdraw(self, mark: WithdrawPoint) -> StoreState:
+        """See `causal.ports.WithdrawingStore.withdraw`."""
+        with self._locked():
+            self._retract(self._current(), mark)
+            return self._current().account.store_state()
+
+    def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
+        """Withdraw in the journal, which is the step; what is published follows."""
+        ledger.withdraw(mark)
+        self._journal.append(withdrawal_record(mark))
