@@ -6,8 +6,8 @@ taken is noted.  The next process that opens the store delivers what a dead one 
 same idempotency keys.  So nothing is lost or contradicted.  What was taken and could not be noted any more comes again
 with the same key: each row is there exactly once if the other side honours keys, at least once if it does not.
 
-A zombie that wakes up finds before the next batch that its journal is not as it was; the batch that it was delivering
-may arrive late, once more, and with the same keys.
+A zombie that wakes up finds before the next batch that its journal was replaced; the batch that it was delivering may
+arrive late, once more, and with the same keys.
 """
 
 from __future__ import annotations
@@ -157,12 +157,10 @@ class OutwardStore(JournaledStore):
 
     def _note(self, position: int) -> None:
         """Remember that all rows below that position have been taken."""
-        if self._ledger is not None and self._ledger.published >= position:
-            return
-        with self._locked():
-            ledger = self._current()
-            self._journal.append(publication_record(position), lasting=False)
-            ledger.publish(position)
+        if self._ledger is not None and self._ledger.published < position:
+            with self._journal.guarded():  # without the lock: a younger process has put another journal in its place
+                self._journal.append(publication_record(position), lasting=False)
+            self._ledger.publish(position)
 
     def _foreign(self) -> CausalError:
         return PipelineError(

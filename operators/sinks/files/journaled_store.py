@@ -4,8 +4,8 @@ A bundle is first appended to the journal, rows, determinants, position, digest 
 atomic step.  From there on its rows are pending, until the store has published them in its own form: lines in a file,
 Parquet files, deliveries.  Publishing can be done again: the process that opens the store next completes it.
 
-What happens to the journal happens under the task's lock, and `open` leaves its incarnation there.  A zombie that wakes
-up finds under the lock that the journal is another one or has grown, reads it, and changes nothing.
+What happens to the journal happens under the task's lock, and `open` puts a new one, with its incarnation, in the place
+of the old one.  A zombie that wakes up finds that under the lock, reads the new one, and changes nothing.
 
 Durability.  What is written survives the death of any process with either setting; with `sync` the journal is on the
 disk before a bundle counts, so that it survives a loss of power.
@@ -21,7 +21,7 @@ from typing import Any
 from causal.errors import CausalError, PipelineError, invariant
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from operators.sinks.contract.account import Account, check_newest, fenced
-from operators.sinks.files.ledger import Ledger, bundle_record, claim_record, state_record, withdrawal_record
+from operators.sinks.files.ledger import Ledger, bundle_record, state_record, withdrawal_record
 from operators.sinks.files.locked_journal import LockedJournal
 from operators.sinks.storage.journal import sync_directory
 from operators.sinks.storage.lock import outside
@@ -150,18 +150,20 @@ class JournaledStore:
         self._ledger = None
 
     def _claim(self) -> Ledger:
-        """Fence every lower incarnation: the journal is replaced, or grows by a claim where it has pending rows."""
+        """Fence every lower incarnation."""
         if self._journal.is_there:
             ledger = self._load()
             ledger.account.incarnation = self._incarnation
-            if ledger.entries:
-                self._journal.append(claim_record(self._incarnation))
-                return ledger
+            self._sign(ledger)
         else:
             self._begin()
             ledger = Ledger(Account(self._task, self._run, self._incarnation))
-        self._renew(ledger)
+            self._renew(ledger)
         return ledger
+
+    def _sign(self, ledger: Ledger) -> None:
+        """Leave this incarnation in the journal, which fences every lower one."""
+        self._renew(ledger)
 
     def _current(self) -> Ledger:
         """The ledger, if no younger process has claimed the journal."""

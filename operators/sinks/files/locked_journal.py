@@ -14,7 +14,7 @@ from pathlib import Path
 from causal.errors import RowRefused, Unavailable
 from operators.sinks.contract.account import fenced
 from operators.sinks.storage.journal import HEAD_BYTES, bodies, framed, replace_file, write_whole
-from operators.sinks.storage.lock import FileLock, is_at, outside
+from operators.sinks.storage.lock import FileLock, busy, is_at, unavailable
 
 JOURNAL_BYTES_MAX = 8 << 20
 """A journal beyond this, and beyond twice what it was when it was new, is rewritten."""
@@ -51,17 +51,24 @@ class LockedJournal:
         Raises:
             Unavailable: another process held it all the time; or the disk failed.
         """
-        with self._lock.locked(wait_ms, self._place), self.guarded():
-            yield
+        with self.guarded():
+            if not self._lock.acquire(wait_ms):
+                raise busy(self._place)
+            try:
+                yield
+            finally:
+                self._lock.release()
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Make any error inside but a refused row discard what is in memory; an error of the disk is `Unavailable`."""
         try:
-            with outside(self._place):
-                yield
+            yield
         except RowRefused:
             raise  # before anything was changed
+        except OSError as problem:
+            self._forget()
+            raise unavailable(self._place, problem) from problem
         except BaseException:
             self._forget()
             raise

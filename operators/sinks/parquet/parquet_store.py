@@ -13,7 +13,7 @@ from causal.errors import CorruptData, Fenced, PipelineError, Unavailable, invar
 from causal.ports import Bundle, WithdrawPoint
 from causal.shell.modes import ensure_directory, mode_of_directories, mode_of_files
 from operators.sinks.files.journaled_store import WithdrawingJournaledStore
-from operators.sinks.files.ledger import Ledger, covered, ledger_in, truncation_record
+from operators.sinks.files.ledger import Ledger, claim_record, covered, ledger_in, truncation_record
 from operators.sinks.parquet.bundle_columns import batches_of, schema_of
 from operators.sinks.parquet.claim_directory import make_room
 from operators.sinks.parquet.manifest import OURS, holding_directory, stem_of, store_manifest
@@ -52,6 +52,9 @@ class ParquetStore(WithdrawingJournaledStore):
         ledger = super()._claim()
         self._rolling.clear()
         return ledger
+
+    def _sign(self, ledger: Ledger) -> None:
+        self._journal.append(claim_record(self._incarnation))  # pending rows may be many: they stay where they are
 
     def _begin(self) -> None:
         manifest = self._rolling.manifest()

@@ -62,7 +62,7 @@ class FileLock:
         with outside(place):
             acquired = self.acquire(wait_ms)
         if not acquired:
-            raise Unavailable(f"{place} is being written by another process for too long; end that process")
+            raise busy(place)
         try:
             yield
         finally:
@@ -104,9 +104,17 @@ def outside(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise Unavailable(
-            f"{place}: {problem.strerror or problem}; check the disk, its space and the directory"
-        ) from problem
+        raise unavailable(place, problem) from problem
+
+
+def unavailable(place: Path, problem: OSError) -> Unavailable:
+    """The error of a place where the same may be retried."""
+    return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
+
+
+def busy(place: Path) -> Unavailable:
+    """The error of a place whose lock another process held all the time."""
+    return Unavailable(f"{place} is being written by another process for too long; end that process")
 
 
 def is_at(path: Path, descriptor: int) -> bool:
