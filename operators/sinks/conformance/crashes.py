@@ -15,15 +15,15 @@ from unittest import SkipTest
 
 from causal.errors import Unavailable
 from causal.ports import SinkStore, StoreState
-from operators.sinks.conformance.dying import FENCED_STATUS, begun, forked, killed_writers
-from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
+from operators.sinks.conformance.dying import FENCED_STATUS, begun, killed_writers
+from operators.sinks.conformance.steps import Step, killed_at, steps_of, writing
 from operators.sinks.conformance.subject import (
     EPOCH_ROWS,
     Subject,
     after,
     bundle_at,
     expect,
-    expect_held,
+    expect_agreement,
     fill,
 )
 
@@ -33,40 +33,23 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
     store, state = subject.opened()
     before = fill(subject, store, state, 10).next
     store.close()
-    # The last one dies behind its write.
-    steps: list[Step | None] = [*steps_of_a_write(subject, 2, forked), None]
     outcomes = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate([*steps_of(writing(subject, 2)), Step(0)]):
         incarnation = 3 + 2 * number
         store, state = subject.opened(incarnation - 1)
         before = state.next
         store.close()
-        pid = forked(lambda at=step, by=incarnation: _die_in_a_write(subject, by, at))  # type: ignore[misc]
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        expect(status == -signal.SIGKILL, "a write does not fail by itself", f"status {status} at {step}")
+        killed_at(step, writing(subject, incarnation))
         store, state = subject.opened(incarnation)
-        promise = f"after a kill at {step}" if step is not None else "after a kill behind a write"
+        promise = f"after a kill at {step} of a write"
         expect(state.next in (before, before + 2), f"{promise}, a bundle is there whole or not at all", str(state.next))
-        subject.expect_rows(state.next, f"{promise}, rows and position agree")
-        expect_held(subject, state, f"{promise}, determinants and position agree", kept_from=None)
+        expect_agreement(subject, state, promise, kept_from=None)
         outcomes.append(state.next - before)
         fill(subject, store, state, before + 2, incarnation)
         subject.expect_rows(before + 2, f"{promise}, the next process continues")
         store.close()
     expect(outcomes[0] == 0, "a writer that dies before its write has written nothing", str(outcomes))
     expect(outcomes[-1] == 2, "a writer that dies after its write has written all", str(outcomes))
-
-
-def _die_in_a_write(subject: Subject, incarnation: int, at: Step | None) -> None:
-    """Write two rows, and be killed at that step, or when the write has returned."""
-    store, state = subject.opened(incarnation)
-    bundle = bundle_at(subject, state, 2, incarnation)
-
-    def die() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    interrupted(store, at, die, lambda: store.write(bundle))
-    die()
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
@@ -85,8 +68,7 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
         store, reopened = subject.opened(incarnation + 1)
         ends = (state.next, state.next + bundle.count)
         expect(reopened.next in ends, f"{promise}, the last bundle is there whole or not at all", str(reopened.next))
-        subject.expect_rows(reopened.next, f"{promise}, rows and position agree")
-        expect_held(subject, reopened, f"{promise}, determinants and position agree")
+        expect_agreement(subject, reopened, promise)
         state = fill(subject, store, reopened, reopened.next + 20, incarnation + 1)
         subject.expect_rows(state.next, f"{promise}, the next process continues")
         store.close()
@@ -96,8 +78,7 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
     """A process that writes is killed at random moments, again and again: nothing is lost, doubled or half done."""
     for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
         store, state = subject.opened(incarnation)
-        subject.expect_rows(state.next, "after a kill, rows and position agree")
-        expect_held(subject, state, "after a kill, determinants and position agree", kept_from=None)
+        expect_agreement(subject, state, "after a kill", kept_from=None)
         store.close()
     store, state = subject.opened(kills + 1)
     state = fill(subject, store, state, state.next + 25, kills + 1)

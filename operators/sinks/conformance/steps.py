@@ -10,14 +10,18 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from operators.sinks.conformance.dying import forked
 from operators.sinks.conformance.subject import Subject, bundle_at, expect
 
 T = TypeVar("T")
+Prepared = Callable[[], tuple[object, Callable[[], object]]]
+"""Gives a store, whose own code counts, and a call of it that is still to be made."""
 
 PLACES_MAX, SPREAD_MAX = 30, 16
 """The most places in the store's own code, and steps spread evenly, at which a check interrupts a write."""
@@ -28,14 +32,14 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a write: the `index`th of all; or, with a place, the `index`th time that the write comes there."""
+    """A step of a call: the `index`th of all; or, with a place, the `index`th time that it comes there; 0: its end."""
 
     index: int
     place: Place | None = None
 
     def __str__(self) -> str:
         if self.place is None:
-            return f"step {self.index}"
+            return f"step {self.index}" if self.index else "its end"
         event, name, line = self.place
         return f"the {event} of {name}, line {line} of the store"
 
@@ -58,43 +62,52 @@ def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Plac
     return None
 
 
-def interrupted(store: Any, at: Step | None, act: Callable[[], object], write: Callable[[], object]) -> None:
-    """Do `write`, and `act` at that step of it, once; never if the write does not come there."""
-    own, left = own_files(store), at.index if at is not None else 0
+def interrupted(store: object, at: Step, act: Callable[[], object], call: Callable[[], object]) -> None:
+    """Make the call, and `act` at that step of it, once; never if it does not come there."""
+    own, left = own_files(store), at.index
 
     def step(frame: Any, event: str, argument: Any) -> None:
         nonlocal left
-        if left and (at is None or at.place is None or at.place == place_of(frame, event, argument, own)):
+        if left and (at.place is None or at.place == place_of(frame, event, argument, own)):
             left -= 1
             if left == 0:
                 act()
 
     sys.setprofile(step if left else None)
     try:
-        write()
+        call()
     finally:
         sys.setprofile(None)
 
 
-def steps_of_a_write(subject: Subject, incarnation: int, forked: Callable[[Callable[[], None]], int]) -> list[Step]:
-    """The steps of a write of two rows that are worth a try, in order; counted in a process of its own."""
+def killed_at(at: Step, prepared: Prepared) -> None:
+    """Fork a process that makes the call and is killed at that step of it, or behind it."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_in_it() -> None:
+        store, call = prepared()
+        interrupted(store, at, die, call)
+        die()
+
+    status = os.waitstatus_to_exitcode(os.waitpid(forked(die_in_it), 0)[1])
+    expect(status == -signal.SIGKILL, "a call does not fail by itself", f"status {status} at {at}")
+
+
+def writing(subject: Subject, incarnation: int) -> Prepared:
+    """The write of the next two rows by a process of that incarnation."""
 
     def prepared() -> tuple[object, Callable[[], object]]:
         store, state = subject.opened(incarnation)
         bundle = bundle_at(subject, state, 2, incarnation)
         return store, lambda: store.write(bundle)
 
-    return steps_of(prepared, forked)
+    return prepared
 
 
-def steps_of(
-    prepared: Callable[[], tuple[object, Callable[[], object]]], forked: Callable[[Callable[[], None]], int]
-) -> list[Step]:
-    """The steps of a call that are worth a try, in order; counted in a process of its own.
-
-    Args:
-        prepared: gives the store whose own code counts, and the call.
-    """
+def steps_of(prepared: Prepared) -> list[Step]:
+    """The steps of a call that are worth a try, in order; counted in a process of its own."""
     receiving, sending = os.pipe()
 
     def count() -> None:

@@ -136,6 +136,14 @@ def expect_held(
         expect((delta.offset, delta.bytes) == (0, whole), promise, f"log of task {owner}, epoch {epoch}")
 
 
+def expect_agreement(
+    subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
+) -> None:
+    """Expect the rows, digest and determinants of the position; see `expect_held`."""
+    subject.expect_rows(state.next, f"{promise}, rows and position agree", task)
+    expect_held(subject, state, f"{promise}, determinants and position agree", task, kept_from)
+
+
 def expect(holds: bool, promise: str, detail: str) -> None:
     """Raise `NotConforming` unless it holds."""
     if not holds:

@@ -6,15 +6,12 @@ must be refused with an error that ends its job: after `Fenced` a successor woul
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from unittest import SkipTest
 
 from causal.errors import Fenced, PipelineError, Superseded
-from operators.sinks.conformance.dying import forked
-from operators.sinks.conformance.steps import Step, interrupted, steps_of
+from operators.sinks.conformance.steps import Prepared, Step, killed_at, steps_of
 from operators.sinks.conformance.subject import Subject, bundle_at, expect, expect_error, expect_held, fill
 
 
@@ -63,16 +60,13 @@ def dies_at_every_step_of_a_replacement(subject: Subject) -> None:
     store, state = replacing.opened(run=_run(0))
     fill(replacing, store, state, 10)
     store.close()
-    steps: list[Step | None] = [*steps_of(lambda: _opening(replacing, _run(1)), forked), None]
-    for number, step in enumerate(steps):
+    for number, step in enumerate([*steps_of(_opening(replacing, _run(1))), Step(0)]):
         old, new = _run(2 * number + 2), _run(2 * number + 3)
         store, state = replacing.opened(run=old)
         fill(replacing, store, state, 10)
         store.close()
-        pid = forked(lambda at=step, run=new: _die_in_an_open(replacing, run, at))  # type: ignore[misc]
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        expect(status == -signal.SIGKILL, "a newer run can take over", f"status {status} at {step}")
-        promise = f"after a newer run was killed at {step}" if step is not None else "after a newer run has opened"
+        killed_at(step, _opening(replacing, new))
+        promise = f"after a newer run was killed at {step} of its open"
         try:
             store, state = replacing.opened(2, run=old)
         except (Superseded, PipelineError):
@@ -96,19 +90,12 @@ def _run(number: int) -> str:
     return f"run-{number:06d}"
 
 
-def _opening(subject: Subject, run: str) -> tuple[object, Callable[[], object]]:
-    store = subject.sink.open_store("out/0", subject.job_directory)
-    return store, lambda: store.open("out/0", run, 1)
+def _opening(subject: Subject, run: str) -> Prepared:
+    def prepared() -> tuple[object, Callable[[], object]]:
+        store = subject.sink.open_store("out/0", subject.job_directory)
+        return store, lambda: store.open("out/0", run, 1)
 
-
-def _die_in_an_open(subject: Subject, run: str, at: Step | None) -> None:
-    store, opening = _opening(subject, run)
-
-    def die() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    interrupted(store, at, die, opening)
-    die()
+    return prepared
 
 
 def _expect_refused(subject: Subject, run: str, promise: str, incarnation: int = 9) -> None:

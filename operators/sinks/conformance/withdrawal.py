@@ -19,6 +19,7 @@ from operators.sinks.conformance import (
     after,
     bundle_at,
     expect,
+    expect_agreement,
     expect_error,
     expect_held,
     log_at,
@@ -141,8 +142,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
     """A process that writes and takes back is killed at random moments: rows, position and determinants agree."""
     for incarnation in killed_writers(lambda number: _writer(subject, number), kills, seed):
         store, state = _opened(subject, incarnation)
-        subject.expect_rows(state.next, "after a kill, rows and position agree")
-        expect_held(subject, state, "after a kill, determinants and position agree")
+        expect_agreement(subject, state, "after a kill")
         store.close()
 
 

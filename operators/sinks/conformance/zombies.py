@@ -17,8 +17,8 @@ from typing import Self, TypeVar
 from causal.errors import Unavailable
 from causal.ports import StoreState
 from operators.sinks.conformance.dying import FENCED_STATUS, forked
-from operators.sinks.conformance.steps import Step, interrupted, steps_of_a_write
-from operators.sinks.conformance.subject import Subject, bundle_at, expect, expect_held, fill
+from operators.sinks.conformance.steps import Step, interrupted, steps_of, writing
+from operators.sinks.conformance.subject import Subject, expect, expect_held, fill
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
     fill(subject, store, state, 10)
     store.close()
     incarnation = 2
-    steps = steps_of_a_write(subject, incarnation, forked)
+    steps = steps_of(writing(subject, incarnation))
     for number, step in enumerate([step for step in steps if step.place is not None] or steps):
         _stop_at(subject, step, incarnation + 1 + 2 * number, successor_first=bool(number % 2))
 
@@ -69,8 +69,7 @@ def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bo
 
 def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
     """Write two rows, and sleep at that step until SIGCONT; behind the write, if the step is not reached."""
-    store, state = subject.opened(incarnation)
-    bundle = bundle_at(subject, state, 2, incarnation)
+    store, call = writing(subject, incarnation)()
     slept = False
 
     def sleep() -> None:
@@ -78,12 +77,12 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
         slept = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def write() -> None:
+    def write() -> object:
         for _ in range(TRIES_MAX):  # its successor may hold the store
             with suppress(Unavailable):
-                return store.write(bundle)
+                return call()
             time.sleep(RETRY_S)
-        return store.write(bundle)
+        return call()
 
     interrupted(store, step, sleep, write)
     if not slept:
