@@ -5,8 +5,6 @@ Two readers are asked each time: ours, which sees every row, and one that knows 
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,52 +12,25 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 
 from causal.errors import Unavailable
-from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill
+from operators.sinks.conformance import Subject, after, bundle_at, fill
 from operators.sinks.parquet.parquet_file import PartFile
+from tests.unit.sinks.deaths import dies_at_every_call, fills_the_disk
 from tests.unit.sinks.parquet_scene import parquet, plain_rows
-from tests.unit.sinks.test_crash_points import armed, full_disk, in_a_child
 
 
-def expect_plain(directory: Path, rows_max: int) -> None:
+def expect_plain(place: Path, least: int, most: int) -> None:
     """Expects whole files, no row twice, none missing in between, none that the store does not have."""
-    numbers = [row["n"] for row in plain_rows(directory)]
-    assert numbers == list(range(len(numbers))) and len(numbers) <= rows_max
+    numbers = [row["n"] for row in plain_rows(place / "out")]
+    assert numbers == list(range(len(numbers))) and least <= len(numbers) <= most
+    assert least < most or not list((place / "out" / "_causal").glob("*.part"))
 
 
 @pytest.mark.parametrize(("durability", "half", "stride"), [("process", False, 3), ("os", True, 2)])
 def test_death_at_every_system_call(durability: str, half: bool, stride: int, tmp_path: Path) -> None:
-    for countdown in range(1, 200, stride):
-        place = tmp_path / f"at-{countdown}"
-        place.mkdir()
-        subject = parquet(place, publish_s=1e-9, durability=durability)
-        store, state = subject.opened(1)
-        fill(subject, store, state, EPOCH_ROWS + 5)
-        store.close()
+    def make(place: Path) -> Subject:
+        return parquet(place, publish_s=1e-9, durability=durability)
 
-        def step(subject: Subject = subject, countdown: int = countdown) -> None:
-            armed(countdown, half)
-            store, state = subject.opened(2)
-            state = fill(subject, store, state, EPOCH_ROWS + 12, 2)
-            store.truncate(1)
-            fill(subject, store, state, EPOCH_ROWS + 19, 2)
-            store.close()
-
-        status = in_a_child(step)
-        expect_plain(place / "out", EPOCH_ROWS + 19)
-        store, state = subject.opened(3)
-        assert state.next in (EPOCH_ROWS + 5, EPOCH_ROWS + 12, EPOCH_ROWS + 19)
-        subject.expect_rows(state.next, f"death at call {countdown}")
-        expect_plain(place / "out", state.next)
-        expect_held(subject, state, f"death at call {countdown}", kept_from=None)
-        state = fill(subject, store, state, EPOCH_ROWS + 30, 3)
-        store.close()
-        assert [row["n"] for row in plain_rows(place / "out")] == list(range(EPOCH_ROWS + 30))
-        assert not list((place / "out" / "_causal").glob("*.part"))
-        if status == 0:
-            assert countdown > 20, "the child must have died at every call before"
-            return
-        assert status == -signal.SIGKILL
-    raise AssertionError("the child never came to its end")
+    dies_at_every_call(make, tmp_path, half, stride, expect_plain)
 
 
 def test_death_between_the_name_of_a_file_and_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,44 +68,9 @@ def test_a_named_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     assert [row["n"] for row in plain_rows(tmp_path / "out")] == list(range(20))
 
 
-def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = parquet(tmp_path, publish_s=1e-9)
-    store, state = subject.opened(1)
-    fill(subject, store, state, 10)
-    store.close()
-    read_end, write_end = os.pipe()
-
-    def step() -> None:
-        import resource
-
-        store, state = subject.opened(2)
-        for limit in (3000, 6000, 9000):
-            full_disk(limit)
-            try:
-                while True:
-                    bundle = bundle_at(subject, state, 40, 2)
-                    store.write(bundle)
-                    state = after(state, bundle)
-                    store.truncate(state.next // EPOCH_ROWS)
-            except Unavailable as problem:
-                os.write(write_end, f"{problem}\n".encode())
-            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            store.write(bundle)
-            if after(state, bundle).next > state.next:
-                state = after(state, bundle)
-            subject.expect_rows(state.next, "after there was room again, every row is there once")
-        store.close()
-
-    assert in_a_child(step) == 0
-    os.close(write_end)
-    with os.fdopen(read_end) as pipe:
-        messages = pipe.read().splitlines()
-    assert len(messages) == 3 and all(str(tmp_path) in message for message in messages)
-    store, state = subject.opened(3)
-    expect_held(subject, state, "after a full disk, determinants and position agree", kept_from=None)
-    store.close()
-    assert [row["n"] for row in plain_rows(tmp_path / "out")] == list(range(state.next))
+def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
+    rows = fills_the_disk(parquet(tmp_path, publish_s=1e-9), tmp_path, (3000, 6000, 9000), 40)
+    expect_plain(tmp_path, rows, rows)
 
 
 def test_a_hidden_file_that_cannot_be_written_holds_rows_back_and_loses_none(

@@ -20,6 +20,7 @@ from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.files import staged
 from operators.sinks.files.staged import StagedStore
+from tests.unit.sinks.deaths import in_a_child
 
 TASK, RUN, BIG = "out/0", "run-1", 1 << 30
 
@@ -162,19 +163,6 @@ def test_who_is_restored_makes_visible_what_is_covered_and_forgets_the_rest(stag
     assert [row["what"] for row in stage.seen[24:]] == ["other"] * 5
 
 
-def _dies(act: Callable[[], object]) -> int:
-    """Exit status of a process that does just this."""
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            act()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 @pytest.mark.parametrize(
     "point", [("write", "before"), ("write", "after"), ("truncate", "before"), ("truncate", "after")]
 )
@@ -203,7 +191,7 @@ def test_a_death_in_a_commit_loses_and_doubles_nothing(
             commit(store, 1)
         store.discard(1)
 
-    statuses = [_dies(partial(life, number)) for number in (1, 2, 3)]
+    statuses = [in_a_child(partial(life, number)) for number in (1, 2, 3)]
     assert statuses[0] == 9 and set(statuses) <= {0, 9}
     stage.opened(4, restored=1).close()
     stage.expect(12)
@@ -225,7 +213,7 @@ def test_a_death_between_two_removals_of_files_is_made_up_for(stage: Stage, monk
         monkeypatch.setattr(Path, "unlink", once)
         commit(store, 2)
 
-    assert _dies(life) == 9
+    assert in_a_child(life) == 9
     assert len(stage.files()) == 2
     assert stage.opened(2, restored=2).last_bundle().next == 24
     stage.expect(24)
