@@ -26,7 +26,6 @@ BENCHMARKS = {
     "throughput": "benchmarks.throughput.throughput",
     "recovery": "benchmarks.recovery.recovery",
     "determinants": "benchmarks.throughput.determinants",
-    "flush": "benchmarks.throughput.flush",
     "durability": "benchmarks.throughput.durability",
     "state": "benchmarks.recovery.state",
     "overhead": "benchmarks.throughput.overhead",

@@ -50,15 +50,6 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         " {keyed_count_single_full.wire} where each record is a batch",
         (Rows("bytes per record", r"((?:keyed_count|fraud_chain).*)\.(logged|wire)"),),
     ),
-    "flush": (
-        "Determinants in files: × {windows.background.wire / windows.off.wire} of the bytes on the wire where something"
-        " waits, × {single.background.wire / single.off.wire} where nothing does",
-        (
-            Rows("bytes of determinants per record", r"(.*)\.(off|background)\.(wire|bundle)"),
-            Rows("CPU µs per record", r"(single|load|windows)\.(off|background)\.cpu_us"),
-            Rows("ms after SIGKILL", r"recovery\.(off|background)\.(.*)_ms"),
-        ),
-    ),
     "durability": (
         "Everything synced before it is acknowledged: × {load.os_over_process_rps} of the records/s, median latency"
         " {paced.os.p50_ms} ms instead of {paced.process.p50_ms} ms",

@@ -23,9 +23,14 @@ GOAL = "#000000"
 WIDTH_INCH, COLUMN_INCH, ROW_INCH, LINES_ROWS, DPI = 9.0, 6.0, 0.32, 9, 100
 FAR_APART = 200
 LABELS = {
-    "causal_f1": "causal, f = 1", "causal_full": "causal, full", "f1": "f = 1", "background": "in files",
-    "off": "no files", "process": "not synced", "os": "synced", "_killed": "killed twice", "calm_": "before the kill",
-}  # fmt: skip
+    "causal_f1": "causal, f = 1",
+    "causal_full": "causal, full",
+    "f1": "f = 1",
+    "process": "not synced",
+    "os": "synced",
+    "_killed": "killed twice",
+    "calm_": "before the kill",
+}
 """Names in results whose meaning on a chart is another text."""
 
 Figures = Mapping[str, Mapping[str, Any]]

@@ -145,7 +145,7 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 def shown(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """One line per figure, for a person."""
-    width = max(len(name) for name in figures)
+    width = max((len(name) for name in figures), default=0)
     lines = []
     for name, each in figures.items():
         upper = "".join(f", {key} {each[key]:,}" for key in ("p90", "p99") if key in each)

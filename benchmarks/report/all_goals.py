@@ -8,18 +8,18 @@ of --json is rewritten after each of them, so that nothing is lost when this is 
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import children
+from benchmarks.harness.declared import Benchmark, Measurement, Option, some_of
 from benchmarks.harness.measured import figure, result, write
 from benchmarks.report import goals
 
@@ -60,56 +60,36 @@ PARTS: Mapping[str, Part] = {
 """Parts by the name that the goals' rows look for; the most important first, should time run out."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.add_argument("--quick", action="store_true", help="short runs: whether all of it works, not what it gives")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="NAME,…", help=f"of {', '.join(PARTS)}")
+OPTIONS = (
+    Option("quick", False, "short runs: whether all of it works, not what it gives"),
+    Option("only", ",".join(PARTS), "which ones", some_of(PARTS), setting=None),
+)
 
 
-def _parts(text: str) -> list[str]:
-    wanted = text.split(",")
-    for name in wanted:
-        if name not in PARTS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PARTS)}")
-    return wanted
-
-
-def measure(options: argparse.Namespace, command: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Run all parts; returns the common form, with `results` by name, `problems` by name, and `goals`."""
+def _measure(run: Measurement) -> dict[str, Any]:
+    """Run all parts; the result has `results` by name, `problems` by name, and `goals`."""
     results: dict[str, Any] = {}
     problems: dict[str, str] = {}
     took_s: dict[str, float] = {}
-    everything = _result(command, options, results, problems, took_s)
-    for name in options.only:
+    run.more |= {"results": results, "problems": problems}
+    for name in run.options.only:
         part = PARTS[name]
         began_s = time.monotonic()
-        show(f"{name} …")
-        outcome, problem = _run((part.quick if options.quick else part.arguments).split())
+        run.report(f"{name} …")
+        outcome, problem = _run((part.quick if run.options.quick else part.arguments).split())
         if outcome is not None:
             results[name] = outcome
         if problem:
             problems[name] = problem
         took_s[name] = round(time.monotonic() - began_s, 1)
-        show(f"{name}: {problems.get(name, 'measured')}, {took_s[name]:.0f} s")
-        everything = _result(command, options, results, problems, took_s)
-        if options.json is not None:
-            write(options.json, everything)
-    return everything
-
-
-def _result(
-    command: str,
-    options: argparse.Namespace,
-    results: Mapping[str, Any],
-    problems: Mapping[str, str],
-    took_s: Mapping[str, float],
-) -> dict[str, Any]:
-    rows = goals.judged(results, problems)
-    figures = {row["figure"]: figure([row["value"]], 5) for row in rows if "value" in row}
-    return result(
-        "all", command, {"quick": options.quick, "took_s": dict(took_s)}, figures,
-        goals=rows, results=dict(results), problems=dict(problems), failed=bool(problems), summary=goals.summary(rows),
-    )  # fmt: skip
+        run.report(f"{name}: {problems.get(name, 'measured')}, {took_s[name]:.0f} s")
+        rows = goals.judged(results, problems)
+        run.figures = {row["figure"]: figure([row["value"]], 5) for row in rows if "value" in row}
+        run.more |= {"goals": rows, "failed": bool(problems), "summary": goals.summary(rows)}
+        if run.options.json is not None:
+            settings = {"quick": run.options.quick, "took_s": took_s}
+            write(run.options.json, result("all", run.command, settings, run.figures, **run.more))
+    return {"took_s": took_s}
 
 
 def _run(arguments: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
@@ -127,3 +107,6 @@ def _run(arguments: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
             problem = f"status {done.returncode}: {lines[-1]}" if done.returncode else ""
         outcome: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
         return outcome, problem
+
+
+BENCHMARK = Benchmark("all", OPTIONS, _measure)

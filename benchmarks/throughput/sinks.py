@@ -2,9 +2,8 @@
 
 `cpu_us` is what the sink's own process computes per row of the larger bundles, which noise of a machine leaves alone.
 Every bundle carries determinants and is one atomic step of the store, as in a job.  `os` are sinks that wait for the
-disk; PostgreSQL and Redis (appendfsync always) always do, `redis_unsynced` has appendfsync no.  `postgres_by_copy` and
-`postgres_by_executemany` are the same rows and the same account in a transaction by other means of psycopg.  Sinks take
-turns within a round.  A sink without its server, client or library is left out, and named.
+disk; PostgreSQL and Redis (appendfsync always) always do, `redis_unsynced` has appendfsync no.  Sinks take turns
+within a round.  A sink without its server, client or library is left out, and named.
 """
 
 from __future__ import annotations
@@ -59,55 +58,18 @@ class Writer:
         self._store.close()
 
 
-class ByClient:
-    """The same rows and an account of the same size, written by psycopg's own means."""
-
-    def __init__(self, dsn: str, by_copy: bool) -> None:
-        import psycopg
-
-        self._db = psycopg.connect(dsn, autocommit=True)
-        self._by_copy = by_copy
-        self._table = "by_copy" if by_copy else "by_executemany"
-        self._db.execute(
-            f"CREATE TABLE {self._table}(task text, position bigint, record jsonb, PRIMARY KEY(task, position))"
-        )
-        self._db.execute(f"CREATE TABLE {self._table}_task(task text PRIMARY KEY, next bigint, digest bytea)")
-        self._db.execute(f"CREATE TABLE {self._table}_held(position bigint PRIMARY KEY, body bytea)")
-        self._db.execute(f"INSERT INTO {self._table}_task VALUES(%s, 0, '')", [TASK])
-        self._next = 0
-        self._lines = PostgresSink(dsn).encode([record(n) for n in range(max(SIZES.values()))]).decode().splitlines()
-
-    def write(self, count: int) -> None:
-        """One transaction with that many rows."""
-        rows = [(TASK, self._next + place, line) for place, line in enumerate(self._lines[:count])]
-        with self._db.transaction(), self._db.pipeline() if not self._by_copy else ExitStack():
-            cursor = self._db.cursor()
-            cursor.execute(f"UPDATE {self._table}_task SET next = %s, digest = %s", [self._next + count, bytes(8)])
-            cursor.execute(f"INSERT INTO {self._table}_held VALUES(%s, %s)", [self._next, bytes(LOGGED_BYTES)])
-            if self._by_copy:
-                with cursor.copy(f"COPY {self._table} FROM STDIN") as copy:
-                    for row in rows:
-                        copy.write_row(row)
-            else:
-                cursor.executemany(f"INSERT INTO {self._table} VALUES(%s, %s, %s)", rows)
-        self._next += count
-
-    def close(self) -> None:
-        self._db.close()
-
-
 @dataclass(frozen=True)
 class Candidates:
     """The sinks that are measured, by name, and why others are not."""
 
-    writers: dict[str, Callable[[], Writer | ByClient]]
+    writers: dict[str, Callable[[], Writer]]
     missing: dict[str, str]
 
 
 @contextmanager
 def candidates(directory: Path) -> Iterator[Candidates]:
     """All sinks that can be had here, on servers that run until the end."""
-    writers: dict[str, Callable[[], Writer | ByClient]] = {}
+    writers: dict[str, Callable[[], Writer]] = {}
     missing: dict[str, str] = {}
 
     def add(name: str, make: Callable[[], Sink]) -> None:
@@ -123,8 +85,6 @@ def candidates(directory: Path) -> Iterator[Candidates]:
             dsn = stack.enter_context(postgres(stack.enter_context(cluster()))).dsn
             add("postgres", lambda: PostgresSink(dsn))
             add("postgres_columns", lambda: _own_table(dsn))
-            writers["postgres_by_copy"] = lambda: ByClient(dsn, by_copy=True)
-            writers["postgres_by_executemany"] = lambda: ByClient(dsn, by_copy=False)
         except (NoServer, ImportError) as problem:
             missing["postgres"] = str(problem)
         try:
@@ -155,7 +115,7 @@ OPTIONS = (Option("rounds", 5), Option("seconds", 1.0, "of each sink and size in
 
 def _measure(run: Measurement) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="sinks-") as directory, candidates(Path(directory)) as wanted:
-        writers: dict[str, Writer | ByClient] = {}
+        writers: dict[str, Writer] = {}
         missing = dict(wanted.missing)
         for name, make in wanted.writers.items():
             try:
@@ -178,7 +138,7 @@ def _measure(run: Measurement) -> dict[str, Any]:
     return {"left_out": missing}
 
 
-def _rates(writer: Writer | ByClient, count: int, seconds: float) -> tuple[float, float]:
+def _rates(writer: Writer, count: int, seconds: float) -> tuple[float, float]:
     """Rows per second in bundles of that many, and this process's CPU time per row in microseconds."""
     writer.write(count)
     began, cpu_began = time.perf_counter(), time.process_time()
