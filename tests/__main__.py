@@ -26,9 +26,11 @@ HOME = Path(__file__).resolve().parents[1]
 JOBS = ("tests/faults", "tests/servers", "tests/spark")
 ELSEWHERE = ("tests/architecture",)
 """The tests that `make check` has run already."""
-PACKAGES = ("causal", "operators", "standby", "deploy")
+PACKAGES = ("causal", "operators", "standby", "deploy", "examples", "benchmarks")
 SOME_FAILED, NOTHING_COLLECTED = 1, 5
 SLOWEST = ("--durations=10", "--durations-min=1")
+BESIDE = ("-n", "3", "--dist", "loadfile")
+"""Whole jobs mostly wait, so those of three files run at the same time."""
 FOLLOW_S = 0.5
 AGAIN_MAX = 3
 """More failures than these are no accident, and are not run again."""
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.NamedTemporaryFile("w") as written, open(written.name) as output:
         # In process groups of their own: an interrupt from the terminal comes to them once, from here.
         jobs = subprocess.Popen(
-            group(groups["jobs"], "jobs", arguments),
+            group(groups["jobs"], "jobs", (*BESIDE, *arguments)),
             cwd=HOME,
             stdout=written,
             stderr=subprocess.STDOUT,

@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 class HeldChain:
     """A run of the fraud chain that the test lets end, and the proof that it was exactly-once."""
 
-    COUNT, RATE = 4000, 200
+    COUNT, RATE = 2500, 100
 
     def __init__(self, start: Start, directory: Path, *arguments: str, **config: Any) -> None:
         self._rows, self._gate = directory / "held.db", directory / "gate"

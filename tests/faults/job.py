@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from benchmarks.harness.processes import SUPERVISOR, argv, children, kill, of_job
 from standby.host.processes import kill_marked
+from tests.faults.forked import LOOKING, forked
 from tests.soak import leaks
 
 HOME = Path(__file__).resolve().parents[2]
@@ -305,18 +306,21 @@ def environment() -> dict[str, str]:
 
 def causal(directory: Path, *arguments: str) -> tuple[int, str]:
     """Runs a `causal` command that must end by itself; returns its exit status and standard error."""
-    ended = _ended(directory, *arguments)
+    ended = ended_of(directory, *arguments)
     return ended.returncode, without_progress(ended.stderr)
 
 
 def causal_output(directory: Path, *arguments: str) -> str:
     """Returns what one `causal` command that must succeed printed."""
-    ended = _ended(directory, *arguments)
+    ended = ended_of(directory, *arguments)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
-def _ended(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ended_of(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a `causal` command that must end by itself."""
+    if arguments[0] in LOOKING:
+        return forked(directory, arguments, environment(), WAIT_S)
     return subprocess.run(
         command(*arguments),
         cwd=directory,

@@ -14,6 +14,7 @@ from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
 from tests.faults.test_savepoints import further, sets, stop
+from tests.members import campaign, members
 
 COUNT = 900
 
@@ -39,7 +40,7 @@ def everything(count: int = COUNT) -> list[tuple[int, int]]:
     return [(p, i) for p in range(2) for i in range(count)]
 
 
-@pytest.mark.parametrize("order", ["input", "completion"])
+@pytest.mark.parametrize("order", members(["input", "completion"], "input"))
 def test_each_record_once_and_its_effect_once_whatever_is_killed(start: Start, tmp_path: Path, order: str) -> None:
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, order=order, gate=gate, rate=200)
@@ -78,15 +79,18 @@ def test_everything_dies_while_answers_are_awaited(start: Start, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "victims",
-    [("after/0",), ("after/0", "keyed/0", "out/0"), ("numbers/0", "numbers/1", "after/0", "keyed/0")],
-    ids=["caller", "caller and all behind it", "caller and its neighbours"],
+    [
+        campaign(("after/0",), id="caller"),
+        campaign(("after/0", "keyed/0", "out/0"), id="caller and all behind it"),
+        pytest.param(("numbers/0", "numbers/1", "after/0", "keyed/0"), id="caller and its neighbours"),
+    ],
 )
 def test_what_was_asked_stays_so_whatever_dies_together(start: Start, tmp_path: Path, victims: tuple[str, ...]) -> None:
     """A request depends on the order of arrival, which must be stored before it leaves."""
     gate = tmp_path / "gate"
     job = asking(start, tmp_path, order="completion", gate=gate, rate=300, sources=2, stamped=1)
     job.until_warm(records=200)
-    for _ in range(4):
+    for _ in range(2):
         job.replace(*victims)
     gate.touch()
     job.finish_well()

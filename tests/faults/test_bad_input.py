@@ -14,6 +14,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import Job, causal
+from tests.members import members
 
 HEAD = """
 import os
@@ -119,7 +120,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize("name", members(FAILURES, "a keyed operator raises", "a record that cannot be serialised"))
 def test_a_record_that_cannot_be_processed_stops_the_job_and_is_named(tmp_path: Path, name: str) -> None:
     body, parts = FAILURES[name]
     written(tmp_path, body.replace("Operator()", "type('Same', (Operator,), {'process': lambda s, r, c: [r]})()"))
@@ -150,6 +151,7 @@ def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -
     assert all("ZeroDivisionError" in letter["error"] for letter in letters)
 
 
+@pytest.mark.campaign
 def test_rows_of_another_run_are_not_mixed_with(tmp_path: Path) -> None:
     written(tmp_path, "numbers.sink('out', SqliteSink('out.db'))\n")
     assert causal(tmp_path, "run", "p.py", "--state-dir", "one") == (0, "")
@@ -225,6 +227,7 @@ def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Sta
     assert status == 1 and str(tmp_path / "rows") in one_line(said)
 
 
+@pytest.mark.campaign
 def test_hidden_nondeterminism_stops_the_job_when_it_is_replayed(start: Start, tmp_path: Path) -> None:
     body = (
         "numbers.flat_map('hidden', lambda r: [{**r, 'x': os.urandom(8).hex()}])"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 from pathlib import Path
 
 from tests.faults.conftest import Start
-from tests.faults.job import WAIT_S, Job, command, environment
+from tests.faults.job import Job, ended_of
 from tests.faults.test_bad_input import one_line
 
 PIPELINE = """
@@ -19,7 +18,7 @@ from tests.faults.pipelines.held_source import hold_end
 
 pipeline = Pipeline("counts")
 existing = pipeline.settings.get("existing", "refuse")
-source = GeneratedSource(lambda p, i: i % 7, count=6000, rate=1500)
+source = GeneratedSource(lambda p, i: i % 7, count=3000, rate=500)
 numbers = pipeline.source("numbers", hold_end(source, pipeline.settings["gate"]))
 numbers.key_by(lambda r: r).count("count").sink("out", SqliteSink("out.db", existing=existing))
 """
@@ -52,14 +51,7 @@ def counts(tmp_path: Path) -> list[list[int]]:
 def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) -> None:
     job = interrupted(start, tmp_path)
     before = len(counts(tmp_path))
-    asked = subprocess.run(
-        command("status", "--state-dir", str(job.state)),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-    )
-    status_text = asked.stdout
+    status_text = ended_of(tmp_path, "status", "--state-dir", str(job.state)).stdout
     assert "not running: it was interrupted" in status_text and " pid " not in status_text
     status, said = job.start().finish()
     assert status == 1 and "holds rows of another run" in one_line(said)
@@ -67,14 +59,14 @@ def test_the_interrupted_job_can_still_be_resumed(start: Start, tmp_path: Path) 
     let_end(tmp_path)
     figures = job.start("--resume").finish_well()
     assert 0 < figures["active_s"] < figures["wall_s"]  # the time that the job was down is no part of this run
-    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
+    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 3000, 7))))
 
 
 def test_a_sink_that_says_replace_starts_over(start: Start, tmp_path: Path) -> None:
     job = interrupted(start, tmp_path)
     let_end(tmp_path)
     job.start("--set", "existing=replace").finish_well()
-    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 6000, 7))))
+    assert counts(tmp_path) == sorted([key, n + 1] for key in range(7) for n in range(len(range(key, 3000, 7))))
 
 
 def test_what_a_finished_job_left_is_neither_overwritten_nor_forgotten(start: Start, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
 from tests.faults.job import Job
+from tests.members import members
 from tests.soak.cut import Link, cut, links
 
 StartChain = Callable[..., HeldChain]
@@ -21,7 +22,7 @@ def links_of(job: Job, task: str) -> list[Link]:
         pytest.skip(str(problem))
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("transport", members(["tcp", "ipc"], "ipc"))
 def test_cut_connections_resume_and_no_task_recovers(start_chain: StartChain, transport: str) -> None:
     """Cuts those to neighbours and to the supervisor: checkpoints show that both are used again."""
     chain = start_chain("--checkpoint-interval", "0.3", transport=transport)

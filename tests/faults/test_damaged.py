@@ -12,6 +12,7 @@ import pytest
 
 from deploy.cli import main
 from tests.faults.job import Job, causal
+from tests.members import campaign
 
 PIPELINE = """
 from operators import Pipeline
@@ -116,11 +117,15 @@ def whole(journal: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("file", ["status.json", "processes.json", "runtime", "supervisor.lock"])
-def test_what_only_one_life_needs_may_be_damaged(file: str, killed: Path, tmp_path: Path) -> None:
+ONE_LIFE = ["status.json", "processes.json", "runtime", "supervisor.lock"]
+
+
+@pytest.mark.parametrize("files", [ONE_LIFE, *(campaign([file], id=file) for file in ONE_LIFE)])
+def test_what_only_one_life_needs_may_be_damaged(files: list[str], killed: Path, tmp_path: Path) -> None:
     home = tmp_path / "damaged"
     shutil.copytree(killed, home)
-    garbled(home / "job" / file)
+    for file in files:
+        garbled(home / "job" / file)
     before = rows(home)
     assert causal(home, "run", "counts.py", "--state-dir", "job", "--resume", "--set", "rate=1e6") == (0, "")
     after = rows(home)

@@ -23,6 +23,7 @@ from deploy.cli import main
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
 from tests.faults.pipelines.guarantees import GROUP, KEYS
+from tests.members import campaign, members
 
 StartChain = Callable[..., HeldChain]
 
@@ -205,7 +206,7 @@ def test_epoch_everything_killed_again_and_again(start_chain: StartChain, tmp_pa
     assert watch.problems == [] and watch.changes >= 2
 
 
-@pytest.mark.parametrize(("moment", "others"), [("kill-before", False), ("kill-after", True)])
+@pytest.mark.parametrize(("moment", "others"), [campaign("kill-before", False), ("kill-after", True)])
 def test_epoch_killed_between_the_last_record_and_the_end(
     start: Start, tmp_path: Path, moment: str, others: bool
 ) -> None:
@@ -243,7 +244,7 @@ def test_epoch_a_savepoint_shows_all_that_it_covers(
     assert ended(gathering.database) == {True}, "every store learns that the job has ended"
 
 
-@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("kills", members([False, True], True))
 def test_epoch_a_bound_on_what_waits_has_checkpoints_begin(start: Start, tmp_path: Path, kills: bool) -> None:
     """More rows than may wait, far fewer checkpoints by the clock than are needed: the bound takes them."""
     (tmp_path / "gate").touch()

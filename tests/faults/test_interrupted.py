@@ -13,6 +13,7 @@ import pytest
 
 from standby.host.processes import kill_marked
 from tests.faults.job import WAIT_S, environment, without_progress
+from tests.members import members
 
 PIPELINE = """
 from operators import Pipeline
@@ -25,6 +26,9 @@ numbers.key_by(lambda r: r).count("count").sink("out", SqliteSink("out.db", exis
 """
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
+SENT = {"once": (INT,), "twice": (INT, INT), "terminated": (TERM, INT)}
+MOMENTS = [(stage, how) for stage in ("loading", "sockets", "supervised", "running") for how in SENT]
+EACH_ONCE = [("loading", "twice"), ("sockets", "once"), ("supervised", "terminated"), ("running", "twice")]
 STARTED = """
 import sys
 from deploy.command import main
@@ -51,9 +55,9 @@ def seen(job: Path, runtime: Path, stage: str) -> bool:
     return (job / "status.json").exists()
 
 
-@pytest.mark.parametrize("sent", [(INT,), (INT, INT), (TERM, INT)], ids=["once", "twice", "terminated"])
-@pytest.mark.parametrize("stage", ["loading", "sockets", "supervised", "running"])
-def test_ctrl_c_leaves_nothing(stage: str, sent: tuple[signal.Signals, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stage", "how"), members(MOMENTS, *EACH_ONCE))
+def test_ctrl_c_leaves_nothing(stage: str, how: str, tmp_path: Path) -> None:
+    sent = SENT[how]
     (tmp_path / "endless.py").write_text(PIPELINE)
     job, runtime = tmp_path / "job", tmp_path / "tmp"
     runtime.mkdir()

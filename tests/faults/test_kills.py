@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain
+from tests.members import members
 
 StartChain = Callable[..., HeldChain]
 
@@ -86,7 +87,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", members(SETTINGS, "a pool of standbys, over tcp", "no standbys"))
 def test_kills_under_other_settings(start_chain: StartChain, name: str) -> None:
     arguments, config = SETTINGS[name]
     tasks = ("score/0", "shop/0", "ledger/0", "out/0")

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
+from tests.members import campaign
 
 LOOKED_UP = PIPELINES / "looked_up.py"
 COUNT, RAISES = 2000, 500
@@ -43,12 +44,11 @@ def assert_exact(job: Job, before: list[tuple[str, int, dict[str, Any]]]) -> Non
 @pytest.mark.parametrize(
     "settings",
     [
-        (),
-        ("--checkpoint-interval", "30"),
-        ("--sharing-depth", "1", "--determinant-flush", "background"),
-        ("--guarantee", "epoch", "--checkpoint-interval", "0.2"),
+        campaign((), id="causal"),
+        pytest.param(("--checkpoint-interval", "30"), id="no checkpoint"),
+        campaign(("--sharing-depth", "1", "--determinant-flush", "background"), id="flushed"),
+        pytest.param(("--guarantee", "epoch", "--checkpoint-interval", "0.2"), id="epoch"),
     ],
-    ids=["causal", "no checkpoint", "flushed", "epoch"],
 )
 def test_a_record_that_stopped_the_job_is_put_aside_when_it_is_resumed(
     start: Start, tmp_path: Path, settings: tuple[str, ...]

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
+from tests.members import members
 
 PIPELINE = PIPELINES / "long_events.py"
 SHORT = {"heartbeat_timeout_ms": 600, "heartbeat_ms": 100, "crash_loop_max": 3}
@@ -46,7 +47,7 @@ def assert_exact(directory: Path) -> None:
     assert [(row["i"], row["v"], row["n"]) for row in rows] == [(i, 2 * i, i // 7 + 1) for i in range(COUNT)]
 
 
-@pytest.mark.parametrize("slow", OPERATORS)
+@pytest.mark.parametrize("slow", members(OPERATORS, "timer", "finish"))
 def test_an_event_may_take_longer_than_the_silence_that_counts_as_death(
     start: Start, tmp_path: Path, slow: str
 ) -> None:
@@ -70,7 +71,7 @@ def test_a_person_sees_which_operator_key_and_line_take_long(start: Start, tmp_p
     assert "count/0: in 'count' for 5." in line and f"key 6, at {PIPELINE}:" in line
 
 
-@pytest.mark.parametrize("slow", ["process", "call"])
+@pytest.mark.parametrize("slow", members(["process", "call"], "call"))
 def test_a_task_that_dies_within_a_long_event_performs_it_again(start: Start, tmp_path: Path, slow: str) -> None:
     job = begun(start, tmp_path, slow, at="30")
     task = long_work(job)["task"]
@@ -150,7 +151,7 @@ TINY = {"heartbeat_timeout_ms": 300, "heartbeat_ms": 50, "crash_loop_max": 3}
 """Two hundred thousand keys take a second or two to load."""
 
 
-@pytest.mark.parametrize("failure", ["cold", "resume"])
+@pytest.mark.parametrize("failure", members(["cold", "resume"], "cold"))
 def test_a_state_may_take_longer_to_load_than_the_silence_that_counts_as_death(
     start: Start, tmp_path: Path, failure: str
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.conftest import Start
+from tests.members import members
 
 PIPELINE = """
 from operators import Operator, Pipeline
@@ -43,7 +44,7 @@ counted.sink("shown", ConsoleSink())
 """
 
 
-@pytest.fixture(params=[0o022, 0o027])
+@pytest.fixture(params=members([0o022, 0o027], 0o027))
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
     yield request.param

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 
 from examples.nexmark import check, queries
 from examples.nexmark.terms import Terms
-from tests.faults.job import PIPELINES, Job, command, environment
+from tests.faults.job import PIPELINES, Job, causal_output
+from tests.members import members
 
 NEXMARK = PIPELINES / "held_nexmark.py"
 SETTINGS = {
@@ -26,18 +26,20 @@ SETTINGS = {
     "auction_skip": "7",
 }
 KILLS = ("0.6", "1.1", "1.6")
+ALWAYS = (3, 5, 12)
+"""A join, windows of event time, and windows of the clock."""
 
 
 def tasks_of(query: int) -> list[str]:
     """Returns the tasks of a query, as `causal plan` names them."""
     settings = {**SETTINGS, "query": str(query)}
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    argv = command("plan", str(NEXMARK), "--json", *options)
-    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True, timeout=60)
-    return [task["task"] for task in json.loads(done.stdout)["tasks"]]
+    return [
+        task["task"] for task in json.loads(causal_output(PIPELINES, "plan", str(NEXMARK), "--json", *options))["tasks"]
+    ]
 
 
-@pytest.mark.parametrize("query", sorted(queries.BUILT))
+@pytest.mark.parametrize("query", members(sorted(queries.BUILT), *ALWAYS))
 def test_a_query_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path, query: int) -> None:
     out, tasks = tmp_path / "out.db", tasks_of(query)
     gate = tmp_path / "gate"

@@ -11,6 +11,7 @@ from benchmarks.harness.processes import kill
 from tests.faults.conftest import HeldChain, Start
 from tests.faults.job import FRAUD_CHAIN, PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
+from tests.members import members
 
 ENDLESS = 100_000_000
 """Records that no test waits for."""
@@ -24,7 +25,7 @@ def misbehaving(start: Start, directory: Path, how: str, count: int, *arguments:
     return start(PIPELINES / "misbehaving.py", *settings, "--hidden-nondeterminism", "allow", *arguments)
 
 
-@pytest.mark.parametrize("how", VISIBLE)
+@pytest.mark.parametrize("how", members(VISIBLE, "urandom"))
 def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
     job = misbehaving(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "600")
     job.until_warm(records=300, checkpoints=0)
@@ -35,7 +36,7 @@ def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
     assert line.index("is nondeterministic: ") < line.index(" (ReplayDivergence: "), line
 
 
-@pytest.mark.parametrize("how", [*VISIBLE, "state"])
+@pytest.mark.parametrize("how", members([*VISIBLE, "state"], "address", "state"))
 def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str) -> None:
     job = misbehaving(start, tmp_path, how, ENDLESS, "--verify-replay", "--checkpoint-interval", "0.3")
     status, said = job.finish()
@@ -82,14 +83,18 @@ CULPRITS = {
 """The culprit that is named, by where an operator keeps its count."""
 
 
+SINGLE_EPOCH = 300
+"""Records that are through before the second checkpoint."""
+CASES = [(how, count) for how in CULPRITS for count in (ENDLESS, SINGLE_EPOCH)]
+
+
 def forgetful(start: Start, directory: Path, how: str, count: int, *arguments: str) -> Job:
     pairs = [f"how={how}", f"count={count}", f"out={directory / 'rows'}"]
     settings = [part for setting in pairs for part in ("--set", setting)]
     return start(PIPELINES / "forgetful.py", *settings, *arguments)
 
 
-@pytest.mark.parametrize("count", [ENDLESS, 300], ids=["of many epochs", "of a single epoch"])
-@pytest.mark.parametrize("how", CULPRITS)
+@pytest.mark.parametrize(("how", "count"), members(CASES, ("attribute", ENDLESS), ("closure", SINGLE_EPOCH)))
 def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: Path, how: str, count: int) -> None:
     job = forgetful(start, tmp_path, how, count, "--verify-replay", "--checkpoint-interval", "0.6")
     status, said = job.finish()
@@ -103,7 +108,7 @@ def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path)
     assert all(report["checked_epochs"].values())
 
 
-@pytest.mark.parametrize("how", ["attribute", "global"])
+@pytest.mark.parametrize("how", members(["attribute", "global"], "global"))
 def test_the_first_recovery_names_it_too(start: Start, tmp_path: Path, how: str) -> None:
     job = forgetful(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "0.4")
     job.until_warm(records=300, checkpoints=2)

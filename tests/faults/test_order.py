@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.job import PIPELINES, Job
 from tests.faults.pipelines.ordered import BOUND_S, NAMES, PER_S, link, record
+from tests.members import members
 
 Start = Callable[..., Job]
 COUNT, RATE = 800, 200
@@ -87,7 +88,7 @@ KILLS = {
 }
 
 
-@pytest.mark.parametrize("name", KILLS)
+@pytest.mark.parametrize("name", members(KILLS, "together"))
 def test_the_order_is_that_of_the_event_times_whatever_dies(start: Start, tmp_path: Path, name: str) -> None:
     out = tmp_path / "ordered.db"
     report = killed(start, out, KILLS[name])

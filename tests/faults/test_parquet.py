@@ -21,6 +21,7 @@ from causal.errors import PipelineError
 from operators.sinks.parquet.parquet_sink import publish, read
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
+from tests.members import members
 
 COUNT, KEYS = 1500, 23
 
@@ -118,7 +119,7 @@ def test_every_row_once_whatever_dies(start: Start, tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "rows" / "_causal").glob("*.journal")) < 100_000
 
 
-@pytest.mark.parametrize("depth", ["1", "2"])
+@pytest.mark.parametrize("depth", members(["1", "2"], "1"))
 def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job_has_ended(
     start: Start, tmp_path: Path, depth: str
 ) -> None:

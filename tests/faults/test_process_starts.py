@@ -24,9 +24,20 @@ def parent(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("PPid:"))
 
 
+def assert_workers_are_the_agents_own_children(job: Job) -> None:
+    """And that they look like what they are."""
+    agent, server = job.server("standby.agent"), fork_server(job)
+    for task in ("score/0", "out/0"):
+        pid = job.pid_of(task)
+        assert parent(pid) == agent and "operators.runtime.worker" in argv(pid)
+        assert pid in [one.pid for one in marked(job.state.resolve()) if one.slot in argv(pid)]
+    assert server is not None and parent(server) == agent
+
+
 def test_the_fork_server_dies_right_before_a_task(start_chain: StartChain) -> None:
     chain = start_chain()
     chain.job.until_warm()
+    assert_workers_are_the_agents_own_children(chain.job)
     for _ in range(2):
         server, task = fork_server(chain.job), chain.job.pid_of("score/0")
         assert server is not None
@@ -37,18 +48,6 @@ def test_the_fork_server_dies_right_before_a_task(start_chain: StartChain) -> No
         wait_for("there is another server", lambda old=server: fork_server(chain.job) not in (None, old))  # type: ignore[misc]
     report = chain.finish_exactly()
     assert [recovery["task"] for recovery in report["recoveries"]] == ["score/0"] * 2
-
-
-def test_workers_are_the_agents_own_children_and_look_like_what_they_are(start_chain: StartChain) -> None:
-    chain = start_chain()
-    chain.job.until_warm()
-    agent, server = chain.job.server("standby.agent"), fork_server(chain.job)
-    for task in ("score/0", "out/0"):
-        pid = chain.job.pid_of(task)
-        assert parent(pid) == agent and "operators.runtime.worker" in argv(pid)
-        assert pid in [one.pid for one in marked(chain.job.state.resolve()) if one.slot in argv(pid)]
-    assert server is not None and parent(server) == agent
-    chain.finish_exactly()
 
 
 def test_the_fork_server_goes_with_its_agent_and_workers_stay(start_chain: StartChain) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,15 @@ import pytest
 
 from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, WAIT_S, Job, causal, command, environment, wait_for
+from tests.faults.job import PIPELINES, Job, causal, ended_of, wait_for
+from tests.members import campaign
 
 COUNT, RATE, KEYS = 3000, 600, 5
 
 
 def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]:
     """Exit status, the JSON that was printed, and what was said on standard error."""
-    ended = subprocess.run(
-        command("state", str(job.state), operator, key, "--json", *more),
-        cwd=job.directory,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
+    ended = ended_of(job.directory, "state", str(job.state), operator, key, "--json", *more)
     return ended.returncode, json.loads(ended.stdout or "null"), ended.stderr.strip()
 
 
@@ -68,7 +59,7 @@ def assert_of_one_moment(answer: dict[str, Any], key: int) -> int:
 ON_DISK = {"state": "disk", "state_memory_bytes_max": 65536}
 
 
-@pytest.fixture(params=[{}, ON_DISK], ids=["memory", "disk"])
+@pytest.fixture(params=[campaign({}, id="memory"), pytest.param(ON_DISK, id="disk")])
 def job(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Job:
     values = {"count": COUNT, "rate": RATE, "gate": tmp_path / "gate", "out": tmp_path / "rows"}
     settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
@@ -168,20 +159,18 @@ numbers.key_by(lambda r: r["k"]).count("n").key_by(lambda r: str(r[0])).count("m
 """
 
 
-@pytest.mark.parametrize("more", [(), ("--live",)], ids=["checkpoint", "live"])
-def test_a_key_that_is_not_there_is_said_and_the_one_that_is_meant(
-    start: Start, tmp_path: Path, more: tuple[str, ...]
-) -> None:
+def test_a_key_that_is_not_there_is_said_and_the_one_that_is_meant(start: Start, tmp_path: Path) -> None:
     (tmp_path / "numbered.py").write_text(NUMBERED)
     job = start(tmp_path / "numbered.py", "--checkpoint-interval", "0.2")
     job.until_warm(records=100)
     missing = "causal: operator {!r} keeps nothing for the key {}"
     meant = missing + "; it keeps something for the key {}"
-    assert state(job, "n", "5", *more)[2] == state(job, "m", '"5"', *more)[2] == ""
-    assert state(job, "n", '"5"', *more)[2] == meant.format("n", '"5"', 5)
-    assert state(job, "m", "5", *more)[2] == meant.format("m", 5, '"5"')
-    status, answer, said = state(job, "n", "99", *more)
-    assert status == 0 and said == missing.format("n", 99) and not any(task["state"] for task in answer["tasks"])
-    assert state(job, "n", '"none"', *more)[2] == missing.format("n", '"none"')
+    for more in ((), ("--live",)):
+        assert state(job, "n", "5", *more)[2] == state(job, "m", '"5"', *more)[2] == ""
+        assert state(job, "n", '"5"', *more)[2] == meant.format("n", '"5"', 5)
+        assert state(job, "m", "5", *more)[2] == meant.format("m", 5, '"5"')
+        status, answer, said = state(job, "n", "99", *more)
+        assert status == 0 and said == missing.format("n", 99) and not any(task["state"] for task in answer["tasks"])
+        assert state(job, "n", '"none"', *more)[2] == missing.format("n", '"none"')
     job.interrupt()
     assert job.finish()[0] == 130

@@ -14,6 +14,7 @@ from benchmarks.harness.processes import kill
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
+from tests.members import campaign
 
 
 def changing(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
@@ -114,9 +115,9 @@ def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5"),
+        campaign({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5"),
         ({"sources": 4}, "operator 'alone' keeps state per task; it cannot go from 2 tasks to 4"),
-        ({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
+        campaign({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
     ],
 )
 def test_what_cannot_continue_is_refused_and_nothing_is_lost(
@@ -145,6 +146,7 @@ def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_graph(start: Start, tm
     assert status == 2 and "did not stop at a savepoint" in one_line(said)
 
 
+@pytest.mark.campaign
 def test_a_savepoint_of_what_does_not_run_is_refused(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, count=50, rate=100_000)
     job.finish_well()

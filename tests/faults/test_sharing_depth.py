@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job
+from tests.members import members
 
 COUNT = 2400
 ROW = ("read/0", "a/0", "b/0", "c/0", "d/0", "out/0")
@@ -36,7 +37,10 @@ def assert_linked(directory: Path, count: int = COUNT) -> None:
         before = row["hash"]
 
 
-@pytest.mark.parametrize(("depth", "dead"), [("1", 1), ("2", 2), ("3", 3), ("full", 6)])
+DEPTHS = [("1", 1), ("2", 2), ("3", 3), ("full", 6)]
+
+
+@pytest.mark.parametrize(("depth", "dead"), members(DEPTHS, ("2", 2)))
 def test_f_neighbours_together(start: Start, tmp_path: Path, depth: str, dead: int) -> None:
     job = begin(start, tmp_path, depth)
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, max(1, dead - 1))]

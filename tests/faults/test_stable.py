@@ -14,6 +14,7 @@ import pytest
 from tests.faults.conftest import Start
 from tests.faults.job import Job
 from tests.faults.test_sharing_depth import ROW, assert_linked, begin
+from tests.members import members
 
 COUNT = 400
 
@@ -41,7 +42,7 @@ def without_rollback(report: dict[str, Any], directory: Path) -> None:
     assert_linked(directory, COUNT)
 
 
-@pytest.mark.parametrize("dead", [2, 3])
+@pytest.mark.parametrize("dead", members([2, 3], 3))
 def test_more_neighbours_than_the_depth(start: Start, tmp_path: Path, dead: int) -> None:
     job = begin(start, tmp_path, "1", *FLUSH, count=COUNT)
     groups = [ROW[first : first + dead] for first in range(0, len(ROW) - dead + 1, dead)]
@@ -56,7 +57,7 @@ def test_more_neighbours_than_the_depth(start: Start, tmp_path: Path, dead: int)
     without_rollback(report, tmp_path)
 
 
-@pytest.mark.parametrize("depth", ["1", "full"])
+@pytest.mark.parametrize("depth", members(["1", "full"], "1"))
 def test_every_process_at_once(start: Start, tmp_path: Path, depth: str) -> None:
     job = begin(start, tmp_path, depth, *FLUSH, count=COUNT)
     until_stable(job)

@@ -19,6 +19,7 @@ from benchmarks.jobs import strained_fold
 from benchmarks.recovery.bad_input_memory import Budget, sampled
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
+from tests.members import members
 
 PIPELINE = PIPELINES / "held_fold.py"
 CREDIT_BYTES, INFLIGHT_BYTES, RECORD_BYTES_MAX = 1 << 18, 8 << 20, 4 << 20
@@ -55,7 +56,7 @@ STRAINS = {
 }
 
 
-@pytest.mark.parametrize("name", STRAINS)
+@pytest.mark.parametrize("name", members(STRAINS, "hot key", "giant records", "slow sink"))
 def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path: Path, name: str) -> None:
     strain = STRAINS[name]
     out, gate, count = tmp_path / "fold.db", tmp_path / "gate", strain.settings["count"]

@@ -12,6 +12,7 @@ import pytest
 from operators.sinks.parquet.parquet_reading import read
 from tests.faults.job import Job
 from tests.faults.owned import owner, the_newer_job_owns_the_sink
+from tests.members import members
 
 Begin = Callable[..., Job]
 
@@ -49,8 +50,10 @@ SINKS: dict[str, tuple[str, Callable[[Path], list[tuple[str, int]]]]] = {
 }
 
 
-@pytest.mark.parametrize("guarantee", ["causal", "epoch"])
-@pytest.mark.parametrize("kind", SINKS)
+CASES = [(kind, guarantee) for kind in SINKS for guarantee in ("causal", "epoch")]
+
+
+@pytest.mark.parametrize(("kind", "guarantee"), members(CASES, ("sqlite", "causal"), ("parquet", "epoch")))
 def test_the_newer_of_two_jobs_owns_the_sink(kind: str, guarantee: str, tmp_path: Path, jobs: list[Job]) -> None:
     name, rows = SINKS[kind]
     where = tmp_path / name

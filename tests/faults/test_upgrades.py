@@ -16,6 +16,7 @@ from causal.sealed import seal, unseal
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal, causal_output
 from tests.faults.test_bad_input import one_line
+from tests.members import campaign
 
 PIPELINE = """
 from operators import Operator, Pipeline, ValueState
@@ -118,14 +119,13 @@ def finish(job: Job, *arguments: str, read: Callable[[Path], Rows] = rows) -> in
 @pytest.mark.parametrize(
     "options",
     [
-        ["--set", "sink=sqlite"],
-        ["--set", "sink=jsonlines"],
-        ["--set", "sink=parquet"],
-        ["--set", "sink=sqlite", "--guarantee", "epoch"],
-        ["--set", "sink=sqlite", "--sharing-depth", "1"],
-        ["--set", "sink=sqlite", "--guarantee", "at-least-once"],
+        pytest.param(["--set", "sink=sqlite"], id="sqlite"),
+        campaign(["--set", "sink=jsonlines"], id="jsonlines"),
+        campaign(["--set", "sink=parquet"], id="parquet"),
+        pytest.param(["--set", "sink=sqlite", "--guarantee", "epoch"], id="epoch"),
+        campaign(["--set", "sink=sqlite", "--sharing-depth", "1"], id="depth 1"),
+        campaign(["--set", "sink=sqlite", "--guarantee", "at-least-once"], id="at-least-once"),
     ],
-    ids=["sqlite", "jsonlines", "parquet", "epoch", "depth 1", "at-least-once"],
 )
 def test_a_failed_upgrade_is_taken_back_with_one_command(start: Start, tmp_path: Path, options: list[str]) -> None:
     if "sink=parquet" in options:
@@ -188,11 +188,10 @@ def test_after_its_first_checkpoint_a_version_stays(start: Start, tmp_path: Path
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("ValueState[int](default=0)", "ValueState[str](default='')", "total"),
-        ('"count", Count()', '"renamed", Count()', "--allow-dropped-state"),
-        ("class Count", "raise ValueError('no')\nclass Count", "ValueError: no"),
+        pytest.param("ValueState[int](default=0)", "ValueState[str](default='')", "total", id="type of a state"),
+        campaign('"count", Count()', '"renamed", Count()', "--allow-dropped-state", id="name of an operator"),
+        campaign("class Count", "raise ValueError('no')\nclass Count", "ValueError: no", id="a mistake"),
     ],
-    ids=["type of a state", "name of an operator", "a mistake"],
 )
 def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path, old: str, new: str, line: str) -> None:
     path, job = begun(start, tmp_path)

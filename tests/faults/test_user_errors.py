@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, command, environment
+from tests.faults.job import PIPELINES, causal_output, command, environment
+from tests.members import campaign
 
 RAISING = PIPELINES / "raising.py"
 LINE = next(n for n, text in enumerate(RAISING.read_text().splitlines(), 1) if "the line that errors" in text)
@@ -19,11 +20,7 @@ WHERE = f"{RAISING}:{LINE} in look_up"
 
 
 def logs(job: Path, *arguments: str) -> list[str]:
-    ended = subprocess.run(
-        command("logs", "--state-dir", str(job), *arguments),
-        env=environment(), capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return ended.stdout.splitlines()
+    return causal_output(job.parent, "logs", "--state-dir", str(job), *arguments).splitlines()
 
 
 def test_an_exception_names_its_line_and_the_log_has_the_traceback(start: Start) -> None:
@@ -92,7 +89,7 @@ pipeline.source("in", GeneratedSource(lambda p, i: i, count=9)).map("m", leave).
 """
 
 
-ENDINGS = [("exit(3)", "called exit()"), ("raise KeyboardInterrupt", "raised KeyboardInterrupt")]
+ENDINGS = [("exit(3)", "called exit()"), campaign("raise KeyboardInterrupt", "raised KeyboardInterrupt")]
 
 
 @pytest.mark.parametrize("ending, did", ENDINGS)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.conftest import Start
 from tests.faults.job import Job
+from tests.members import members
 from tests.servers import readers
 from tests.servers.chains import assert_consistent, assert_exactly_once
 from tests.servers.readers import Look, Rows
@@ -91,7 +92,7 @@ def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
             each.end()
 
 
-@pytest.mark.parametrize("guarantee", ["causal", "epoch"])
+@pytest.mark.parametrize("guarantee", members(["causal", "epoch"], "causal"))
 def test_what_a_reader_has_seen_stays_whatever_dies(
     guarantee: str, start: Start, tmp_path: Path, shared_servers: dict[str, Any]
 ) -> None:

@@ -34,6 +34,7 @@ def test_the_newer_of_two_jobs_owns_the_table(tmp_path: Path, shared_postgres: P
     the_newer_job_owns_the_sink(older, newer, rows)
 
 
+@pytest.mark.campaign
 def test_the_newer_of_two_jobs_owns_the_streams(tmp_path: Path, shared_redis: Redis, jobs: list[Job]) -> None:
     def rows() -> list[tuple[str, int]]:
         with shared_redis.client() as client:

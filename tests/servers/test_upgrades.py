@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.faults.conftest import Start
 from tests.faults.test_upgrades import Rows, a_failed_upgrade_is_taken_back
 from tests.servers.postgres import Postgres
@@ -19,6 +21,7 @@ def test_a_failed_upgrade_leaves_the_table(start: Start, tmp_path: Path, shared_
     a_failed_upgrade_is_taken_back(start, tmp_path, *options, read=read)
 
 
+@pytest.mark.campaign
 def test_a_failed_upgrade_leaves_the_stream(start: Start, tmp_path: Path, shared_redis: Redis) -> None:
     def read(_: Path) -> Rows:
         with shared_redis.client() as client:

@@ -17,6 +17,9 @@ import pytest
 from benchmarks.harness.processes import children
 
 ROOT = Path(__file__).parents[2]
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+"""Spark lives for seconds here, in which a compiler that optimises would only take the processor from it."""
+
 WAIT_S = 240.0
 
 

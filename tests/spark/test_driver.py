@@ -22,6 +22,7 @@ from causal.shell.processlog import parsed
 from operators.sources.ingest_log import IngestLog
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource, ingest_directory
+from tests.members import campaign
 from tests.spark.conftest import StartDriver, eventually
 
 pytestmark = pytest.mark.spark
@@ -106,7 +107,11 @@ def rows_in_log(job: Path) -> list[Any]:
     return rows
 
 
-def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_driver: StartDriver) -> None:
+@pytest.mark.parametrize("batches", [pytest.param((), id="once"), campaign((2, 4), id="again and again")])
+def test_rows_arrive_once_while_everything_is_killed(
+    tmp_path: Path, start_driver: StartDriver, batches: tuple[int, ...]
+) -> None:
+    """Spark is killed at its first segment, then so many batches later each, then its Python workers are."""
     expected = written_input(tmp_path / "input")
     job = written_job(tmp_path, FILES_PER_BATCH, tmp_path / "input")
     log = IngestLog(ingest_directory(job, "lines"), 2)
@@ -128,12 +133,12 @@ def test_rows_arrive_once_while_everything_is_killed(tmp_path: Path, start_drive
         eventually(lambda: not driver.members(), f"the end of {members}")
 
     kill_when(first_segment, "the first segment")
-    for more in (2, 4):
+    for more in batches:
         seen = max(log.batches(), default=-1)
         kill_when(lambda: published_beyond(seen + more), f"{more} batches after a kill")  # noqa: B023
     assert log.ended() is None
 
-    seen = max(log.batches())
+    seen = max(log.batches(), default=-1)
     driver = start_driver(job, "lines")
     eventually(lambda: published_beyond(seen + 1) and driver.python_workers(), "a Python worker of Spark")
     for worker in driver.python_workers():

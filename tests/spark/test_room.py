@@ -16,6 +16,7 @@ from causal.records.vectors import Vectors
 from operators.sources.ingest_log import SEGMENT_BYTES_MIN, IngestLog
 from operators.sources.source import SourceContext
 from operators.sources.spark_source import SparkSource, ingest_directory
+from tests.members import members
 from tests.spark.conftest import StartDriver, eventually
 from tests.spark.test_driver import gate_of, written_input, written_job
 
@@ -25,7 +26,11 @@ BYTES_MAX = 3 * SEGMENT_BYTES_MIN
 FILES_PER_BATCH = 20
 
 
-def test_spark_waits_while_nothing_is_read_and_loses_nothing(tmp_path: Path, start_driver: StartDriver) -> None:
+@pytest.mark.parametrize("terminated", members([False, True], False))
+def test_spark_waits_while_nothing_is_read_and_loses_nothing(
+    tmp_path: Path, start_driver: StartDriver, terminated: bool
+) -> None:
+    """Spark is killed while it waits, and then terminated while it waits again."""
     expected = written_input(tmp_path / "input")
     job = written_job(tmp_path, FILES_PER_BATCH, tmp_path / "input")
     config = JobConfig.load(job)
@@ -51,12 +56,12 @@ def test_spark_waits_while_nothing_is_read_and_loses_nothing(tmp_path: Path, sta
     eventually(lambda: driver.ended() or waits(killed_ns), "the same batch that waits again")
     assert not driver.ended() and log.batches() == published, driver.said()
     eventually(lambda: "batch 1 waits: " in driver.said(), "a line about the wait")
-    driver.process.terminate()
-    assert driver.process.wait(20) == 128 + signal.SIGTERM
-    eventually(lambda: not driver.members(), "the end of all that the driver started")
-    assert log.batches() == published
-
-    driver = start_driver(job, "lines")
+    if terminated:
+        driver.process.terminate()
+        assert driver.process.wait(20) == 128 + signal.SIGTERM
+        eventually(lambda: not driver.members(), "the end of all that the driver started")
+        assert log.batches() == published
+        driver = start_driver(job, "lines")
     source = SparkSource(lambda spark: spark)
     readers = [source.open(partition, SourceContext("lines", job, 0)) for partition in range(source.partitions)]
     positions, ended, rows = [0, 0], [False, False], list[Any]()

@@ -13,7 +13,8 @@ from typing import Any
 from operators.sources import GeneratedSource, SequenceSource
 from operators.sources.source import PartitionReader, Read, Source, SourceContext
 
-LOOK_S = 0.02
+LOOK_S = 0.1
+"""The pace of reading: what has come meanwhile is one batch, so that many jobs find room on one processor."""
 
 
 def hold_end(source: SequenceSource[Any], gate: str | None) -> Source[Any]:
@@ -66,7 +67,7 @@ class HeldReader:
         return self._paced.read(position, min(count_max, left)) if left > 0 else None
 
     def ready_in_s(self, position: int) -> float:
-        return min(LOOK_S, self._paced.ready_in_s(position)) or LOOK_S
+        return LOOK_S
 
     def completed(self, position: int) -> None:
         """Nothing is held in memory, so nothing is let go."""

@@ -1,0 +1,74 @@
+"""`causal` commands that look at a job, each in a process forked from the test, which has loaded `causal` already.
+
+A new interpreter would spend half a second of a processor on that for each.  What is run with `causal run` starts as
+its user starts it (`tests.faults.job`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import NoReturn
+
+from deploy import cli
+
+LOOKING = ("logs", "plan", "savepoint", "state", "status")
+CRASHED = 70
+"""The exit status of a fork that did not even come to its command."""
+
+
+def forked(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, str], within_s: float) -> Ended:
+    """Runs one command in that directory to its end; as `subprocess.run` with text and without input."""
+    assert arguments[0] in LOOKING
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        pid = os.fork()
+        if pid == 0:
+            _be(directory, arguments, environment, out.fileno(), err.fileno())
+        status = _status(pid, time.monotonic() + within_s)
+        if status is None:
+            raise subprocess.TimeoutExpired(list(arguments), within_s)
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, status, out.read(), err.read())
+
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def _status(pid: int, deadline_s: float) -> int | None:
+    """The exit status of a child that has ended before the deadline; another is killed."""
+    while time.monotonic() < deadline_s:
+        ended, how = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(how)
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def _be(directory: Path, arguments: tuple[str, ...], environment: Mapping[str, str], out: int, err: int) -> NoReturn:
+    status: object = CRASHED
+    try:
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(environment)
+        for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+            os.dup2(file, number)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+        logging.root.handlers.clear()
+        try:
+            status = cli.main(arguments)
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status if isinstance(status, int) else CRASHED)
