@@ -11,8 +11,8 @@ import pyarrow.types as types
 from causal.errors import PipelineError
 from operators.outputs.output import Output, Piece
 from operators.sinks.contract.sink import NOT_FINITE, encode_json
-from operators.sinks.parquet.exact_types import check_cast, check_values
-from operators.sinks.parquet.fitting import Misfit, inferred
+from operators.sinks.parquet.exact_types import Misfit, check_cast, check_values
+from operators.sinks.parquet.fitting import inferred
 
 SAMPLED_ROWS = 1000
 _WIDER = {

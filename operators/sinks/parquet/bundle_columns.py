@@ -11,7 +11,8 @@ from causal.errors import RowRefused
 from causal.records.rows import listed
 from causal.records.vectors import Vectors
 from operators.sinks.contract.blocks import records_in
-from operators.sinks.parquet.fitting import Misfit, columns_of, inferred, misfits, without
+from operators.sinks.parquet.exact_types import Misfit
+from operators.sinks.parquet.fitting import columns_of, inferred, misfits, without
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -40,12 +40,12 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 """The microseconds of one unit of a timestamp that is too coarse for them."""
 
 
-class Unlike(ValueError):
-    """A value that Arrow would change; the message names the column, its type and what it cannot keep."""
+class Misfit(ValueError):
+    """A record that does not fit; the message says why, e.g. which column and type cannot keep which value."""
 
 
 def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
-    """Raise `Unlike` for what Arrow would change or drop.
+    """Raise `Misfit` for what Arrow would change or drop.
 
     Args:
         place: of the values, as the message names it.
@@ -65,7 +65,7 @@ def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
         there = list(filter(None, values))
         strangers = set().union(*there).difference([field.name for field in kind])
         if strangers:
-            raise Unlike(f"column {place!r} takes {kind}: {min(map(str, strangers))!r} is none of its fields")
+            raise Misfit(f"column {place!r} takes {kind}: {min(map(str, strangers))!r} is none of its fields")
         for field in kind:
             check_values(f"{place}.{field.name}", field.type, list(map(dict.get, there, repeat(field.name))))
     elif types.is_map(kind):
@@ -81,14 +81,14 @@ def _check_kinds(place: str, kind: pa.DataType, values: Iterable[Any]) -> None:
         kept = views.get(str(kind), frozenset())
     wrong = set(map(type, values)).difference(kept, (type(None),))
     if wrong:
-        raise Unlike(f"column {place!r} takes {kind}, not {min(each.__name__ for each in wrong)}")
+        raise Misfit(f"column {place!r} takes {kind}, not {min(each.__name__ for each in wrong)}")
 
 
 def _check_narrow(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
     whole = pa.array(values, pa.float64())
     wrong = _first_changed(whole, pa.array(values, kind))
     if wrong is not None:
-        raise Unlike(f"column {place!r} takes {kind}, which cannot keep {wrong!r}")
+        raise Misfit(f"column {place!r} takes {kind}, which cannot keep {wrong!r}")
 
 
 def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
@@ -98,21 +98,21 @@ def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
         if value is None:
             continue
         if (value.utcoffset() is not None) != zoned:
-            raise Unlike(f"column {place!r} takes {kind}, which keeps {'a' if zoned else 'no'} zone, not {value}")
+            raise Misfit(f"column {place!r} takes {kind}, which keeps {'a' if zoned else 'no'} zone, not {value}")
         if value.microsecond % coarse if coarse else (value.hour or value.minute or value.second or value.microsecond):
-            raise Unlike(f"column {place!r} takes {kind}, which cannot keep {value}")
+            raise Misfit(f"column {place!r} takes {kind}, which cannot keep {value}")
 
 
 def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
-    """Raise `Unlike` if `cast`, which has the values of `column` as another type, differs from them."""
+    """Raise `Misfit` if `cast`, which has the values of `column` as another type, differs from them."""
     before, after = column.type, cast.type
     if types.is_floating(before) != types.is_floating(after) and types.is_decimal(before) != types.is_decimal(after):
-        raise Unlike(f"column {place!r} takes {after}, not {before}")
+        raise Misfit(f"column {place!r} takes {after}, not {before}")
     if (getattr(before, "tz", None) is None) != (getattr(after, "tz", None) is None):
-        raise Unlike(f"column {place!r} takes {after}, not {before}: one of them has a zone")
+        raise Misfit(f"column {place!r} takes {after}, not {before}: one of them has a zone")
     wrong = _first_changed(column, cast)
     if wrong is not None:
-        raise Unlike(f"column {place!r} takes {after}, which cannot keep {wrong}")
+        raise Misfit(f"column {place!r} takes {after}, which cannot keep {wrong}")
 
 
 def _first_changed(column: pa.Array, cast: pa.Array) -> Any:

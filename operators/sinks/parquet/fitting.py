@@ -16,13 +16,9 @@ import pyarrow.types as types
 
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
-from operators.sinks.parquet.exact_types import Unlike, check_cast, check_values
+from operators.sinks.parquet.exact_types import Misfit, check_cast, check_values
 
 _REASON_CHARACTERS_MAX = 300
-
-
-class Misfit(ValueError):
-    """A record that does not fit; the message says why."""
 
 
 def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
@@ -130,8 +126,8 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
     try:
         check_values(field.name, field.type, values)  # first: Arrow ends the process for some values of odd shapes
         column = pa.array(values, field.type)
-    except Unlike as problem:
-        raise Misfit(str(problem)) from None
+    except Misfit:
+        raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _misfit(field, problem) from None
     return _complete(field, column)
@@ -192,10 +188,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             cast = column.cast(field.type)
         except (pa.ArrowException, ValueError) as problem:
             raise _misfit(field, problem) from None
-        try:
-            check_cast(field.name, column, cast)
-        except Unlike as problem:
-            raise Misfit(str(problem)) from None
+        check_cast(field.name, column, cast)
         columns.append(_complete(field, cast))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from causal.records.vectors import Vectors
-from operators.sinks.parquet.fitting import Misfit, columns_of, inferred
+from operators.sinks.parquet.exact_types import Misfit
+from operators.sinks.parquet.fitting import columns_of, inferred
 
 SCALARS = [
     pa.bool_(), pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(),
