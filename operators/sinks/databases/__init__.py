@@ -1,0 +1,1 @@
+"""The store and the sink that all databases share."""
