@@ -42,7 +42,8 @@ def test_a_failure_is_forgiven_only_by_a_pass_alone(
         (tmp_path / "tests" / name / "test_it.py").write_text(text)
     (tmp_path / "tests" / "__init__.py").touch()
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    for name, value in {"HOME": tmp_path, "JOBS": ("tests/jobs",), "ELSEWHERE": (), "PACKAGES": ()}.items():
+    one_at_a_time = {"HOME": tmp_path, "JOBS": ("tests/jobs",), "ELSEWHERE": (), "PACKAGES": (), "BESIDE": ()}
+    for name, value in one_at_a_time.items():
         monkeypatch.setattr(runner, name, value)
     assert runner.main([]) == status
     shown = capfd.readouterr().out
