@@ -25,7 +25,7 @@ from operators.stage.state_binding import Binding, declared
 from operators.stage.watermark_merge import END_NS
 from operators.state.cold_values import Disk
 from operators.state.declared import NoKey
-from operators.state.keyed_tables import FragmentJob, KeyedTable, States
+from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateTable
 from operators.state.timers import CHAIN_PER_EVENT_MAX, Timer, Timers, TimerTable
 from operators.state.undo import Undo, UndoneTimers
 
@@ -74,7 +74,7 @@ class ProcessStage(Stage):
         self._operator = operator
         self._keyed = keyed
         self._states: dict[Any, dict[Any, Any]] = States()
-        self._table = KeyedTable(name, name, key_groups, self._states)
+        self._table = StateTable(name, name, key_groups, self._states)
         if disk is not None:
             self._states = states = disk.values(copy_containers, copy_containers, len(declared(operator)) + 1, dict)
             self._table.keep(states, states)
@@ -83,7 +83,7 @@ class ProcessStage(Stage):
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
         self._undo = Undo() if failures.set_aside else None
         self._timers, self._event_timers = (
-            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups, {}), sequence, refusal, chain_max)
+            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups), sequence, refusal, chain_max)
             for kind, chain_max in (("timers", CHAIN_PER_EVENT_MAX), ("event-timers", None))
         )
         self._ctx = self.context(name, task, self._states, self._timers, self._event_timers, self)

@@ -20,7 +20,7 @@ from operators.state.maps import MapTable
 from operators.state.schema import Codec, codec_of
 from operators.state.ttl import ClockExpiry, EventExpiry, Expiry
 from operators.state.undo import Undo, UndoneLists, UndoneMaps, UndoneValues
-from operators.state.values import ValueTable
+from operators.state.values import TypedTable, ValueTable
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -66,6 +66,8 @@ class State:
     """The kind of the state in snapshots and messages."""
     use: ClassVar[str] = ""
     """The expression that changes the state, for messages."""
+    _tables: ClassVar[tuple[type[TypedTable], Callable[..., TypedTable]]]
+    """The class of its table, and the one whose changes can be undone."""
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
@@ -134,11 +136,10 @@ class State:
             expiry = copied._aging = EventExpiry(self.ttl_ns, event_ns)
         elif self.ttl_ns:
             expiry = ClockExpiry(self.ttl_ns, now)
-        copied._table = copied._new_table(f"{operator}:{name}", operator, key_groups, expiry, undo)
+        arguments = f"{operator}:{name}", operator, key_groups, copied._codec, expiry
+        plain, undone = self._tables
+        copied._table = plain(*arguments) if undo is None else undone(*arguments, undo=undo)
         return copied
-
-    def _new_table(self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None) -> Any:
-        raise NotImplementedError
 
     @property
     def table(self) -> Any:
@@ -168,12 +169,7 @@ class State:
 class _One(State, Generic[T]):
     """The base of states of one value."""
 
-    def _new_table(
-        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
-    ) -> ValueTable:
-        if undo is not None:
-            return UndoneValues(name, operator, key_groups, self._codec, expiry, undo=undo)
-        return ValueTable(name, operator, key_groups, self._codec, expiry)
+    _tables = ValueTable, UndoneValues
 
     def _get(self) -> Any:
         """Returns the value without copying it; a value that could change in place counts as written."""
@@ -295,6 +291,7 @@ class ListState(State, Sequence[T], Generic[T]):
 
     label = "a list"
     use = ".append(…)"
+    _tables = ListTable, UndoneLists
 
     def __init__(self, kind: type[T] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
@@ -304,13 +301,6 @@ class ListState(State, Sequence[T], Generic[T]):
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
-
-    def _new_table(
-        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
-    ) -> ListTable:
-        if undo is not None:
-            return UndoneLists(name, operator, key_groups, codec=self._codec, expiry=expiry, undo=undo)
-        return ListTable(name, operator, key_groups, codec=self._codec, expiry=expiry)
 
     def append(self, item: T) -> None:
         """Appends an item."""
@@ -371,6 +361,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
 
     label = "a map"
     use = "[…] = …"
+    _tables = MapTable, UndoneMaps
 
     def __init__(self, kind: type[V] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
@@ -380,13 +371,6 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
-
-    def _new_table(
-        self, name: str, operator: str, key_groups: int, expiry: Expiry | None, undo: Undo | None
-    ) -> MapTable:
-        if undo is not None:
-            return UndoneMaps(name, operator, key_groups, self._codec, expiry, undo=undo)
-        return MapTable(name, operator, key_groups, self._codec, expiry)
 
     def expire(self, place: Any) -> None:
         self._table.remove(*place)

@@ -7,7 +7,7 @@ state: when pairs are due, and which slots a key has, is derived from it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
@@ -20,8 +20,27 @@ Pair = tuple[Any, Any]
 _SLACK = 64
 
 
-class SlotTable(KeyedTable):
-    """A table by (key, slot), in the key group of the key.
+def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
+    """Returns [slot, value] of each slot of the key, ascending; None when there is none."""
+    entries = [[slot, value] for (other, slot), value in values.items() if other == key]
+    return sorted(entries, key=itemgetter(0)) or None
+
+
+class PairTable(KeyedTable):
+    """A table by (key, slot), in the key group of the key."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, operator: str, key_groups: int) -> None:
+        super().__init__(name, operator, key_groups, group_of=itemgetter(0))
+
+    def inspect(self, key: Any) -> Any:
+        """Returns [slot, value] of each slot of the key, ascending."""
+        return inspected(self.values, key)
+
+
+class SlotTable(PairTable):
+    """A table by (key, slot) that notes when it was loaded.
 
     Attributes:
         loaded: whether something was loaded or cleared since the owner has looked.
@@ -30,7 +49,7 @@ class SlotTable(KeyedTable):
     __slots__ = ("loaded",)
 
     def __init__(self, name: str, operator: str, key_groups: int) -> None:
-        super().__init__(name, operator, key_groups, {}, drop_empty=False, group_of=itemgetter(0))
+        super().__init__(name, operator, key_groups)
         self.loaded = False
 
     def load(self, fragment: bytes) -> None:
@@ -40,11 +59,6 @@ class SlotTable(KeyedTable):
     def clear(self) -> None:
         super().clear()
         self.loaded = True
-
-    def inspect(self, key: Any) -> Any:
-        """The [slot, value] of each slot of the key, ascending."""
-        entries = [[slot, value] for (other, slot), value in self.values.items() if other == key]
-        return sorted(entries, key=itemgetter(0)) or None
 
 
 class Slots:

@@ -123,8 +123,8 @@ class UndoneLists(ListTable):
 
     __slots__ = ("_undo",)
 
-    def __init__(self, *arguments: Any, undo: Undo, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, *arguments: Any, undo: Undo) -> None:
+        super().__init__(*arguments)
         self._undo = undo
 
     def append(self, key: Any, item: Any) -> None:

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from operators.state.keyed_tables import KeyedTable, TableJob, unpacked
+from operators.state.keyed_tables import ABSENT, KeyedTable, unpacked
 from operators.state.schema import Codec, Read
 from operators.state.ttl import Expiry
 
+PLAIN = Codec()
 
-class ValueTable(KeyedTable):
-    """Values by key; `put` and `drop` need no `touch`, a change of a value in place does."""
+
+class TypedTable(KeyedTable):
+    """Base of the tables of declared state, whose values have a codec and may have an age.
+
+    Attributes:
+        read: the conversion of what was written, perhaps under an earlier shape.
+    """
 
     __slots__ = ("codec", "read", "expiry")
 
-    def __init__(self, name: str, operator: str, key_groups: int, codec: Codec, expiry: Expiry | None = None) -> None:
-        super().__init__(name, operator, key_groups, {}, drop_empty=False)
+    def __init__(
+        self,
+        name: str,
+        operator: str,
+        key_groups: int,
+        codec: Codec = PLAIN,
+        expiry: Expiry | None = None,
+        group_of: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            codec: codec of a value, an item or the value of an entry.
+        """
+        super().__init__(name, operator, key_groups, group_of=group_of)
         self.codec = codec
         self.read: Read = codec.reader(codec.shape, name)
         self.expiry = expiry
+
+    def clear(self) -> None:
+        super().clear()
+        if self.expiry is not None:
+            self.expiry.forget()
+
+
+class ValueTable(TypedTable):
+    """Values by key; `put` and `drop` need no `touch`, a change of a value in place does."""
+
+    __slots__ = ()
 
     def put(self, key: Any, value: Any) -> None:
         """Sets the value of a key; a `put` of its current value announces that the value will change in place."""
@@ -40,19 +69,13 @@ class ValueTable(KeyedTable):
         """Returns the conversions of a value to what can be encoded, and back."""
         return self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
-    def snapshot(self, full: bool) -> TableJob:
-        """See `KeyedTable`."""
-        if self._job is not None:
-            self._job.step(self._job.left)
-        pending = set(self.values) if full else self.dirty
-        self.dirty = set()
-        self._job = ValueJob(self, pending, full)
-        return self._job
-
-    def clear(self) -> None:
-        super().clear()
-        if self.expiry is not None:
-            self.expiry.forget()
+    def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
+        """Yields [value, age] of each key."""
+        for key, value in zip(keys, super().packed(keys, since), strict=True):
+            if value is ABSENT:
+                yield ABSENT
+            else:
+                yield [self.codec.pack(value), None if self.expiry is None else self.expiry.age(key)]
 
     def load(self, fragment: bytes) -> None:
         """Loads what a job encoded."""
@@ -67,24 +90,3 @@ class ValueTable(KeyedTable):
             if expiry is not None:
                 expiry.load(key, age)
         self.shrink()
-
-
-class ValueJob(TableJob):
-    """Encodes pending values, each with its age."""
-
-    __slots__ = ("_typed",)
-
-    def __init__(self, table: ValueTable, pending: set[Any], full: bool) -> None:
-        self._typed = table
-        super().__init__(table, pending, full)
-
-    def _finder(self, keys: Collection[Any]) -> Callable[[Any, Any], Any]:
-        get, codec, expiry = self._table.lookup(keys).get, self._typed.codec, self._typed.expiry
-
-        def find(key: Any, absent: Any) -> Any:
-            value = get(key, absent)
-            if value is absent:
-                return absent
-            return [codec.pack(value), None if expiry is None else expiry.age(key)]
-
-        return find

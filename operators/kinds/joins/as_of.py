@@ -70,7 +70,7 @@ class AsOfStage(TimedJoinStage):
         self._waiting = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
         self._versions = Slots(f"{name}:versions", name, key_groups, _first_of, by_key=True)
         self._deleted = Slots(f"{name}:deleted", name, key_groups, _first_of)
-        self._rows = KeyedTable(f"{name}:rows", name, key_groups, {}, drop_empty=False)
+        self._rows = KeyedTable(f"{name}:rows", name, key_groups)
 
     # Records.
 

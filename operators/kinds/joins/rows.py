@@ -42,7 +42,7 @@ class RowJoinStage(JoinStage):
         self._waiting = waiting
         self._time_of = time_of
         self._alone = keeps_left(how)
-        self._rows = KeyedTable(f"{name}:rows", name, key_groups, {}, drop_empty=False)
+        self._rows = KeyedTable(f"{name}:rows", name, key_groups)
         self._ready: list[tuple[Any, int | None]] = []
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:

@@ -26,7 +26,7 @@ from operators.stage.operator import Operator
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
 from operators.stage.state_binding import declared
-from operators.state.keyed_tables import FragmentJob, KeyedTable, States
+from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateTable
 from operators.state.slots import Slots
 from operators.state.timers import Timers
 
@@ -79,10 +79,10 @@ class SpeculativeStage(Stage):
         self._aside = LATE in scope.tags
         self._number = int(scope.task.rpartition("/")[2])
         self._states = States()
-        self._table = KeyedTable(name, name, groups, self._states)
+        self._table = StateTable(name, name, groups, self._states)
         self._since = Slots(f"{name}:since", name, groups, due_ns, by_key=True)
         refusal = f'operator {name!r} is speculative: it can set no timers; use delivery="ordered"'
-        timers = Timers(KeyedTable(f"{name}:timers", name, groups, {}), scope.numbers, refusal)
+        timers = Timers(KeyedTable(f"{name}:timers", name, groups), scope.numbers, refusal)
         self._ctx = Context(name, scope.task, self._states, timers, timers, self)
         self._refusing: Any = _Refusing(name)
         self._time_ns: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import length_hint
 from typing import Any
 
@@ -12,7 +12,36 @@ from causal.records.values import decode, encode
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.failures import Failures
 from operators.stage.stages import Stage, without
-from operators.state.keyed_tables import KeyedTable
+from operators.state.keyed_tables import KeyedTable, TableJob
+
+_MOST = 0.75
+"""The part of a table's keys beyond which all count as changed: to remember them singly costs more."""
+
+
+class AccumulatorTable(KeyedTable):
+    """A table from which no key is removed: once most keys have changed, a snapshot has all of them."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._most = False
+
+    def touch(self, keys: Collection[Any]) -> None:
+        if not self._most:
+            super().touch(keys)
+            self._most = len(self.dirty) > len(self.values) * _MOST
+        elif self._job is not None:
+            self._job.before(keys)
+
+    def snapshot(self, full: bool) -> TableJob:
+        if self._most:
+            self._most, self.dirty = False, set(self.values)
+        return super().snapshot(full)
+
+    def clear(self) -> None:
+        super().clear()
+        self._most = False
 
 
 class CountStage(Stage):
@@ -22,7 +51,7 @@ class CountStage(Stage):
 
     def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
         super().__init__(name, ordinal, failures)
-        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
+        self._table = AccumulatorTable(name, name, key_groups)
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         keys = keys or []
@@ -59,7 +88,7 @@ class ReduceStage(Stage):
     ) -> None:
         super().__init__(name, ordinal, failures)
         self._fn = _keeping(fn) if failures.set_aside else fn
-        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False, keys_stay=True)
+        self._table = AccumulatorTable(name, name, key_groups)
         self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:

@@ -152,7 +152,7 @@ class BroadcastStage(ProcessStage):
         )
         self.makes_marks = waiting is not None
         self._waiting = waiting
-        self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups, {}, drop_empty=False)
+        self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups)
         self.replicated = (self._rules.name,)
         self._changing = Rules(self._rules, self._undo)
         self._reading: Mapping[Any, Any] = MappingProxyType(self._rules.values)

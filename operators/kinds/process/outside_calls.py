@@ -37,7 +37,7 @@ class RequestTable(KeyedTable):
     __slots__ = ("task", "numbers")
 
     def __init__(self, operator: str, key_groups: int, task: str, numbers: Numbers) -> None:
-        super().__init__(f"{operator}:asked", operator, key_groups, {}, drop_empty=False, group_of=_no_key)
+        super().__init__(f"{operator}:asked", operator, key_groups, group_of=_no_key)
         self.task = task
         self.numbers = numbers
 

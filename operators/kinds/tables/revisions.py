@@ -43,7 +43,7 @@ class LatestStage(Stage):
 
     def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
         super().__init__(name, ordinal, failures)
-        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False)
+        self._table = KeyedTable(name, name, key_groups)
         self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:

@@ -76,7 +76,7 @@ class _Folding(Stage):
         super().__init__(name, ordinal, failures)
         self._aggregate = aggregate
         self._row = AggregateRow(aggregate, failures.set_aside)
-        self._table = KeyedTable(name, name, key_groups, {}, drop_empty=False)
+        self._table = KeyedTable(name, name, key_groups)
         self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:

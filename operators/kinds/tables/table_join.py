@@ -29,8 +29,8 @@ class TableJoinStage(Stage):
         self._fn = fn
         self._alone = keeps_left(how), keeps_right(how)
         self._rows = (
-            KeyedTable(f"{name}:left", name, key_groups, {}, drop_empty=False),
-            KeyedTable(f"{name}:right", name, key_groups, {}, drop_empty=False),
+            KeyedTable(f"{name}:left", name, key_groups),
+            KeyedTable(f"{name}:right", name, key_groups),
         )
 
     def run_side(self, side: int, records: list[Revision], keys: list[Any] | None) -> list[Revision]:

@@ -21,7 +21,7 @@ from operators.stage.failures import NO_KEY, Failures
 from operators.stage.stages import check_records
 from operators.state.keyed_tables import KeyedTable
 from operators.state.lists import ListTable
-from operators.state.slots import Pair
+from operators.state.slots import Pair, PairTable, inspected
 
 Failed = Callable[[int, Pair, Exception], None]
 """(place among the rows, pair of the window, exception of the user's code)"""
@@ -256,27 +256,7 @@ class _ByWindow(ListTable):
 
     def inspect(self, key: Any) -> Any:
         """Returns [slot, records] of each window of the key, ascending."""
-        return _inspected(self.values, key)
-
-
-class _AccumulatorTable(KeyedTable):
-    """Accumulators by (key, slot), in the key group of the key."""
-
-    __slots__ = ()
-
-    def inspect(self, key: Any) -> Any:
-        """Returns [slot, accumulator] of each window of the key, ascending."""
-        return _inspected(self.values, key)
-
-
-def _inspected(values: dict[Pair, Any], key: Any) -> Any:
-    entries = [[slot, value] for (other, slot), value in values.items() if other == key]
-    return sorted(entries, key=itemgetter(0)) or None
-
-
-def pair_table(name: str, operator: str, key_groups: int) -> KeyedTable:
-    """Returns a table by (key, slot), in the key group of the key."""
-    return _AccumulatorTable(name, operator, key_groups, {}, drop_empty=False, group_of=itemgetter(0))
+        return inspected(self.values, key)
 
 
 def contents_of(
@@ -284,6 +264,6 @@ def contents_of(
 ) -> Contents:
     """Returns the contents of windows with an aggregate, or with a function of (key, records, window)."""
     if isinstance(subject, Aggregate):
-        return Accumulated(pair_table(f"{operator}:panes", operator, key_groups), operator, keyed, failures, subject)
+        return Accumulated(PairTable(f"{operator}:panes", operator, key_groups), operator, keyed, failures, subject)
     table = _ByWindow(f"{operator}:contents", operator, key_groups, group_of=itemgetter(0))
     return Listed(table, operator, keyed, failures, subject)

@@ -42,7 +42,7 @@ class CountWindowStage(Stage):
         self._keyed = keyed
         self._n, self._every = assigner.n, assigner.every
         self._folds = isinstance(contents, Aggregate) and self._n == self._every
-        self._table = KeyedTable(f"{name}:counts", name, key_groups, {}, drop_empty=False)
+        self._table = KeyedTable(f"{name}:counts", name, key_groups)
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         out: list[Any] = []

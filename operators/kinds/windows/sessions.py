@@ -32,7 +32,7 @@ class SessionStage(WindowedStage):
     def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
         super().__init__(windows)
         self._gap_ns = gap_ns
-        self._table = KeyedTable(f"{windows.name}:sessions", windows.name, key_groups, {}, drop_empty=False)
+        self._table = KeyedTable(f"{windows.name}:sessions", windows.name, key_groups)
         self._sessions: dict[Any, list[_Session]] = self._table.values
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from causal.errors import CausalError
 from causal.ports import Services
 from operators.kinds.windows.assigners import Assigner, Global
-from operators.kinds.windows.contents import pair_table
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.task_windows import Window
 from operators.kinds.windows.triggers import Firing, Trigger
@@ -25,7 +24,7 @@ from operators.stage.calls import CLOSED
 from operators.stage.event_times import ns_of, times_of
 from operators.stage.stages import Due, without
 from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import Pair
+from operators.state.slots import Pair, PairTable
 
 _UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
 _ALWAYS_NS = -(1 << 62)
@@ -53,7 +52,7 @@ class TriggeredStage(PaneStage):
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         self._by_clock = trigger.clock == "processing"
-        self._table = pair_table(f"{windows.name}:triggers", windows.name, key_groups)
+        self._table = PairTable(f"{windows.name}:triggers", windows.name, key_groups)
         self._entries: dict[Pair, _Entry] = self._table.values
         self._clock_wakes = Wakes()
         self._services: Services = CLOSED

@@ -146,7 +146,7 @@ def test_state_at_its_bound_is_kept_and_above_it_the_key_is_named() -> None:
 
 
 def table_of(value: Any) -> KeyedTable:
-    return KeyedTable("t", "op", 1, {"bad": value}, drop_empty=False)
+    return KeyedTable("t", "op", 1, {"bad": value})
 
 
 def test_a_record_that_is_allowed_fits_into_what_a_channel_carries() -> None:

@@ -11,7 +11,7 @@ class OneTable:
     """The part of a chain that a snapshot needs."""
 
     def __init__(self, values: dict[str, int]) -> None:
-        self._table = KeyedTable("t", "t", 128, values, False)
+        self._table = KeyedTable("t", "t", 128, values)
 
     def snapshot(self, full: bool) -> ChainSnapshot:
         return ChainSnapshot(full, {}, [self._table.snapshot(full)])

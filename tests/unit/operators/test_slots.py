@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from causal.records.values import encode
 from operators.records.keys import key_group, ordered
-from operators.state.keyed_tables import TableJob
 from operators.state.slots import Slots
 
 keys = st.sampled_from(["b", "a", "c", 1, (1, "x")])
@@ -25,8 +24,7 @@ def slots() -> Slots:
 def restored(live: Slots, loaded: list[bytes], full: bool) -> Slots:
     """Returns slots restored from all snapshots; `loaded` is extended by the newest."""
     job = live.table.snapshot(full)
-    assert isinstance(job, TableJob)
-    while job.pending:
+    while job.left:
         job.step(2)
     if full:
         loaded.clear()

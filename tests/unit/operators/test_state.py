@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
 from causal.records.values import decode, encode
 from operators import Operator
+from operators.kinds.process.accumulating import AccumulatorTable
 from operators.state.keyed_tables import (
-    AT_ONCE_MAX,
     LARGE_BYTES,
     UNDIVIDED,
     UNDIVIDED_MAX,
     WAITING_MAX,
-    Encoded,
     KeyedTable,
     States,
-    TableJob,
+    StateTable,
 )
 from operators.state.snapshot_parts import ChainSnapshot, group_of_part, read_part
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
@@ -30,8 +29,8 @@ values = st.dictionaries(st.integers() | st.text(max_size=3), st.integers() | st
 steps = st.lists(st.tuples(st.just("put"), keys, values) | st.tuples(st.just("step"), st.integers(1, 3), st.none()))
 
 
-def table() -> KeyedTable:
-    return KeyedTable("t", "op", 16, States())
+def table() -> StateTable:
+    return StateTable("t", "op", 16, States())
 
 
 def contents(table: KeyedTable) -> dict[Any, Any]:
@@ -57,14 +56,13 @@ def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, boo
         full = full or number == 0
         expected = dict(contents(live))
         job = live.snapshot(full)
-        assert isinstance(job, TableJob)
         for action, subject, value in actions:
             if action == "step":
                 job.step(subject)
             else:
                 live.touch((subject,))
                 live.values[subject] = dict(value)
-        while job.pending:
+        while job.left:
             job.step(2)
         if full:
             restored.clear()
@@ -85,11 +83,10 @@ changes = st.lists(
 
 @given(st.lists(changes, min_size=1, max_size=5))
 def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_barrier(rounds: list[Any]) -> None:
-    live, restored = KeyedTable("t", "op", 2, {}, drop_empty=False), KeyedTable("t", "op", 2, {}, drop_empty=False)
+    live, restored = KeyedTable("t", "op", 2), KeyedTable("t", "op", 2)
     for number, actions in enumerate(rounds):
         expected = {key: list(value) if type(value) is list else value for key, value in live.values.items()}
         job = live.snapshot(full=number == 0)
-        assert isinstance(job, TableJob)
         for action, subject, value in actions:
             if action == "step":
                 job.step(subject)
@@ -108,18 +105,18 @@ def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_ba
 
 
 def test_many_values_of_one_group_are_one_fragment() -> None:
-    live = KeyedTable("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)}, drop_empty=False)
+    live = KeyedTable("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)})
     job = live.snapshot(full=True)
     while job.step(5) == 5:
         pass
     assert len(job.fragments[0]) == 3
-    restored = KeyedTable("t", "op", 1, {}, drop_empty=False)
+    restored = KeyedTable("t", "op", 1)
     load(restored, job)
     assert restored.values == live.values
 
 
 def test_a_key_whose_value_waits_and_cannot_be_carried_is_named() -> None:
-    live = KeyedTable("t", "op", 1, dict.fromkeys(range(9), 1) | {"bad": object()}, drop_empty=False)
+    live = KeyedTable("t", "op", 1, dict.fromkeys(range(9), 1) | {"bad": object()})
     job = live.snapshot(full=True)
     with pytest.raises(OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed"):
         job.step(100) and job.fragments
@@ -139,8 +136,7 @@ def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
 
 
 def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the_one_behind_it_few() -> None:
-    live = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
-    restored = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
+    live, restored = AccumulatorTable("op", "op", 8), AccumulatorTable("op", "op", 8)
 
     def count(*keys: str) -> None:
         live.touch(keys)
@@ -156,97 +152,39 @@ def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the
     assert saved() == set("abcdefgh")
     count("a")
     count("b")
-    assert live.dirty == {"a", "b"}
-    for key in "cdefg":
+    assert saved() == {"a", "b"}
+    for key in "cdefghi":
         count(key)
-    assert not live.dirty
-    count("i")
     assert saved() == set("abcdefghi") and restored.values == live.values
     count("i")
-    assert live.dirty == {"i"} and saved() == {"i"} and restored.values == live.values
-    for key in "abcdefg":
+    assert saved() == {"i"} and restored.values == live.values
+    for key in "abcdefghi":
         count(key)
     live.clear()
     assert saved() == set()
 
 
-def staying(values: dict[Any, Any]) -> KeyedTable:
-    """A table from which no key is removed, and of which every key has changed."""
-    table = KeyedTable("op", "op", 8, {}, drop_empty=False, keys_stay=True)
-    table.touch(list(values))
-    table.values.update(values)
-    table.touch(list(values))
-    return table
-
-
-def test_few_numbers_that_have_all_changed_are_encoded_at_the_barrier() -> None:
-    values = {f"k{n}": n for n in range(100)}
-    live, restored = staying(values), staying({})
-    job = live.snapshot(full=False)
-    assert type(job) is Encoded and job.step(1) == 0
-    live.touch(["k7", "new"])
-    live.values.update(k7=-1, new=-1)
-    assert live.dirty == {"k7", "new"}, "what comes behind the barrier is in the next one"
-    load(restored, job)
-    assert restored.values == values
-    following = live.snapshot(full=False)
-    following.step(100)
-    load(restored, following)
-    assert restored.values == live.values
-
-
-def test_a_batch_that_is_large_beside_a_small_table_counts_as_all_of_it() -> None:
-    live = staying({n: n for n in range(8)})
-    live.snapshot(full=False)
-    live.touch([1])
-    assert live.dirty == {1}
-    live.touch([1, 1])
-    job = live.snapshot(full=False)
-    assert type(job) is Encoded and decode(job.fragments[UNDIVIDED][0]) == [list(range(8)), list(range(8)), []]
-    live.touch([2])
-    assert live.dirty == {2}
-
-
-def test_of_values_of_any_length_only_those_that_changed_are_written() -> None:
-    live = staying(dict.fromkeys(range(8), "x" * 99))
-    live.snapshot(full=False).step(8)
-    live.touch([1, 2])
-    assert live.dirty == {1, 2}
-
-
 def test_an_empty_table_has_nothing_to_write() -> None:
-    live = staying({"a": 1})
-    live.values.clear()
+    live = AccumulatorTable("op", "op", 8)
+    live.touch(["a"])
     job = live.snapshot(full=False)
     assert job.step(1) == 0 and job.fragments == {}
 
 
-@pytest.mark.parametrize(
-    ("values", "full"),
-    [
-        ({"a": 1, "b": [2]}, False),
-        ({"a": 1, "b": "x" * 99}, False),
-        ({n: n for n in range(AT_ONCE_MAX + 1)}, False),
-        ({"a": 1}, True),
-    ],
-    ids=["values that may change", "values of any length", "many", "a complete snapshot"],
-)
-def test_what_is_encoded_later_holds_the_state_at_the_barrier_as_well(values: dict[Any, Any], full: bool) -> None:
-    live, restored = staying(values), staying({})
+@pytest.mark.parametrize("full", [False, True])
+def test_where_most_have_changed_a_snapshot_has_the_state_at_the_barrier_as_well(full: bool) -> None:
+    values = {"a": 1, "b": 2}
+    live, restored = AccumulatorTable("op", "op", 8), AccumulatorTable("op", "op", 8)
+    live.touch(list(values))
+    live.values.update(values)
     job = live.snapshot(full)
-    assert type(job) is TableJob and job.left == len(values)
-    first = next(iter(values))
-    live.touch([first])
-    live.values[first] = -1
+    live.touch(["a"])
+    live.values["a"] = -1
+    live.touch(["b"])
+    live.values["b"] = -2
     job.step(job.left)
     load(restored, job)
     assert restored.values == values
-
-
-def test_a_key_that_cannot_be_carried_is_named_at_the_barrier() -> None:
-    live = staying({"good": 1, object: 2})
-    with pytest.raises(OperatorFailed, match="operator 'op', key <class 'object'>: its state cannot be checkpointed"):
-        live.snapshot(full=False)
 
 
 def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:
@@ -307,8 +245,8 @@ def test_an_increment_is_one_part_that_every_key_needs() -> None:
 
 
 def test_many_values_of_an_increment_are_few_fragments() -> None:
-    live = KeyedTable("t", "op", 16, dict.fromkeys(range(5000), 0), drop_empty=False)
-    load(restored := KeyedTable("t", "op", 16, {}, drop_empty=False), done(live.snapshot(full=True)))
+    live = KeyedTable("t", "op", 16, dict.fromkeys(range(5000), 0))
+    load(restored := KeyedTable("t", "op", 16), done(live.snapshot(full=True)))
     live.touch(range(4000))
     live.values.update((n, n) for n in range(3000))
     for n in range(3000, 4000):
@@ -379,7 +317,7 @@ def test_parts_wait_for_all_steps() -> None:
 
 
 def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    table = KeyedTable("keeps", "keeps", 8, {}, drop_empty=False)
+    table = KeyedTable("keeps", "keeps", 8)
     for round in range(3):
         for key, size in (("small", 10), ("large", LARGE_BYTES + 1)):
             table.touch((key,))
@@ -393,7 +331,7 @@ def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture
 
 
 def test_many_values_that_are_large_together_are_not_named(caplog: pytest.LogCaptureFixture) -> None:
-    table = KeyedTable("keeps", "keeps", 1, {}, drop_empty=False)
+    table = KeyedTable("keeps", "keeps", 1)
     keys = list(range(1000))
     table.touch(keys)
     table.values.update(dict.fromkeys(keys, "x" * 2000))

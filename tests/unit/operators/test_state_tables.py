@@ -165,12 +165,11 @@ def test_an_append_to_a_long_list_is_written_as_an_append() -> None:
     assert third.fragments == {}
 
 
-def test_an_append_while_a_snapshot_is_encoded_copies_nothing_and_is_not_in_it() -> None:
+def test_an_append_while_a_snapshot_is_encoded_is_not_in_it() -> None:
     table = a_list()
     table.extend("k", range(1000))
     job = table.snapshot(full=True)
     table.append("k", "later")
-    assert job.fragments == {}, "the list was not encoded because something was appended"
     restored = a_list()
     load(restored, done(job))
     assert restored.values == {"k": list(range(1000))}
@@ -221,7 +220,7 @@ def test_group_of_says_which_part_of_a_key_decides_its_group() -> None:
     def first(pair: Any) -> Any:
         return pair[0]
 
-    table = KeyedTable("op:slots", "op", 128, {}, drop_empty=False, group_of=first)
+    table = KeyedTable("op:slots", "op", 128, group_of=first)
     pairs = [("k", number) for number in range(50)]
     table.touch(pairs)
     table.values.update(dict.fromkeys(pairs, 1))
