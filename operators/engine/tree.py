@@ -59,7 +59,7 @@ class Tree:
             branch = self._holds.get(edge.source.ordinal, branch)
         side = branch.side(edge.tag)
         if side is None:
-            side = Branch(SideStage(f"{edge.source.name}.{edge.tag}", self._next_ordinal(), self._failures))
+            side = Branch(SideStage(f"{edge.source.name}.{edge.tag}", self._scope()))
             branch.sides.append((edge.tag, side))
         return side
 
@@ -67,25 +67,23 @@ class Tree:
         parent = None if first else self.reader(node.edges[0])
         if node.options.get("delivery") == ORDERED:
             invariant(first, "what is delivered in order begins a task", operator=node.name)
-            parent = self._holds[node.ordinal] = Branch(self._hold(node, LATE in tags))
+            parent = self._holds[node.ordinal] = Branch(self._hold(node, tags))
             tags = tags.difference([LATE])
-        scope = Scope(
-            self._next_ordinal(), self._failures, self._task, self.numbers, self._config, self.arrival, self.active,
-            len(self._inputs), tags, tuple(each.time_of for each in self._inputs),
-        )  # fmt: skip
-        branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, scope))
+        branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, self._scope(tags)))
         branch.stage.kind = node.kind
         if parent is not None:
             parent.children.append(branch)
             branch.stage.parent, parent.stage.traced = parent.stage, True
 
-    def _hold(self, node: Node, aside: bool) -> HoldStage:
-        times = [each.time_of for each in self._inputs if each.time_of is not None]
-        invariant(len(times) == len(self._inputs), "ordered records have event time", operator=node.name)
-        sides = [each.side for each in self._inputs]
-        ordinal, groups = self._next_ordinal(), self._config.key_groups
-        return HoldStage(node.name, ordinal, self._failures, times, sides, node.keyed, groups, self.arrival, aside)
+    def _hold(self, node: Node, tags: frozenset[str]) -> HoldStage:
+        inputs = [(each.time_of, each.side) for each in self._inputs if each.time_of is not None]
+        invariant(len(inputs) == len(self._inputs), "ordered records have event time", operator=node.name)
+        return HoldStage(node, self._scope(tags), inputs)
 
-    def _next_ordinal(self) -> int:
+    def _scope(self, tags: frozenset[str] = frozenset()) -> Scope:
+        """The surroundings of the next stage."""
         self._ordinal += 1
-        return self._ordinal - 1
+        return Scope(
+            self._ordinal - 1, self._failures, self._task, self.numbers, self._config, self.arrival, self.active,
+            len(self._inputs), tags, tuple(each.time_of for each in self._inputs),
+        )  # fmt: skip

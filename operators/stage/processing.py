@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,12 +15,14 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.records.values import NotCarried, encode
+from operators.graph import Node
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.context import Context
 from operators.stage.event_times import ns_of
-from operators.stage.failures import NO_KEY, Failures, shown
+from operators.stage.failures import NO_KEY, shown
 from operators.stage.operator import Operator
+from operators.stage.scope import Scope
 from operators.stage.stages import Due, Stage, check_records
 from operators.stage.state_binding import Binding, declared
 from operators.stage.watermark_merge import END_NS
@@ -48,31 +51,23 @@ class ProcessStage(Stage):
 
     def __init__(
         self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        operator: Operator,
-        task: str,
-        keyed: bool,
-        key_groups: int,
-        sequence: Callable[[], int],
+        node: Node,
+        scope: Scope,
         time_of: Callable[[Any], Any] | None = None,
-        tags: frozenset[str] = frozenset(),
         disk: Disk | None = None,
         in_order: bool = False,
     ) -> None:
         """
         Args:
-            operator: this task's own instance.
-            sequence: numbers timers in the order in which the chain's operators set them.
             time_of: where the event time is in the records; None where it is not known.
-            tags: side outputs that are read.
             disk: where state that is not in memory is; None to have all in memory.
             in_order: records come in the order of their event times, so that each shows how far event time is.
         """
-        super().__init__(name, ordinal, failures)
+        name, key_groups = node.name, scope.config.key_groups
+        operator: Operator = copy.copy(node.subject)  # as if each task were alone in its process
+        super().__init__(name, scope)
         self._operator = operator
-        self._keyed = keyed
+        self._keyed = node.keyed
         self._states: dict[Any, dict[Any, Any]] = States()
         self._table = StateTable(name, name, key_groups, self._states)
         if disk is not None:
@@ -81,14 +76,14 @@ class ProcessStage(Stage):
         refusal = ""
         if type(operator).on_timer is Operator.on_timer:
             refusal = f"{type(operator).__name__} sets a timer; define on_timer(self, name, ctx)"
-        self._undo = Undo() if failures.set_aside else None
+        self._undo = Undo() if self.failures.set_aside else None
         self._timers, self._event_timers = (
-            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups), sequence, refusal, chain_max)
+            self._new_timers(TimerTable(f"{name}:{kind}", name, key_groups), scope.numbers, refusal, chain_max)
             for kind, chain_max in (("timers", CHAIN_PER_EVENT_MAX), ("event-timers", None))
         )
-        self._ctx = self.context(name, task, self._states, self._timers, self._event_timers, self)
+        self._ctx = self.context(name, scope.task, self._states, self._timers, self._event_timers, self)
         self._time_of = time_of
-        self._tags = tags
+        self._tags = scope.tags
         self._records: Sequence[Any] = ()
         self._rows: Iterator[Any] = iter(())
         self._timer_ns: int | None = None

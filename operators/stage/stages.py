@@ -15,8 +15,10 @@ from typing import Any
 
 from causal.errors import CausalError, PipelineError
 from causal.ports import Request, Services
+from operators.graph import Node
 from operators.records.ownership import SCALARS, kept, refuse_shared_buffers
-from operators.stage.failures import NO_KEY, Failures
+from operators.stage.failures import NO_KEY
+from operators.stage.scope import Scope
 from operators.state.keyed_tables import FragmentJob, KeyedTable
 
 _NOT_RECORDS = (str, bytes, dict)
@@ -99,12 +101,12 @@ class Stage:
     renews = False
     replicated: tuple[str, ...] = ()
 
-    def __init__(self, name: str, ordinal: int, failures: Failures) -> None:
+    def __init__(self, name: str, scope: Scope) -> None:
         self.name = name
-        self.ordinal = ordinal
+        self.ordinal = scope.ordinal
         self.kind = ""
         """The builder's method that made it; state is never loaded into another kind of operator."""
-        self.failures = failures
+        self.failures = scope.failures
         self.parent: Stage | None = None
         self.traced = False
         self.counts: dict[str, int] = {}
@@ -272,9 +274,9 @@ class Stage:
 class MapStage(Stage):
     """The stage of `map(name, fn)`."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Any]) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: Callable[[Any], Any] = node.subject
         self._lost: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -294,9 +296,9 @@ class MapStage(Stage):
 class FilterStage(Stage):
     """The stage of `filter(name, fn)`."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Any]) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: Callable[[Any], Any] = node.subject
         self._kept: Sequence[int] = ()
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -320,9 +322,9 @@ class FilterStage(Stage):
 class FlatMapStage(Stage):
     """The stage of `flat_map(name, fn)`: `fn` gives an iterable of records, or None for none."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any], Iterable[Any] | None]) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: Callable[[Any], Iterable[Any] | None] = node.subject
         self._marks: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:

@@ -5,23 +5,7 @@ from __future__ import annotations
 from causal.errors import PipelineError
 from operators.graph import Node, watermarks_before
 from operators.kinds.eventtime.watermarks import WatermarkStage
-from operators.stage.scope import Kind, Scope
-from operators.stage.stages import Stage
-
-
-def _watermarks(node: Node, scope: Scope) -> Stage:
-    options = node.options
-    return WatermarkStage(
-        node.name,
-        scope.ordinal,
-        scope.failures,
-        node.subject,
-        options["bound_ns"],
-        options["idle_ns"],
-        options["generator"],
-        scope.inputs,
-        scope.arrival,
-    )
+from operators.stage.kind import Kind
 
 
 def _one_per_stream(node: Node) -> None:
@@ -34,4 +18,4 @@ def _one_per_stream(node: Node) -> None:
             )
 
 
-KINDS = {"watermarks": Kind(_watermarks, check=_one_per_stream)}
+KINDS = {"watermarks": Kind(WatermarkStage, check=_one_per_stream)}

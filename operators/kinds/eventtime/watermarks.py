@@ -17,10 +17,11 @@ from typing import Any
 
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.values import NotCarried, encode
+from operators.graph import Node
 from operators.kinds.eventtime.generators import WatermarkGenerator
-from operators.stage.arrival import Arrival
 from operators.stage.event_times import times_of
-from operators.stage.failures import Failures, shown
+from operators.stage.failures import shown
+from operators.stage.scope import Scope
 from operators.stage.stages import Due, Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
 from operators.state.keyed_tables import FragmentJob
@@ -36,36 +37,23 @@ class WatermarkStage(Stage):
 
     makes_marks = True
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        time_of: Callable[[Any], Any],
-        bound_ns: int,
-        idle_ns: int | None,
-        generator: Callable[[], WatermarkGenerator] | None,
-        inputs: int,
-        arrival: Arrival,
-    ) -> None:
-        """
-        Args:
-            bound_ns: how far below the largest time a record may be.
-            idle_ns: an input without records for so long, and up to twice as long, is not waited for.
-            inputs: how many input channels the task has.
-        """
-        super().__init__(name, ordinal, failures)
-        self._time_of = time_of
-        self._bound_ns = bound_ns
-        self._idle_ns = idle_ns
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        options, inputs = node.options, scope.inputs
+        self._time_of: Callable[[Any], Any] = node.subject
+        self._bound_ns: int = options["bound_ns"]
+        """How far below the largest time a record may be."""
+        self._idle_ns: int | None = options["idle_ns"]
+        """An input without records for so long, and up to twice as long, is not waited for."""
+        generator: Callable[[], WatermarkGenerator] | None = options["generator"]
         self._generators = [generator() for _ in range(inputs)] if generator else []
         for instance in self._generators:
             if not isinstance(instance, WatermarkGenerator):
                 raise PipelineError(
-                    f"generator of watermarks {name!r} made {instance!r:.60}; give a WatermarkGenerator"
+                    f"generator of watermarks {node.name!r} made {instance!r:.60}; give a WatermarkGenerator"
                 )
         self._inputs = inputs
-        self._arrival = arrival
+        self._arrival = scope.arrival
         self._merge = Merge(inputs)
         self._largest: list[int | None] = [None] * inputs
         self._came = [True] * inputs

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import CausalError
-from operators.graph import LEFT
+from operators.graph import LEFT, Node
 from operators.kinds.joins.join_stage import TimedJoinStage
-from operators.kinds.joins.sides import Pair, keeps_left
+from operators.kinds.joins.sides import keeps_left
 from operators.records.ownership import copy_containers
 from operators.records.seconds import NS_PER_S
-from operators.stage.arrival import Arrival
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
@@ -43,30 +42,13 @@ class AsOfStage(TimedJoinStage):
     [*order, row], row None where it was deleted; `<name>:deleted` when a deletion is forgotten.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: Pair,
-        how: str,
-        times: tuple[Callable[[Any], Any], Callable[[Any], Any]],
-        derivations: Sequence[Derivation],
-        key_groups: int,
-        arrival: Arrival,
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
-        """
-        Args:
-            times: return the event time of records and of rows.
-            derivations: functions, applied one after the other, that make a row from a record of the table's stream.
-            tags: side outputs that are read.
-        """
-        super().__init__(name, ordinal, failures, fn, tags)
-        self._times = times
-        self._derivations = derivations
-        self._arrival = arrival
-        self._alone = keeps_left(how)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        name, key_groups = node.name, scope.config.key_groups
+        self._derivations: Sequence[Derivation] = node.options["derivations"]
+        """Applied one after the other, they make a row from a record of the table's stream."""
+        self._arrival = scope.arrival
+        self._alone = keeps_left(node.options["how"])
         self._waiting = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
         self._versions = Slots(f"{name}:versions", name, key_groups, _first_of, by_key=True)
         self._deleted = Slots(f"{name}:deleted", name, key_groups, _first_of)

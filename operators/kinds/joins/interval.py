@@ -10,10 +10,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.graph import LEFT, RIGHT
+from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.join_stage import TimedJoinStage
-from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
-from operators.stage.failures import Failures
+from operators.kinds.joins.sides import keeps_left, keeps_right
+from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
@@ -75,33 +75,15 @@ class Buffer:
 class IntervalJoinStage(TimedJoinStage):
     """One task of an interval join."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: Pair,
-        how: str,
-        within_ns: tuple[int, int],
-        times: tuple[Callable[[Any], Any], Callable[[Any], Any]],
-        key_groups: int,
-        numbers: Callable[[], int],
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
-        """
-        Args:
-            within_ns: least and greatest time of a right record less that of its left one.
-            times: return the event time of left and right records.
-            numbers: returns numbers that distinguish records of one key and time, in order of arrival.
-            tags: side outputs that are read.
-        """
-        super().__init__(name, ordinal, failures, fn, tags)
-        before_ns, after_ns = within_ns
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        name, how, key_groups, times = node.name, node.options["how"], scope.config.key_groups, self._times
+        before_ns, after_ns = node.options["within_ns"]  # of the time of a right record less that of its left one
         self._buffers = (
             Buffer(f"{name}:left", name, key_groups, times[LEFT], before_ns, after_ns, keeps_left(how)),
             Buffer(f"{name}:right", name, key_groups, times[RIGHT], -after_ns, -before_ns, keeps_right(how)),
         )
-        self._numbers = numbers
+        self._numbers = scope.numbers
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         mine, others = self._buffers[side], self._buffers[1 - side]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import invariant
-from operators.kinds.joins.sides import KeyKinds, Pair, Pairing
+from operators.graph import LEFT, RIGHT, Node
+from operators.kinds.joins.sides import KeyKinds, Pairing, time_of_side
 from operators.stage.event_times import times_of
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.state.keyed_tables import FragmentJob
 
@@ -23,9 +24,9 @@ class JoinStage(Stage, ABC):
     sides = True
     traces = False
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair) -> None:
-        super().__init__(name, ordinal, failures)
-        self._pairing = Pairing(name, failures, fn)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._pairing = Pairing(node.name, scope.failures, node.subject)
         self._kinds = KeyKinds()
 
     @abstractmethod
@@ -74,13 +75,13 @@ class JoinStage(Stage, ABC):
 class TimedJoinStage(JoinStage):
     """One task of a join by event time: its records wait for watermarks, and late ones go to `.side("late")`."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair, tags: frozenset[str]) -> None:
-        """
-        Args:
-            tags: side outputs that are read.
-        """
-        super().__init__(name, ordinal, failures, fn)
-        self._tags = tags
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
+        invariant(left is not None and right is not None, "a join is checked before it is built", operator=node.name)
+        self._times: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (left, right)  # type: ignore[assignment]
+        """Where the event time is in the records of each side."""
+        self._tags = scope.tags
         self._mark_ns: int | None = None
 
     def _late(self, record: Any) -> None:

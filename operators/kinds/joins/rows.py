@@ -6,14 +6,14 @@ passed the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from operators.graph import RIGHT
+from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.join_stage import JoinStage
-from operators.kinds.joins.sides import Pair, keeps_left
+from operators.kinds.joins.sides import keeps_left, time_of_side
 from operators.kinds.joins.waiting import Waiting
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
 from operators.state.keyed_tables import KeyedTable
 
@@ -21,28 +21,13 @@ from operators.state.keyed_tables import KeyedTable
 class RowJoinStage(JoinStage):
     """One task of a join of a stream (left) with a table (right), whose rows are in `<name>:rows`."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: Pair,
-        how: str,
-        time_of: Callable[[Any], Any] | None,
-        waiting: Waiting | None,
-        key_groups: int,
-    ) -> None:
-        """
-        Args:
-            time_of: returns the event time of a record of the stream; None where it is not known.
-            waiting: holds records back; None without `wait`.
-        """
-        super().__init__(name, ordinal, failures, fn)
-        self.makes_marks = waiting is not None
-        self._waiting = waiting
-        self._time_of = time_of
-        self._alone = keeps_left(how)
-        self._rows = KeyedTable(f"{name}:rows", name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._waiting = Waiting(node, scope) if node.options["wait"] else None
+        self.makes_marks = self._waiting is not None
+        self._time_of = time_of_side(node, LEFT)
+        self._alone = keeps_left(node.options["how"])
+        self._rows = KeyedTable(f"{node.name}:rows", node.name, scope.config.key_groups)
         self._ready: list[tuple[Any, int | None]] = []
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:

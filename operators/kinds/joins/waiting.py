@@ -5,9 +5,12 @@ Waiting records are state, by (key, (time, number)); records without a time wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from operators.graph import RIGHT, Node
+from operators.kinds.joins.sides import inputs_of_side
+from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
 from operators.state.slots import Slots
 
@@ -22,18 +25,18 @@ class Waiting:
         over: whether the other side has ended, so that no record waits any more.
     """
 
-    def __init__(self, table: str, operator: str, key_groups: int, awaited: Sequence[int], numbers: Callable[[], int]):
+    def __init__(self, node: Node, scope: Scope) -> None:
         """
         Args:
-            awaited: input channels of the other side.
-            numbers: returns numbers that distinguish records of one key and time, in order of arrival.
+            node: an operator whose left side waits for its right one.
         """
-        self.slots = Slots(table, operator, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
+        name, key_groups = node.name, scope.config.key_groups
+        self.slots = Slots(f"{name}:held", name, key_groups, lambda slot: min(slot[0] + _STEP_NS, END_NS))
         self.over = False
         self.mark_ns: int | None = None
-        self._inputs = list(awaited)
-        self._awaited = list(awaited)
-        self._numbers = numbers
+        self._inputs = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
+        self._awaited = list(self._inputs)
+        self._numbers = scope.numbers
 
     def waits(self, time_ns: int) -> bool:
         """Returns whether a record of that time, END_NS without one, has to wait."""

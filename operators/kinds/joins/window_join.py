@@ -6,13 +6,13 @@ windows by end and key order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from operators.graph import Node
 from operators.kinds.joins.join_stage import TimedJoinStage
-from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
+from operators.kinds.joins.sides import keeps_left, keeps_right
 from operators.kinds.windows.assigners import Sliding, Tumbling
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
@@ -21,28 +21,12 @@ from operators.state.slots import Slots
 class WindowJoinStage(TimedJoinStage):
     """One task of a window join; `<name>:panes` holds [left records, right records] by (key, start)."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: Pair,
-        how: str,
-        assigner: Tumbling | Sliding,
-        times: tuple[Callable[[Any], Any], Callable[[Any], Any]],
-        key_groups: int,
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
-        """
-        Args:
-            times: return the event time of left and right records.
-            tags: side outputs that are read.
-        """
-        super().__init__(name, ordinal, failures, fn, tags)
-        self._assigner = assigner
-        self._times = times
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        name, how, key_groups = node.name, node.options["how"], scope.config.key_groups
+        self._assigner: Tumbling | Sliding = node.options["assigner"]
         self._alone = keeps_left(how), keeps_right(how)
-        self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
+        self._slots = Slots(f"{name}:panes", name, key_groups, self._assigner.end_ns)
 
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
         places, times = self._timed(self._times[side], records, keys)

@@ -11,9 +11,9 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
-from operators.stage.arrival import Arrival
+from operators.graph import Node
 from operators.stage.event_times import times_of
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.state.keyed_tables import FragmentJob, KeyedTable
 from operators.state.slots import Slots
@@ -26,7 +26,7 @@ _RENUMBERED = 1 << 48
 
 
 class HoldStage(Stage):
-    """Precedes the ordered operator `operator` in the same task; its name is `<operator>.hold`.
+    """Precedes an ordered operator in the same task; its name is `<operator>.hold`.
 
     Attributes:
         keys: keys of the records that were released last, where the operator works by key.
@@ -36,34 +36,22 @@ class HoldStage(Stage):
     makes_marks = True
     traces = False
 
-    def __init__(
-        self,
-        operator: str,
-        ordinal: int,
-        failures: Failures,
-        times_of_inputs: Sequence[Callable[[Any], Any]],
-        sides: Sequence[int],
-        keyed: bool,
-        key_groups: int,
-        arrival: Arrival,
-        aside: bool,
-    ) -> None:
+    def __init__(self, node: Node, scope: Scope, inputs: Sequence[tuple[Callable[[Any], Any], int]]) -> None:
         """
         Args:
-            times_of_inputs: per input channel, the function that returns the event time of its records.
-            sides: per input channel, which input of the operator it is.
-            keyed: whether the operator works by key: a record is then held in the key's group.
-            aside: whether the side output of late records is read.
+            inputs: per input channel, the function that returns the event time of its records, and which input of the
+                operator it is.
         """
-        super().__init__(f"{operator}.{HOLD}", ordinal, failures)
-        self.told_as = operator
-        self._times_of = times_of_inputs
-        self._differ = len(set(times_of_inputs)) > 1
-        self._sides = sides
-        self._keyed = keyed
-        self._arrival = arrival
-        self._aside = aside
-        self._slots = Slots(f"{operator}:held", operator, key_groups, due_ns)
+        super().__init__(f"{node.name}.{HOLD}", scope)
+        self.told_as = node.name
+        self._times_of = [time_of for time_of, _ in inputs]
+        self._differ = len(set(self._times_of)) > 1
+        self._sides = [side for _, side in inputs]
+        self._keyed = node.keyed
+        """A record is held in the group of its key where the operator works by key."""
+        self._arrival = scope.arrival
+        self._aside = LATE in scope.tags
+        self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, due_ns)
         self._released_ns: int | None = None
         self._ready: list[tuple[int, int, list[Any], list[Any] | None]] = []
 

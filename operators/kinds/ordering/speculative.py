@@ -7,6 +7,7 @@ processed on the state at its place, and the later ones are processed again; the
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import zip_longest
@@ -64,14 +65,10 @@ class SpeculativeStage(Stage):
 
     traces = False
 
-    def __init__(self, node: Node, scope: Scope, operator: Operator) -> None:
-        """
-        Args:
-            operator: the instance of this task.
-        """
-        super().__init__(node.name, scope.ordinal, scope.failures)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
         name, groups = node.name, scope.config.key_groups
-        self._operator = operator
+        self._operator: Operator = copy.copy(node.subject)
         self._keyed = node.keyed
         self._time_of = _known_time(node, scope)
         self._arrival = scope.arrival

@@ -9,8 +9,9 @@ from typing import Any
 from causal.errors import CausalError
 from causal.records.rows import Rows
 from causal.records.values import decode, encode
+from operators.graph import Node
 from operators.records.ownership import SCALARS, copy_containers
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.state.keyed_tables import KeyedTable, TableJob
 
@@ -49,9 +50,9 @@ class CountStage(Stage):
 
     takes_rows = True
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
-        super().__init__(name, ordinal, failures)
-        self._table = AccumulatorTable(name, name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._table = AccumulatorTable(node.name, node.name, scope.config.key_groups)
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         keys = keys or []
@@ -83,12 +84,11 @@ class ReduceStage(Stage):
     first record of a key is its first state, and is emitted unchanged.
     """
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, fn: Callable[[Any, Any], Any], initial: Any, key_groups: int
-    ) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = _keeping(fn) if failures.set_aside else fn
-        self._table = AccumulatorTable(name, name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        fn, initial = node.subject, node.options["initial"]
+        self._fn: Callable[[Any, Any], Any] = _keeping(fn) if scope.failures.set_aside else fn
+        self._table = AccumulatorTable(node.name, node.name, scope.config.key_groups)
         self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:

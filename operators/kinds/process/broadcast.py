@@ -6,7 +6,6 @@ several sources do not overwrite one another.  The state is written key by key, 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -14,17 +13,18 @@ from typing import Any
 
 from causal.errors import CausalError
 from operators.graph import LEFT, RIGHT, Node
-from operators.kinds.joins.sides import inputs_of_side, time_of_side
+from operators.kinds.joins.sides import time_of_side
 from operators.kinds.joins.waiting import Waiting
 from operators.records.keys import canonical_key, ordered
 from operators.records.ownership import copy_containers
 from operators.stage import state_binding
 from operators.stage.context import Context
 from operators.stage.failures import NO_KEY
+from operators.stage.kind import Kind
 from operators.stage.operator import Operator
 from operators.stage.processing import ProcessStage
-from operators.stage.scope import Kind, Scope
-from operators.stage.stages import Due, Stage
+from operators.stage.scope import Scope
+from operators.stage.stages import Due
 from operators.stage.watermark_merge import END_NS
 from operators.state.declared import NoKey
 from operators.state.keyed_tables import FragmentJob, KeyedTable
@@ -133,25 +133,11 @@ class BroadcastStage(ProcessStage):
     sides = True
     traces = False
 
-    def __init__(self, node: Node, scope: Scope, waiting: Waiting | None) -> None:
-        """
-        Args:
-            waiting: holds records back until the rules have ended; None where none waits.
-        """
-        super().__init__(
-            node.name,
-            scope.ordinal,
-            scope.failures,
-            copy.copy(node.subject),
-            scope.task,
-            node.keyed,
-            scope.config.key_groups,
-            scope.numbers,
-            time_of_side(node, LEFT),
-            scope.tags,
-        )
-        self.makes_marks = waiting is not None
-        self._waiting = waiting
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope, time_of_side(node, LEFT))
+        self._waiting = Waiting(node, scope) if node.options["wait"] else None
+        """Holds records back until the rules have ended."""
+        self.makes_marks = self._waiting is not None
         self._rules = KeyedTable(f"{node.name}:broadcast", node.name, scope.config.key_groups)
         self.replicated = (self._rules.name,)
         self._changing = Rules(self._rules, self._undo)
@@ -261,12 +247,4 @@ class BroadcastStage(ProcessStage):
         return {**super().merge_headers(others), **({"waiting": Waiting.merged(waiting)} if waiting else {})}
 
 
-def _stage(node: Node, scope: Scope) -> Stage:
-    waiting = None
-    if node.options["wait"]:
-        awaited = inputs_of_side(node, RIGHT, scope.task, scope.inputs)
-        waiting = Waiting(f"{node.name}:held", node.name, scope.config.key_groups, awaited, scope.numbers)
-    return BroadcastStage(node, scope, waiting)
-
-
-KINDS = {"broadcast": Kind(_stage, keyed="allowed", begins=True, check=state_binding.check_node, asides=None)}
+KINDS = {"broadcast": Kind(BroadcastStage, keyed="allowed", begins=True, check=state_binding.check_node, asides=None)}

@@ -62,7 +62,7 @@ class AskStage(Stage):
     traces = False
 
     def __init__(self, node: Node, scope: Scope) -> None:
-        super().__init__(node.name, scope.ordinal, scope.failures)
+        super().__init__(node.name, scope)
         options = node.options
         self._combine: Callable[[Any, Any], Any] = options["combine"]
         self._in_order = options["order"] == "input"

@@ -10,11 +10,13 @@ from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, invariant
+from operators.graph import Node
 from operators.kinds.tables.sameness import same
 from operators.records.keys import canonical_key
 from operators.records.ownership import SCALARS, copy_containers
 from operators.records.seconds import ns_of_seconds
-from operators.stage.failures import NO_KEY, Failures
+from operators.stage.failures import NO_KEY
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
@@ -41,9 +43,9 @@ def end_ns(key: tuple[Any, Any, Any]) -> int:
 class LatestStage(Stage):
     """`table(name)`: the latest record of each key is its row; a record None deletes it."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, key_groups: int) -> None:
-        super().__init__(name, ordinal, failures)
-        self._table = KeyedTable(name, name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
         self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:
@@ -79,9 +81,9 @@ class DeriveStage(Stage):
 
     traces = False
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, derive: Derive) -> None:
-        super().__init__(name, ordinal, failures)
-        self._derive = derive
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._derive: Derive = kept(node.subject) if node.kind == "table_filter" else node.subject
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
@@ -112,9 +114,9 @@ class GroupStage(Stage):
 
     traces = False
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Derive) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: Derive = node.subject
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
@@ -148,9 +150,9 @@ class ToStreamStage(Stage):
 
     traces = False
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Derive) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: Derive = node.subject
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Any]:
         fn, out = self._fn, list[Any]()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from operators.graph import Node
 from operators.kinds.tables.revisions import Revision, end_ns
 from operators.kinds.tables.sameness import same
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import FragmentJob, KeyedTable
@@ -21,19 +22,14 @@ class SuppressStage(Stage):
 
     traces = False
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, after_ns: int | None, keys_max: int | None, key_groups: int
-    ) -> None:
-        """
-        Args:
-            after_ns: a key is sent so long after the watermark at which it was first held, or after the first
-                watermark if it was held before.  None: when its window ends.
-            keys_max: with more keys than this, those that are due first are sent at once.
-        """
-        super().__init__(name, ordinal, failures)
-        self._after_ns = after_ns
-        self._keys_max = keys_max
-        self._slots = Slots(f"{name}:held", name, key_groups, int, by_key=True)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._after_ns: int | None = node.options["after_ns"]
+        """A key is sent so long after the watermark at which it was first held, or after the first watermark if it was
+        held before; None: when its window ends."""
+        self._keys_max: int | None = node.options["keys_max"]
+        """With more keys than this, those that are due first are sent at once."""
+        self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from causal.errors import CausalError, invariant
+from operators.graph import Node
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import SCALARS, copy_containers
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
@@ -70,13 +71,10 @@ class AggregateRow:
 class _Folding(Stage):
     """A stage with one row per key, the result of an aggregate."""
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, aggregate: Aggregate[Any, Any], key_groups: int
-    ) -> None:
-        super().__init__(name, ordinal, failures)
-        self._aggregate = aggregate
-        self._row = AggregateRow(aggregate, failures.set_aside)
-        self._table = KeyedTable(name, name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._row = AggregateRow(node.subject, scope.failures.set_aside)
+        self._table = KeyedTable(node.name, node.name, scope.config.key_groups)
         self._kept: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Revision]:

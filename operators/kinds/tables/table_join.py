@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from causal.errors import CausalError, invariant
-from operators.graph import LEFT, RIGHT
+from operators.graph import LEFT, RIGHT, Node
 from operators.kinds.joins.sides import Pair, keeps_left, keeps_right
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.records.ownership import copy_containers
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
@@ -24,9 +24,10 @@ class TableJoinStage(Stage):
     sides = True
     traces = False
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Pair, how: str, key_groups: int) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        name, how, key_groups = node.name, node.options["how"], scope.config.key_groups
+        self._fn: Pair = node.subject
         self._alone = keeps_left(how), keeps_right(how)
         self._rows = (
             KeyedTable(f"{name}:left", name, key_groups),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from causal.errors import CausalError, invariant
+from operators.graph import Node, time_of_inputs, watermarked
 from operators.kinds.tables.revisions import Revision
 from operators.kinds.tables.sameness import same
 from operators.kinds.tables.table_aggregates import ABSENT, AggregateRow
@@ -21,7 +22,7 @@ from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.event_times import times_of
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import FragmentJob, KeyedTable
@@ -31,34 +32,19 @@ from operators.state.slots import Slots
 class WindowTableStage(Stage):
     """One task of a windowed table."""
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        assigner: Tumbling | Sliding,
-        aggregate: Aggregate[Any, Any],
-        grace_ns: int,
-        time_of: Callable[[Any], Any],
-        watermarked: bool,
-        key_groups: int,
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
-        """
-        Args:
-            watermarked: whether all inputs have watermarks.
-            tags: side outputs that are read.
-        """
-        super().__init__(name, ordinal, failures)
-        self.makes_marks = not watermarked
-        self._assigner = assigner
-        self._aggregate = aggregate
-        self._row = AggregateRow(aggregate, failures.set_aside)
-        self._grace_ns = grace_ns
-        self._time_of = time_of
-        self._tags = tags
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        time_of = time_of_inputs(node)
+        invariant(time_of is not None, "a windowed table is checked before it is built", operator=node.name)
+        self._time_of: Callable[[Any], Any] = time_of  # type: ignore[assignment]
+        self.makes_marks = not all(watermarked(edge.source) for edge in node.edges)
+        self._assigner: Tumbling | Sliding = node.options["assigner"]
+        self._aggregate: Aggregate[Any, Any] = node.subject
+        self._row = AggregateRow(self._aggregate, scope.failures.set_aside)
+        self._grace_ns: int = node.options["grace_ns"]
+        self._tags = scope.tags
         self._stream_ns: int | None = None
-        self._slots = Slots(f"{name}:panes", name, key_groups, assigner.end_ns)
+        self._slots = Slots(f"{node.name}:panes", node.name, scope.config.key_groups, self._assigner.end_ns)
         self._ready: list[tuple[Any, int | None]] = []
         self._kept: list[int] = []
 

@@ -16,11 +16,12 @@ import pyarrow.types as types
 
 from causal.errors import CausalError
 from causal.records.vectors import Vectors
+from operators.graph import Node
 from operators.kinds.vectors.accumulate import accumulate, counted, grouped, unsorted
 from operators.kinds.vectors.key_index import column_of
 from operators.kinds.vectors.number_table import NumberTable, Values
 from operators.records.arrow_rows import rows_of
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, apply
 from operators.state.keyed_tables import FragmentJob
 
@@ -29,6 +30,9 @@ class VectorStage(Stage):
     """The base of stages on vectors, which passes batches on unchanged; subclasses override `transform`."""
 
     traces = False
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
 
     def open(self) -> None:
         # One thread: with several, the order of the groups of Arrow's `group_by` depends on timing.
@@ -50,9 +54,9 @@ class VectorStage(Stage):
 class MapBatchesStage(VectorStage):
     """`map_batches(name, fn)`: `fn` returns a record batch, a table or a dict of columns, or None for nothing."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._fn: Callable[[pa.RecordBatch], Any] = node.subject
 
     def transform(self, vectors: Vectors) -> Any:
         result = self._fn(vectors.batch)
@@ -62,9 +66,9 @@ class MapBatchesStage(VectorStage):
 class VectorFilterStage(VectorStage):
     """`filter(name, fn)`: `fn` returns one boolean per row of the batch; null counts as false."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, fn: Callable[[pa.RecordBatch], Any]) -> None:
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._fn: Callable[[pa.RecordBatch], Any] = node.subject
 
     def transform(self, vectors: Vectors) -> Any:
         flags = self._fn(vectors.batch)
@@ -82,10 +86,10 @@ class VectorFilterStage(VectorStage):
 class KeyedStage(VectorStage):
     """Keeps one number per key, and emits for each row the key and the number so far."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, key: str, key_groups: int) -> None:
-        super().__init__(name, ordinal, failures)
-        self.key = key
-        self.table = NumberTable(name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self.key = node.column or ""
+        self.table = NumberTable(node.name, scope.config.key_groups)
 
     def transform(self, vectors: Vectors) -> Any:
         column = column_of(vectors, self.key)
@@ -132,13 +136,11 @@ _FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 class FoldStage(KeyedStage):
     """`sum`, `min` or `max` of a column: integers as 64 bits, signed, floats as 64 bits; NaN is never replaced."""
 
-    def __init__(
-        self, name: str, ordinal: int, failures: Failures, kind: str, column: str, key: str, key_groups: int
-    ) -> None:
-        super().__init__(name, ordinal, failures, key, key_groups)
-        self._fold = _FOLDS[kind]
-        self._column = column
-        self.value_name = kind
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._fold = _FOLDS[node.kind]
+        self._column: str = node.subject
+        self.value_name = node.kind
 
     def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
         values = self._numbers(column_of(vectors, self._column))[rows.order]
@@ -178,9 +180,9 @@ class ToRowsStage(VectorStage):
 class ToVectorsStage(Stage):
     """`to_vectors(name, schema)`: dicts with these columns, or tuples of their values in order."""
 
-    def __init__(self, name: str, ordinal: int, failures: Failures, schema: pa.Schema) -> None:
-        super().__init__(name, ordinal, failures)
-        self._schema = schema
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._schema: pa.Schema = node.subject
         self._lost: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from causal.ports import Services
+from operators.graph import Node
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.slices import SliceStage
 from operators.kinds.windows.task_windows import later_end
-from operators.kinds.windows.window_stage import AssignedStage, Windows
+from operators.kinds.windows.window_stage import AssignedStage
 from operators.stage.calls import CLOSED
+from operators.stage.scope import Scope
 from operators.stage.stages import Due
 from operators.state.keyed_tables import FragmentJob
 
@@ -26,8 +28,9 @@ _MICROSECOND_NS = 1000
 class WallClock(AssignedStage):
     """Mixin that gives the wall clock to the stage of event time that is the other base."""
 
-    def __init__(self, windows: Windows, assigner: Tumbling | Sliding) -> None:
-        super().__init__(windows, assigner)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        assigner: Tumbling | Sliding = node.options["assigner"]
         self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
         self._slides_max = assigner.size_ns // self._every_ns
         self._offset_ns = assigner.offset_ns

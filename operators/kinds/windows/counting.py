@@ -7,11 +7,13 @@ from operator import length_hint
 from typing import Any
 
 from causal.errors import CausalError
+from operators.graph import Node
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import CountWindow
 from operators.kinds.windows.task_windows import Window, WindowFunction
 from operators.records.ownership import copy_containers
-from operators.stage.failures import NO_KEY, Failures
+from operators.stage.failures import NO_KEY
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
 from operators.state.keyed_tables import KeyedTable
 
@@ -27,22 +29,14 @@ class CountWindowStage(Stage):
 
     traces = False
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        contents: Aggregate[Any, Any] | WindowFunction,
-        keyed: bool,
-        key_groups: int,
-        assigner: CountWindow,
-    ) -> None:
-        super().__init__(name, ordinal, failures)
-        self._subject: Aggregate[Any, Any] | WindowFunction = contents
-        self._keyed = keyed
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._subject: Aggregate[Any, Any] | WindowFunction = node.subject
+        self._keyed = node.keyed
+        assigner: CountWindow = node.options["assigner"]
         self._n, self._every = assigner.n, assigner.every
-        self._folds = isinstance(contents, Aggregate) and self._n == self._every
-        self._table = KeyedTable(f"{name}:counts", name, key_groups)
+        self._folds = isinstance(self._subject, Aggregate) and self._n == self._every
+        self._table = KeyedTable(f"{node.name}:counts", node.name, scope.config.key_groups)
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         out: list[Any] = []

@@ -14,9 +14,11 @@ from typing import Any
 
 from causal.errors import CausalError
 from causal.ports import Services
-from operators.kinds.windows.window_stage import WindowedStage, Windows, window_of
+from operators.graph import Node
+from operators.kinds.windows.window_stage import WindowedStage, window_of
 from operators.records.seconds import seconds_of
 from operators.stage.calls import CLOSED
+from operators.stage.scope import Scope
 from operators.stage.stages import Due
 from operators.stage.watermark_merge import END_NS
 from operators.state.keyed_tables import KeyedTable
@@ -29,10 +31,10 @@ _Session = list[Any]
 class SessionStage(WindowedStage):
     """`window(name, Session(gap_s), contents)` in event time."""
 
-    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
-        super().__init__(windows)
-        self._gap_ns = gap_ns
-        self._table = KeyedTable(f"{windows.name}:sessions", windows.name, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._gap_ns: int = node.options["assigner"].gap_ns
+        self._table = KeyedTable(f"{node.name}:sessions", node.name, scope.config.key_groups)
         self._sessions: dict[Any, list[_Session]] = self._table.values
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
@@ -197,8 +199,8 @@ class SessionStage(WindowedStage):
 class ClockSessionStage(SessionStage):
     """Sessions by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
 
-    def __init__(self, windows: Windows, gap_ns: int, key_groups: int) -> None:
-        super().__init__(windows, gap_ns, key_groups)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
         self._services: Services = CLOSED
 
     def begin(self, services: Services) -> None:

@@ -12,10 +12,12 @@ from math import gcd
 from operator import itemgetter
 from typing import Any
 
+from operators.graph import Node
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import Sliding
-from operators.kinds.windows.window_stage import AssignedStage, Windows, window_of
+from operators.kinds.windows.window_stage import AssignedStage, window_of
 from operators.records.keys import ordered
+from operators.stage.scope import Scope
 from operators.state.slots import Pair
 
 PANES_MIN = 8
@@ -36,8 +38,9 @@ def sliced(assigner: object, contents: object) -> bool:
 class SliceStage(AssignedStage):
     """`window(name, Sliding, contents)`: slot = start of the slice in ns."""
 
-    def __init__(self, windows: Windows, assigner: Sliding) -> None:
-        super().__init__(windows, assigner)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        assigner: Sliding = node.options["assigner"]
         self._size_ns, self._every_ns, self._offset_ns = assigner.size_ns, assigner.every_ns, assigner.offset_ns
         self._length_ns = gcd(self._size_ns, self._every_ns)
         self._slices: dict[Any, list[int]] = {}

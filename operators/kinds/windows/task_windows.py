@@ -23,11 +23,13 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.ports import Services
 from causal.records.values import NotCarried, decode, encode
+from operators.graph import Node
 from operators.records.keys import canonical_key, key_group
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.calls import CLOSED
-from operators.stage.failures import NO_KEY, Failures, shown
+from operators.stage.failures import NO_KEY, shown
+from operators.stage.scope import Scope
 from operators.stage.stages import Due, Stage, check_records
 from operators.state.keyed_tables import FragmentJob
 
@@ -53,27 +55,14 @@ class WindowStage(Stage):
     until it fires, so a snapshot encodes only the newest and needs no copy on write.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: WindowFunction,
-        size_ns: int,
-        keyed: bool,
-        key_groups: int,
-        offset_ns: int = 0,
-    ) -> None:
-        """
-        Args:
-            offset_ns: windows end at this time and at multiples of the size from there.
-        """
-        super().__init__(name, ordinal, failures)
-        self._fn = fn
-        self._size_ns = size_ns
-        self._offset_ns = offset_ns
-        self._keyed = keyed
-        self._key_groups = key_groups
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
+        self._fn: WindowFunction = node.subject
+        self._size_ns: int = node.options["assigner"].size_ns
+        self._offset_ns: int = node.options["assigner"].offset_ns
+        """Windows end at this time and at multiples of the size from there."""
+        self._keyed = node.keyed
+        self._key_groups = scope.config.key_groups
         self._services: Services = CLOSED
         self._generations: dict[int, Contents] = {}
         self._loaded: dict[int, list[tuple[int, Any, list[Any]]]] = {}

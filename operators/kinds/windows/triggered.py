@@ -7,21 +7,23 @@ have arrived, and the state of the trigger.  Each record is put and judged befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NoReturn
 
 from causal.errors import CausalError
 from causal.ports import Services
-from operators.kinds.windows.assigners import Assigner, Global
+from operators.graph import ORDERED, Node, time_of_inputs
+from operators.kinds.windows.assigners import Global
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.task_windows import Window
-from operators.kinds.windows.triggers import Firing, Trigger
+from operators.kinds.windows.triggers import AtEnd, Firing, Trigger
 from operators.kinds.windows.wakes import Wakes
-from operators.kinds.windows.window_stage import Windows, window_of
+from operators.kinds.windows.window_stage import window_of
 from operators.records.seconds import seconds_of
 from operators.stage.calls import CLOSED
 from operators.stage.event_times import ns_of, times_of
+from operators.stage.scope import Scope
 from operators.stage.stages import Due, without
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Pair, PairTable
@@ -35,24 +37,18 @@ _Entry = list[Any]
 class TriggeredStage(PaneStage):
     """`window(name, Tumbling | Sliding | Global, contents, trigger=…)`, in event time."""
 
-    def __init__(
-        self,
-        windows: Windows,
-        assigner: Assigner,
-        trigger: Trigger,
-        key_groups: int,
-        in_order: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """
-        Args:
-            in_order: returns the event time of records that are delivered in its order; None where they are not.
-        """
-        super().__init__(windows, assigner)
-        self._in_order = None if trigger.clock == "processing" else in_order
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        trigger: Trigger = node.options["trigger"] or AtEnd()
+        ordered = node.options.get("delivery") == ORDERED and trigger.clock == "event"
+        self._in_order = time_of_inputs(node) if ordered else None
+        """Where the event time is in records that are delivered in its order; None where they are not."""
+        if isinstance(self._assigner, Global):
+            self._time_of = None
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         self._by_clock = trigger.clock == "processing"
-        self._table = PairTable(f"{windows.name}:triggers", windows.name, key_groups)
+        self._table = PairTable(f"{node.name}:triggers", node.name, scope.config.key_groups)
         self._entries: dict[Pair, _Entry] = self._table.values
         self._clock_wakes = Wakes()
         self._services: Services = CLOSED

@@ -15,11 +15,12 @@ import pyarrow as pa
 from causal.errors import CausalError
 from causal.records.values import NotCarried, decode, encode
 from causal.records.vectors import Vectors, join
+from operators.graph import Node
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.kinds.windows.task_windows import Window, WindowStage
 from operators.records.arrow_rows import rows_of
 from operators.records.keys import key_group
-from operators.stage.failures import Failures
+from operators.stage.scope import Scope
 from operators.state.keyed_tables import FragmentJob
 
 
@@ -37,21 +38,10 @@ class VectorWindowStage(WindowStage):
 
     traces = False
 
-    def __init__(
-        self,
-        name: str,
-        ordinal: int,
-        failures: Failures,
-        fn: Callable[[pa.RecordBatch, Window], Any],
-        size_ns: int,
-        key: str | None,
-        key_groups: int,
-    ) -> None:
-        super().__init__(
-            name, ordinal, failures, lambda key, records, window: None, size_ns, key is not None, key_groups
-        )
-        self._batch_fn = fn
-        self._key = key
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._batch_fn: Callable[[pa.RecordBatch, Window], Any] = node.subject
+        self._key = node.column
         self._pieces: list[Piece] = []
         self._parts: list[tuple[int, Slots, Vectors]] = []
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from causal.errors import PipelineError
-from operators.graph import ORDERED, Node, time_of_inputs, watermarked
+from operators.graph import Node, time_of_inputs, watermarked
 from operators.kinds.windows.aggregates import Aggregate
-from operators.kinds.windows.assigners import CountWindow, Global, Session, Sliding, Tumbling
+from operators.kinds.windows.assigners import CountWindow, Global, Session, Tumbling
 from operators.kinds.windows.clock_panes import ClockPaneStage, ClockSliceStage
-from operators.kinds.windows.contents import contents_of
 from operators.kinds.windows.counting import CountWindowStage
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.sessions import ClockSessionStage, SessionStage
@@ -15,41 +16,35 @@ from operators.kinds.windows.slices import SliceStage, sliced
 from operators.kinds.windows.task_windows import WindowStage
 from operators.kinds.windows.triggered import TriggeredStage
 from operators.kinds.windows.triggers import AtEnd, Trigger
-from operators.kinds.windows.window_stage import LATE, Windows
-from operators.stage.scope import Kind, Scope
+from operators.kinds.windows.window_stage import LATE
+from operators.stage.kind import Kind
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 
 
 def _stage(node: Node, scope: Scope) -> Stage:
-    name, ordinal, failures, groups = node.name, scope.ordinal, scope.failures, scope.config.key_groups
-    assigner, subject = node.options["assigner"], node.subject
+    return _kind(node)(node, scope)
+
+
+def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
+    """Returns the class of the stage of a window."""
+    assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     if node.vectors:
         from operators.kinds.windows.vector_windows import VectorWindowStage
 
-        return VectorWindowStage(name, ordinal, failures, subject, assigner.size_ns, node.column, groups)
-    if not isinstance(subject, Aggregate) and isinstance(assigner, Tumbling) and assigner.clock == "processing":
-        return WindowStage(name, ordinal, failures, subject, assigner.size_ns, node.keyed, groups, assigner.offset_ns)
-    lateness_ns, time_of, tags = node.options["lateness_ns"], time_of_inputs(node), scope.tags
-    trigger: Trigger | None = node.options["trigger"]
+        return VectorWindowStage
     if isinstance(assigner, CountWindow):
-        return CountWindowStage(name, ordinal, failures, subject, node.keyed, groups, assigner)
-    contents = contents_of(subject, name, node.keyed, groups, failures)
-    if assigner.clock == "processing":
-        by_clock = Windows(name, ordinal, failures, contents, node.keyed)
-        if isinstance(assigner, Session):
-            return ClockSessionStage(by_clock, assigner.gap_ns, groups)
-        return (ClockSliceStage if sliced(assigner, subject) else ClockPaneStage)(by_clock, assigner)
-    if isinstance(assigner, Global):
-        time_of = None
-    windows = Windows(name, ordinal, failures, contents, node.keyed, time_of, lateness_ns, tags)
+        return CountWindowStage
+    by_clock = assigner.clock == "processing"
+    if by_clock and isinstance(assigner, Tumbling) and not isinstance(subject, Aggregate):
+        return WindowStage
     if isinstance(assigner, Session):
-        return SessionStage(windows, assigner.gap_ns, groups)
+        return ClockSessionStage if by_clock else SessionStage
     if isinstance(assigner, Global) or (trigger is not None and not isinstance(trigger, AtEnd)):
-        in_order = time_of_inputs(node) if node.options.get("delivery") == ORDERED else None
-        return TriggeredStage(windows, assigner, trigger or AtEnd(), groups, in_order)
-    if isinstance(assigner, Sliding) and sliced(assigner, subject):
-        return SliceStage(windows, assigner)
-    return PaneStage(windows, assigner)
+        return TriggeredStage
+    if sliced(assigner, subject):
+        return ClockSliceStage if by_clock else SliceStage
+    return ClockPaneStage if by_clock else PaneStage
 
 
 def _check(node: Node) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 from causal.ports import Services
+from operators.graph import Node, time_of_inputs
 from operators.kinds.windows.assigners import Assigner
-from operators.kinds.windows.contents import Contents
+from operators.kinds.windows.contents import contents_of
 from operators.kinds.windows.task_windows import Window
 from operators.kinds.windows.wakes import Wakes
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.event_times import times_of
-from operators.stage.failures import NO_KEY, Failures
+from operators.stage.failures import NO_KEY
+from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.state.keyed_tables import FragmentJob, KeyedTable
 from operators.state.slots import Pair
@@ -29,25 +30,6 @@ def window_of(start_ns: int, end_ns: int) -> Window:
     return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The parameters that all stages of windows have.
-
-    Attributes:
-        time_of: returns the event time of a record; None where records have the time of their arrival.
-        tags: side outputs that are read.
-    """
-
-    name: str
-    ordinal: int
-    failures: Failures
-    contents: Contents
-    keyed: bool
-    time_of: Callable[[Any], Any] | None = None
-    lateness_ns: int = 0
-    tags: frozenset[str] = frozenset()
-
-
 class WindowedStage(Stage):
     """Windows by time.
 
@@ -57,14 +39,15 @@ class WindowedStage(Stage):
 
     traces = False
 
-    def __init__(self, windows: Windows) -> None:
-        super().__init__(windows.name, windows.ordinal, windows.failures)
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node.name, scope)
         self.mark_ns: int | None = None
-        self._contents = windows.contents
-        self._keyed = windows.keyed
-        self._time_of = windows.time_of
-        self._lateness_ns = windows.lateness_ns
-        self._late_is_read = LATE in windows.tags
+        self._contents = contents_of(node.subject, node.name, node.keyed, scope.config.key_groups, scope.failures)
+        self._keyed = node.keyed
+        self._time_of = time_of_inputs(node) if node.options["assigner"].clock == "event" else None
+        """Where the event time is in the records; None where they have the time of their arrival."""
+        self._lateness_ns: int = node.options["lateness_ns"]
+        self._late_is_read = LATE in scope.tags
         self._wakes = Wakes()
         self._stale = False
 
@@ -182,6 +165,6 @@ class WindowedStage(Stage):
 class AssignedStage(WindowedStage):
     """Windows that an assigner identifies by their starts."""
 
-    def __init__(self, windows: Windows, assigner: Assigner) -> None:
-        super().__init__(windows)
-        self._assigner = assigner
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._assigner: Assigner = node.options["assigner"]

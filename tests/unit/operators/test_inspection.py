@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from causal.errors import CorruptData, PipelineError
 from causal.shell.files import write_parts
 from operators import Pipeline
 from operators.engine.plan import plan
+from operators.kinds.windows.assigners import Tumbling
 from operators.runtime.inspection import as_of, key_of, owners
 from operators.sources import SequenceSource
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of
@@ -49,12 +51,17 @@ def test_numbers_and_windows_of_vectors_too() -> None:
     from operators.kinds.windows.vector_windows import VectorWindowStage
     from operators.stage.failures import Failures
 
+    scope: Any = SimpleNamespace(ordinal=0, failures=Failures(None, 1 << 20), config=SimpleNamespace(key_groups=8))
+
+    def node(name: str, **more: Any) -> Any:
+        return SimpleNamespace(name=name, column="k", subject=lambda batch, window: None, keyed=True, **more)
+
     rows = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}]
     vectors = Vectors(pa.RecordBatch.from_pylist(rows))
-    count = KeyedStage("count", 0, Failures(None, 1 << 20), "k", 8)
+    count = KeyedStage(node("count"), scope)
     count.run(vectors, None)
     assert (count.inspect("a"), count.inspect("z")) == ({"count": 2}, {})
-    window = VectorWindowStage("w", 0, Failures(None, 1 << 20), lambda batch, window: None, 10**9, "k", 8)
+    window = VectorWindowStage(node("w", options={"assigner": Tumbling(1, clock="processing")}), scope)
     window.begin(Services())
     window.run(vectors, None)
     assert (window.inspect("a"), window.inspect("z")) == ({"w:window": [rows[0], rows[2]]}, {})

@@ -1,0 +1,40 @@
+"""The kind of an operator: how its stage is built and what it works on; `operators.kinds.registry` lists all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from operators.graph import Node
+from operators.stage.scope import Scope
+from operators.stage.stages import Stage
+
+
+def nothing(node: Node) -> None:
+    """Check nothing, for a kind of which nothing more can be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One method of the builder that makes an operator.
+
+    Attributes:
+        stage: makes its stage for one task.
+        keyed: whether it works behind key_by only, there as well, or never.
+        begins: whether it is a task of its own, whatever feeds it.
+        check: refuses a node that cannot run, with a PipelineError.
+        takes: which form of records it works on.
+        gives: the form of what it gives; None: the form that it is given.
+        keeps_time: whether what it gives has its event time where what it is given has it.
+        asides: tags of its side outputs; None: whatever the user's code calls them.
+    """
+
+    stage: Callable[[Node, Scope], Stage]
+    keyed: Literal["needed", "allowed", "never"] = "never"
+    begins: bool = False
+    check: Callable[[Node], None] = nothing
+    takes: Literal["rows", "vectors", "either"] = "rows"
+    gives: Literal["rows", "vectors"] | None = None
+    keeps_time: bool = False
+    asides: tuple[str, ...] | None = ()
