@@ -9,7 +9,6 @@ from functools import partial
 from gc import is_tracked
 from inspect import isgeneratorfunction
 from itertools import repeat
-from operator import length_hint
 from typing import Any
 
 from causal.errors import CausalError, OperatorFailed
@@ -23,7 +22,7 @@ from operators.stage.event_times import ns_of
 from operators.stage.failures import NO_KEY, shown
 from operators.stage.operator import Operator
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, Stage, check_records
+from operators.stage.stages import Due, Stage, check_records, last_index
 from operators.stage.state_binding import Binding, declared
 from operators.stage.watermark_merge import END_NS
 from operators.state.cold_values import Disk
@@ -144,7 +143,7 @@ class ProcessStage(Stage):
                     self._undo.undo()
                 if marks is not None:
                     marks.append(len(out))
-                index = len(records) - length_hint(rows) - 1
+                index = last_index(records, rows)
                 self.failed(index, records[index], problem, self._shown_key())
         self._marks = marks or []
         self._records = ()
@@ -255,7 +254,7 @@ class ProcessStage(Stage):
             return self._timer_ns
         if self._time_of is None or not self._records:
             return None
-        index = len(self._records) - length_hint(self._rows) - 1
+        index = last_index(self._records, self._rows)
         if index != self._record_index:
             self._record_ns, self._record_index = ns_of(self._time_of(self._records[index])), index
         return self._record_ns

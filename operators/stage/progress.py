@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import length_hint
 from reprlib import Repr
 from threading import get_ident
 from types import FrameType
@@ -18,6 +17,7 @@ from typing import Any
 from causal.shell.clock import monotonic_ns
 from causal.task.activity import TEXT_MAX, Activity
 from operators.capture.active import NO_OPERATOR, RUNNING
+from operators.stage.stages import last_index
 from operators.tracebacks import LIBRARIES, OURS
 
 LONG_NS = 500_000_000
@@ -137,7 +137,7 @@ class Progress:
             if rows is None:
                 records, rows = getattr(stage, "_records", None), getattr(stage, "_rows", None)
             if index < 0 and isinstance(records, list) and rows is not None:
-                index = len(records) - length_hint(rows) - 1
+                index = last_index(records, rows)
             if record is _NOTHING:
                 record = variables.get("record", record)
                 if record is _NOTHING and isinstance(records, list) and 0 <= index < len(records):

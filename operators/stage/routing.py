@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import call, length_hint
+from operator import call
 from typing import Any, Protocol
 
 from causal.records.rows import listed
 from operators.records.item_keys import item_of, keys_in
 from operators.records.keys import Unroutable, key_group, task_of_group
 from operators.stage.failures import NO_KEY
-from operators.stage.stages import apply, without
+from operators.stage.stages import apply, last_index, without
 
 KEYS_CACHED_MAX = 1 << 17
 """The most keys whose target a route remembers; beyond that it forgets them all and begins again."""
@@ -142,7 +142,7 @@ class KeyedRoute:
                 deque(appended, maxlen=0)
                 return
             except (TypeError, Unroutable) as problem:
-                index = len(records) - length_hint(rows)
+                index = last_index(records, rows) + 1
                 next(rows)  # the key was taken, its record not yet
                 if isinstance(problem, Unroutable):
                     failed(places[index], keys[index], problem)

@@ -1,13 +1,13 @@
 """The operators of a chain as batch loops: a list of records in, a list of records out.
 
 Only the user's function runs per record.  Nothing tracks which record is under way: a list iterator
-knows how many it has left, so the record on which a function raised is found afterwards.
+knows how many it has left, so the record on which a function raised is found afterwards (`last_index`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from operator import length_hint, truth
 from types import GeneratorType
@@ -31,6 +31,11 @@ class Ended(RuntimeError):
     """An error for StopIteration of user code, which must not end a batch in silence."""
 
 
+def last_index(records: Sequence[Any], rows: Iterator[Any]) -> int:
+    """Returns the index of the record that `rows`, an iterator of the list `records`, has given last."""
+    return len(records) - length_hint(rows) - 1
+
+
 def apply(
     fn: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
 ) -> tuple[list[Any], list[int]]:
@@ -47,7 +52,7 @@ def apply(
         except CausalError:
             raise
         except Exception as problem:
-            index = len(records) - length_hint(rows) - 1
+            index = last_index(records, rows)
             lost.append(index)
             failed(index, problem)
     return results, lost
@@ -330,22 +335,19 @@ class FlatMapStage(Stage):
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         fn, out, marks = self._fn, list[Any](), list[int]()
         rows = iter(records)
-        while len(marks) < len(records):
+        for record in rows:
             try:
-                for record in rows:
-                    result = fn(record)
-                    if result is not None:
-                        if isinstance(result, _NOT_RECORDS):
-                            check_records(result, self.name)
-                        out.extend(map(kept, result) if type(result) is GeneratorType else result)
-                    marks.append(len(out))
+                result = fn(record)
+                if result is not None:
+                    if isinstance(result, _NOT_RECORDS):
+                        check_records(result, self.name)
+                    out.extend(map(kept, result) if type(result) is GeneratorType else result)
             except CausalError:
                 raise
             except Exception as problem:
                 del out[marks[-1] if marks else 0 :]  # what it had given before it raised
-                marks.append(len(out))
-                index = len(records) - length_hint(rows) - 1
-                self.failed(index, records[index], problem)
+                self.failed(last_index(records, rows), record, problem)
+            marks.append(len(out))
         self._marks = marks
         if len(out) > 1 and type(out[0]) not in SCALARS:
             self._check_buffers(out, records)

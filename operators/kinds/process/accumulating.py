@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from operator import length_hint
 from typing import Any
 
 from causal.errors import CausalError
@@ -12,7 +11,7 @@ from causal.records.values import decode, encode
 from operators.graph import Node
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, without
+from operators.stage.stages import Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
 
 _MOST = 0.75
@@ -106,18 +105,16 @@ class ReduceStage(Stage):
         totals, lost = list[Any](), list[int]()
         append = totals.append
         rows = iter(records)
-        pairs = zip(keys, rows, strict=True)
-        while len(totals) + len(lost) < len(records):
+        for key, record in zip(keys, rows, strict=True):
             try:
-                for key, record in pairs:
-                    state[key] = total = fn(state[key], record) if key in state else begin_with(record)
-                    append(total if type(total) in SCALARS else copy_containers(total))
+                state[key] = total = fn(state[key], record) if key in state else begin_with(record)
+                append(total if type(total) in SCALARS else copy_containers(total))
             except CausalError:
                 raise
             except Exception as problem:
-                index = len(records) - length_hint(rows) - 1
+                index = last_index(records, rows)
                 lost.append(index)
-                self.failed(index, records[index], problem, keys[index])
+                self.failed(index, record, problem, key)
         self._lost = lost
         return Rows([without(keys, lost) if lost else keys, totals])
 

@@ -83,21 +83,18 @@ class _Folding(Stage):
         self._table.touch(keys)
         self._kept = []
         out: list[Revision] = []
-        places = iter(range(len(records)))
-        index = 0
-        while True:
+        for index, (key, record) in enumerate(zip(keys, records, strict=True)):
             try:
-                for index in places:
-                    key = keys[index]
-                    old, new = self._change(index, key, records[index])
-                    if not same(old, new):
-                        self._kept.append(index)
-                        out.append((key, old, new))
-                return out
+                old, new = self._change(index, key, record)
             except CausalError:
                 raise
             except Exception as problem:
-                self.failed(index, records[index], problem, keys[index])
+                self.failed(index, record, problem, key)
+                continue
+            if not same(old, new):
+                self._kept.append(index)
+                out.append((key, old, new))
+        return out
 
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         """Changes the row of a key and returns (old, new); where it raises, nothing has changed."""

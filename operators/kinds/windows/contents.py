@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from itertools import chain, groupby
-from operator import itemgetter, length_hint
+from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -18,7 +18,7 @@ from operators.kinds.windows.aggregates import Aggregate, Count, keeps_records
 from operators.kinds.windows.task_windows import Window, WindowFunction
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.failures import NO_KEY, Failures
-from operators.stage.stages import check_records
+from operators.stage.stages import check_records, last_index
 from operators.state.keyed_tables import KeyedTable
 from operators.state.lists import ListTable
 from operators.state.slots import Pair, PairTable, inspected
@@ -168,17 +168,14 @@ class Accumulated(Contents):
                 values[pair] = values.get(pair, 0) + count
             return
         add, initial, get, rest = self._aggregate.add, self._aggregate.initial, values.get, iter(rows)
-        feed = zip(pairs, rest, strict=True)
-        while True:
+        for pair, record in zip(pairs, rest, strict=True):
             try:
-                for pair, record in feed:
-                    accumulator = get(pair, _ABSENT)
-                    values[pair] = add(initial() if accumulator is _ABSENT else accumulator, record)
-                return
+                accumulator = get(pair, _ABSENT)
+                values[pair] = add(initial() if accumulator is _ABSENT else accumulator, record)
             except CausalError:
                 raise
             except Exception as problem:
-                failed(len(rows) - length_hint(rest) - 1, pair, problem)
+                failed(last_index(rows, rest), pair, problem)
 
     def opening(self, pairs: Collection[Pair]) -> None:
         self.table.touch(pairs)

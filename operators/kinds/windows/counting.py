@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import repeat
-from operator import length_hint
 from typing import Any
 
 from causal.errors import CausalError
@@ -41,19 +40,14 @@ class CountWindowStage(Stage):
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         out: list[Any] = []
         self._table.touch((None,) if keys is None else dict.fromkeys(keys))
-        rest = iter(records)
-        feed = zip(repeat(None) if keys is None else keys, rest)
-        while True:
-            key = None
+        for index, (key, record) in enumerate(zip(repeat(None) if keys is None else keys, records)):
             try:
-                for key, record in feed:
-                    self._put(key, record, out)
-                return out
+                self._put(key, record, out)
             except CausalError:
                 raise
             except Exception as problem:
-                index = len(records) - length_hint(rest) - 1
-                self.failed(index, records[index], problem, key if self._keyed else NO_KEY)
+                self.failed(index, record, problem, key if self._keyed else NO_KEY)
+        return out
 
     def _put(self, key: Any, record: Any, out: list[Any]) -> None:
         subject, entry = self._subject, self._table.values.get(key)
