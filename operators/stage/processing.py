@@ -27,7 +27,7 @@ from operators.stage.state_binding import Binding, declared
 from operators.stage.watermark_merge import END_NS
 from operators.state.cold_values import Disk
 from operators.state.declared import NoKey
-from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateTable
+from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.timers import CHAIN_PER_EVENT_MAX, Timer, Timers, TimerTable
 from operators.state.undo import Undo, UndoneTimers
 
@@ -418,13 +418,13 @@ class ProcessStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._table, self._timers.table, self._event_timers.table, *self._declared.tables]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
+    def header(self) -> dict[str, Any]:
+        header = super().header()
         if len(self._declared):
             header["states"] = self._declared.header()
         if self._mark_ns is not None:
             header["mark"] = self._mark_ns
-        return header, jobs
+        return header
 
     def inspect(self, key: Any) -> dict[str, Any]:
         """The state of a key: `state`, declared states by attribute, `timers` by name."""

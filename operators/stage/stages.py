@@ -258,12 +258,16 @@ class Stage:
         """The keyed tables of the stage, in a fixed order."""
         return []
 
+    def header(self) -> dict[str, Any]:
+        """The few values of its state that are in no table."""
+        return {}
+
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        """Freeze its state: a few values now, and jobs that encode the rest."""
-        return {}, [table.snapshot(full) for table in self.tables()]
+        """Freeze its state: the header now, and jobs that encode the rest."""
+        return self.header(), [table.snapshot(full) for table in self.tables()]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Take over the few values that `freeze` gave; with `full`, forget everything else first."""
+        """Take over what `header` gave; with `full`, forget everything else first."""
         if full:
             for table in self.tables():
                 table.clear()

@@ -24,7 +24,6 @@ from operators.stage.failures import shown
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
-from operators.state.keyed_tables import FragmentJob
 
 _IDLENESS = 2
 """Second item of a `Due`: after timers and windows of the same time."""
@@ -165,8 +164,8 @@ class WatermarkStage(Stage):
 
     # Snapshots.
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header = {
+    def header(self) -> dict[str, Any]:
+        return {
             "largest": list(self._largest),
             "merge": self._merge.header(),
             "came": list(self._came),
@@ -174,7 +173,6 @@ class WatermarkStage(Stage):
             "next_ns": self._next_ns,
             "generators": [self._carried(generator.state) for generator in self._generators],
         }
-        return header, []
 
     def _carried(self, state: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -205,7 +203,7 @@ class WatermarkStage(Stage):
                 f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others; its "
                 "parallelism cannot change"
             )
-        fresh, _ = self.freeze(True)
+        fresh = self.header()
         largest = [time_ns for header in headers for time_ns in header["largest"]]
         known = None if None in largest else min(largest, default=None)
         merge = Merge(self._inputs)

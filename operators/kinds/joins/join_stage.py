@@ -15,7 +15,6 @@ from operators.kinds.joins.sides import KeyKinds, Pairing, time_of_side
 from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
-from operators.state.keyed_tables import FragmentJob
 
 
 class JoinStage(Stage, ABC):
@@ -50,13 +49,8 @@ class JoinStage(Stage, ABC):
 
     # Snapshots.
 
-    def _header(self) -> dict[str, Any]:
-        """Returns the values of a snapshot that are in no table, in the order of its bytes."""
+    def header(self) -> dict[str, Any]:
         return {"kinds": self._kinds.header()}
-
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        return {**header, **self._header()}, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
@@ -89,8 +83,8 @@ class TimedJoinStage(JoinStage):
         if "late" in self._tags:
             self.aside.setdefault("late", []).append(record)
 
-    def _header(self) -> dict[str, Any]:
-        return {"mark": self._mark_ns, **super()._header()}
+    def header(self) -> dict[str, Any]:
+        return {"mark": self._mark_ns, **super().header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

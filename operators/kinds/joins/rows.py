@@ -94,8 +94,8 @@ class RowJoinStage(JoinStage):
     def tables(self) -> list[KeyedTable]:
         return [self._rows] if self._waiting is None else [self._rows, self._waiting.slots.table]
 
-    def _header(self) -> dict[str, Any]:
-        header = super()._header()
+    def header(self) -> dict[str, Any]:
+        header = super().header()
         return header if self._waiting is None else {**header, "waiting": self._waiting.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:

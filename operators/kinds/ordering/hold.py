@@ -15,7 +15,7 @@ from operators.graph import Node
 from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 LATE = "late"
@@ -122,9 +122,8 @@ class HoldStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._slots.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        _, jobs = super().freeze(full)
-        return {"released": self._released_ns}, jobs
+    def header(self) -> dict[str, Any]:
+        return {"released": self._released_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

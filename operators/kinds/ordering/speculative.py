@@ -27,7 +27,7 @@ from operators.stage.operator import Operator
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, check_records
 from operators.stage.state_binding import declared
-from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateTable
+from operators.state.keyed_tables import KeyedTable, States, StateTable
 from operators.state.slots import Slots
 from operators.state.timers import Timers
 
@@ -209,9 +209,8 @@ class SpeculativeStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._table, self._since.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        _, jobs = super().freeze(full)
-        return {"told": self._mark_ns}, jobs
+    def header(self) -> dict[str, Any]:
+        return {"told": self._mark_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

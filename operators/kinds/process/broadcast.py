@@ -27,7 +27,7 @@ from operators.stage.scope import Scope
 from operators.stage.stages import Due
 from operators.stage.watermark_merge import END_NS
 from operators.state.declared import NoKey
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 _NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
@@ -226,11 +226,11 @@ class BroadcastStage(ProcessStage):
         waiting = [] if self._waiting is None else [self._waiting.slots.table]
         return [*super().tables(), self._rules, *waiting]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
+    def header(self) -> dict[str, Any]:
+        header = super().header()
         if self._waiting is not None:
             header["waiting"] = self._waiting.header()
-        return header, jobs
+        return header
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

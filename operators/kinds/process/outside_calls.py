@@ -25,7 +25,7 @@ from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.tracebacks import message
 
 LATE = "TimeoutError"
@@ -207,10 +207,9 @@ class AskStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        _, jobs = super().freeze(full)
+    def header(self) -> dict[str, Any]:
         header = {"marks": [list(each) for each in self._marks], "told": self._mark_ns, "idle": self._idle}
-        return {**header, "next": self._numbers.next, "generation": self._generation}, jobs
+        return {**header, "next": self._numbers.next, "generation": self._generation}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

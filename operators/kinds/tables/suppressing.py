@@ -13,7 +13,7 @@ from operators.kinds.tables.sameness import same
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 
@@ -93,10 +93,8 @@ class SuppressStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._slots.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["mark"] = self._mark_ns
-        return header, jobs
+    def header(self) -> dict[str, Any]:
+        return {"mark": self._mark_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

@@ -25,7 +25,7 @@ from operators.stage.event_times import times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 
@@ -137,10 +137,8 @@ class WindowTableStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._slots.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        header["stream_ns"] = self._stream_ns
-        return header, jobs
+    def header(self) -> dict[str, Any]:
+        return {"stream_ns": self._stream_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

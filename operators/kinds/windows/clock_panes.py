@@ -20,7 +20,6 @@ from operators.kinds.windows.window_stage import AssignedStage
 from operators.stage.calls import CLOSED
 from operators.stage.scope import Scope
 from operators.stage.stages import Due
-from operators.state.keyed_tables import FragmentJob
 
 _MICROSECOND_NS = 1000
 
@@ -96,15 +95,14 @@ class WallClock(AssignedStage):
             self._slides = [*self._slides, 0][-self._slides_max :]
         return out
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        more = {
+    def header(self) -> dict[str, Any]:
+        return {
+            **super().header(),
             "end_ns": self._end_ns,
             "last_end_ns": self._last_end_ns,
             "slides": list(self._slides),
             "told": self._last_records,
         }
-        return {**header, **more}, jobs
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)

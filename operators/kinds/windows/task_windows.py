@@ -179,9 +179,9 @@ class WindowStage(Stage):
         self._generation += 1
         self._current = Contents(list)
         self._job = WindowJob(self._table, self.name, frozen, self._key_groups)
-        return self._header(), [self._job]
+        return self.header(), [self._job]
 
-    def _header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         return {
             "generation": self._generation,
             "oldest": self._oldest,

@@ -18,7 +18,7 @@ from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
-from operators.state.keyed_tables import FragmentJob, KeyedTable
+from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Pair
 
 LATE = "late"
@@ -142,9 +142,8 @@ class WindowedStage(Stage):
     def tables(self) -> list[KeyedTable]:
         return [self._contents.table]
 
-    def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        header, jobs = super().freeze(full)
-        return {**header, "mark": self.mark_ns}, jobs
+    def header(self) -> dict[str, Any]:
+        return {"mark": self.mark_ns}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
