@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Mapping
-from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
 
-from operators.records.keys import ordered
+from operators.state.due_index import DueIndex, Pair
 from operators.state.keyed_tables import KeyedTable
-
-Pair = tuple[Any, Any]
-"""A pair (key, slot)."""
-_SLACK = 64
 
 
 def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
@@ -66,7 +61,7 @@ class Slots:
 
     Attributes:
         table: what is checkpointed.
-        values: (key, slot) -> value; changed by the owner of the slots, which calls `touch` before and `added` behind.
+        values: (key, slot) -> value; the owner calls `touch` before it changes one, and `added` behind a new one.
     """
 
     def __init__(
@@ -81,11 +76,7 @@ class Slots:
         self.values: dict[Pair, Any] = self.table.values
         self._due_ns = due_ns
         self._by_key = by_key
-        self._buckets: dict[int, dict[Pair, None]] = {}
-        self._heap: list[int] = []
-        """The times that have a bucket, and some that had one."""
-        self._overdue: list[int] = []
-        """The times that `due` has taken from the heap, ascending."""
+        self._index = DueIndex()
         self._slots: dict[Any, list[Any]] = {}
 
     def touch(self, pairs: Collection[Pair]) -> None:
@@ -97,37 +88,36 @@ class Slots:
         """Note that these pairs have values now and had none before."""
         self._settle()
         for pair in pairs:
-            self._index(pair)
+            self._add_to_index(pair)
 
-    def due(self, mark_ns: int) -> list[Pair]:
-        """The pairs that are due at `mark_ns` or before, by (when, key order, slot); they stay until dropped."""
-        self._settle()
-        heap, buckets, reached = self._heap, self._buckets, list(self._overdue)
-        while heap and heap[0] <= mark_ns:
-            reached.append(heappop(heap))
-        self._overdue = sorted({at_ns for at_ns in reached if at_ns in buckets})
-        due_pairs: list[Pair] = []
-        for at_ns in self._overdue:
-            if at_ns <= mark_ns:
-                due_pairs += _in_order(buckets[at_ns])
-        return due_pairs
+    def add(self, fresh: dict[Pair, Any]) -> None:
+        """Put the values of pairs that have none."""
+        if fresh:
+            self.touch(fresh)
+            self.values.update(fresh)
+            self.added(fresh)
 
-    def drop(self, pairs: Iterable[Pair]) -> None:
-        """Remove the values of these pairs."""
+    def take(self, until_ns: int) -> list[tuple[Pair, Any]]:
+        """Remove and return (pair, value) of the pairs that are due by then, by (when, key order, slot)."""
         self._settle()
-        listed = list(pairs)
-        self.table.touch(listed)
-        for pair in listed:
-            del self.values[pair]
-            at_ns = self._due_ns(pair[1])
-            bucket = self._buckets[at_ns]
-            del bucket[pair]
-            if not bucket:
-                del self._buckets[at_ns]
+        return self._taken(self._index.pop(until_ns))
+
+    def take_first(self) -> list[tuple[Pair, Any]]:
+        """Remove and return, as `take` does, the one that is due first, if there is any."""
+        at_ns = self.next_ns()
+        if at_ns is None:
+            return []
+        first, *others = self._index.pop(at_ns)
+        for pair in others:
+            self._index.add(pair, at_ns)
+        return self._taken([first])
+
+    def _taken(self, pairs: list[Pair]) -> list[tuple[Pair, Any]]:
+        self.table.touch(pairs)
+        taken = [(pair, self.values.pop(pair)) for pair in pairs]
         if self._by_key:
-            self._unlist(listed)
-        if len(self._heap) > 2 * len(self._buckets) + _SLACK:
-            self._rebuild_heap()
+            self._unlist(pairs)
+        return taken
 
     def _unlist(self, pairs: Iterable[Pair]) -> None:
         """Remove slots from the lists by key, all of a key at once: mostly its oldest, and a hot key has many."""
@@ -153,18 +143,10 @@ class Slots:
     def next_ns(self) -> int | None:
         """The time at which the earliest slot is due."""
         self._settle()
-        overdue = [at_ns for at_ns in self._overdue if at_ns in self._buckets]
-        while self._heap and self._heap[0] not in self._buckets:
-            heappop(self._heap)
-        return min([*overdue[:1], *self._heap[:1]], default=None)
+        return self._index.next_ns()
 
-    def _index(self, pair: Pair) -> None:
-        at_ns = self._due_ns(pair[1])
-        bucket = self._buckets.get(at_ns)
-        if bucket is None:
-            bucket = self._buckets[at_ns] = {}
-            heappush(self._heap, at_ns)
-        bucket[pair] = None
+    def _add_to_index(self, pair: Pair) -> None:
+        self._index.add(pair, self._due_ns(pair[1]))
         if self._by_key:
             insort(self._slots.setdefault(pair[0], []), pair[1])
 
@@ -172,19 +154,6 @@ class Slots:
         """Derive everything again, once something was loaded."""
         if self.table.loaded:
             self.table.loaded = False
-            self._buckets, self._heap, self._overdue, self._slots = {}, [], [], {}
+            self._index, self._slots = DueIndex(), {}
             for pair in self.values:
-                self._index(pair)
-
-    def _rebuild_heap(self) -> None:
-        taken = frozenset(self._overdue)
-        self._heap = [at_ns for at_ns in self._buckets if at_ns not in taken]
-        heapify(self._heap)
-
-
-def _in_order(bucket: dict[Pair, None]) -> list[Pair]:
-    """The pairs by key order, then by slot."""
-    if len(bucket) == 1:
-        return list(bucket)
-    rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), bucket))))}
-    return sorted(bucket, key=lambda pair: (rank[pair[0]], pair[1]))
+                self._add_to_index(pair)

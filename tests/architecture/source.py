@@ -38,6 +38,7 @@ PURE = (
     "operators.stage.stages",
     "operators.stage.watermark_merge",
     "operators.state.declared",
+    "operators.state.due_index",
     "operators.state.keyed_tables",
     "operators.state.slots",
     "operators.state.timers",

@@ -77,7 +77,7 @@ class AsOfStage(TimedJoinStage):
                 continue
             pair = keys[index], (time_ns, arrival.input, arrival.first + index)
             fresh[_unused(self._waiting, fresh, pair)] = records[index]
-        _add(self._waiting, fresh)
+        self._waiting.add(fresh)
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
         floor_ns, arrival, late, fresh = self._floor_ns(), self._arrival, 0, dict[Any, Any]()
@@ -88,7 +88,7 @@ class AsOfStage(TimedJoinStage):
             pair = keys[index], (from_ns, time_ns, arrival.input, arrival.first + index)
             fresh[_unused(self._versions, fresh, pair)] = row
         self.count("late_rows", late)
-        _add(self._versions, fresh)
+        self._versions.add(fresh)
 
     def _derived(self, key: Any, value: Any, index: int) -> Any:
         for name, derive in self._derivations:
@@ -113,42 +113,36 @@ class AsOfStage(TimedJoinStage):
 
     def _released(self, mark_ns: int) -> list[Any]:
         """Joins and removes the records that are older than the watermark, by time and key order."""
-        due, out = self._waiting.due(mark_ns), list[Any]()
+        out: list[Any] = []
         cursors: dict[Any, _Cursor] = {}
-        for pair in due:
-            key, order = pair
+        for (key, order), record in self._waiting.take(mark_ns):
             cursor = cursors.get(key)
             if cursor is None:
                 cursor = cursors[key] = _Cursor(self._rows.values.get(key), self._versions, key)
             row = cursor.row_at(order[0])
             if row is not None or self._alone:
-                self._pairing.add(out, key, self._waiting.values[pair], row)
-        self._waiting.drop(due)
+                self._pairing.add(out, key, record, row)
         return out
 
     def _settle(self, mark_ns: int) -> None:
         """Replaces rows by those that are valid from the watermark on."""
-        due = self._versions.due(mark_ns)
-        rows, values = self._rows.values, self._versions.values
-        self._rows.touch([key for key, _ in due])
+        due = self._versions.take(mark_ns)
+        rows = self._rows.values
+        self._rows.touch([key for (key, _), _ in due])
         gone: dict[Any, Any] = {}
-        for key, (from_ns, *order) in due:
+        for (key, (from_ns, *order)), row in due:
             known = rows.get(key)
             if known is not None and tuple(order) < tuple(known[:3]):
                 continue
-            row = values[key, (from_ns, *order)]
             rows[key] = [*order, row]
             if row is None:
                 gone[key, (min(from_ns + KEEPS_DELETED_NS, END_NS), *order)] = 0
-        self._versions.drop(due)
-        _add(self._deleted, {pair: value for pair, value in gone.items() if pair not in self._deleted.values})
-        forgotten = self._deleted.due(mark_ns)
-        for key, (_, *order) in forgotten:
+        self._deleted.add({pair: value for pair, value in gone.items() if pair not in self._deleted.values})
+        for (key, (_, *order)), _ in self._deleted.take(mark_ns):
             known = rows.get(key)
             if known is not None and known[3] is None and known[:3] == order:
                 self._rows.touch((key,))
                 del rows[key]
-        self._deleted.drop(forgotten)
 
     # Snapshots.
 
@@ -194,10 +188,3 @@ def _unused(slots: Slots, fresh: dict[Any, Any], pair: tuple[Any, tuple[int, ...
         key, slot = pair
         pair = key, (*slot[:-1], slot[-1] + (1 << 48))
     return pair
-
-
-def _add(slots: Slots, fresh: dict[Any, Any]) -> None:
-    if fresh:
-        slots.touch(fresh)
-        slots.values.update(fresh)
-        slots.added(fresh)

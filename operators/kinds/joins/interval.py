@@ -59,12 +59,6 @@ class Buffer:
             return ()
         return slots[bisect_left(slots, (first_ns,)) : bisect_left(slots, (last_ns + 1,))]
 
-    def add(self, values: dict[Any, list[Any]]) -> None:
-        """Adds records."""
-        self.slots.touch(values.keys())
-        self.slots.values.update(values)
-        self.slots.added(values)
-
     def match(self, pair: Any, value: list[Any]) -> None:
         """Marks a record as one that has a partner."""
         if self.keeps and not value[1]:
@@ -105,8 +99,7 @@ class IntervalJoinStage(TimedJoinStage):
                 kept[key, (time_ns, self._numbers())] = [record, bool(partners)]
             elif mine.keeps and not partners:
                 self._give(out, side, key, record, None, index)
-        if kept:
-            mine.add(kept)
+        mine.slots.add(kept)
         return out
 
     def _give(self, out: list[Any], side: int, key: Any, record: Any, partner: Any, index: int | None) -> None:
@@ -119,13 +112,9 @@ class IntervalJoinStage(TimedJoinStage):
         self._mark_ns = mark_ns
         out: list[Any] = []
         for side, buffer in enumerate(self._buffers):
-            due = buffer.slots.due(mark_ns)
-            if buffer.keeps:
-                for pair in due:
-                    record, matched = buffer.slots.values[pair]
-                    if not matched:
-                        self._give(out, side, pair[0], record, None, None)
-            buffer.slots.drop(due)
+            for (key, _), (record, matched) in buffer.slots.take(mark_ns):
+                if buffer.keeps and not matched:
+                    self._give(out, side, key, record, None, None)
         return out
 
     def passes(self, mark_ns: int) -> int:

@@ -44,10 +44,7 @@ class Waiting:
 
     def add(self, key: Any, time_ns: int, record: Any) -> None:
         """Adds a waiting record."""
-        pair = (key, (time_ns, self._numbers()))
-        self.slots.touch((pair,))
-        self.slots.values[pair] = record
-        self.slots.added((pair,))
+        self.slots.add({(key, (time_ns, self._numbers())): record})
 
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
         """Advances event time; returns (keys, records) that it releases, by time, key order and arrival."""
@@ -63,10 +60,8 @@ class Waiting:
         return self._taken(END_NS)
 
     def _taken(self, until_ns: int) -> tuple[list[Any], list[Any]]:
-        due = self.slots.due(until_ns)
-        records = [self.slots.values[pair] for pair in due]
-        self.slots.drop(due)
-        return [pair[0] for pair in due], records
+        taken = self.slots.take(until_ns)
+        return [key for (key, _), _ in taken], [record for _, record in taken]
 
     def header(self) -> dict[str, Any]:
         """Returns the state except the waiting records, for a snapshot."""

@@ -48,18 +48,15 @@ class WindowJoinStage(TimedJoinStage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         self._mark_ns = mark_ns
-        due = self._slots.due(mark_ns)
         out: list[Any] = []
-        for pair in due:
-            lefts, rights = self._slots.values[pair]
+        for (key, _), (lefts, rights) in self._slots.take(mark_ns):
             if not rights and self._alone[0]:
                 rights = [None]
             elif not lefts and self._alone[1]:
                 lefts = [None]
             for left in lefts:
                 for right in rights:
-                    self._pairing.add(out, pair[0], left, right)
-        self._slots.drop(due)
+                    self._pairing.add(out, key, left, right)
         return out
 
     def passes(self, mark_ns: int) -> int:

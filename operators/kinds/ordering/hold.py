@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, repeat
-from operator import itemgetter
 from typing import Any
 
 from operators.graph import Node
@@ -89,28 +88,24 @@ class HoldStage(Stage):
         waiting, side = self._slots, self._sides[self._arrival.input]
         if not waiting.values.keys().isdisjoint(pairs):
             pairs = [(key, unused(waiting.values, key, slot)) for key, slot in pairs]
-        waiting.touch(pairs)
-        waiting.values.update(zip(pairs, map(list, zip(repeat(side), records))))
-        waiting.added(pairs)
+        waiting.add(dict(zip(pairs, map(list, zip(repeat(side), records)))))
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Makes all older records ready, in order."""
         self._released_ns = mark_ns
-        pairs = self._slots.due(mark_ns)
-        pairs.sort(key=itemgetter(1))
-        values = self._slots.values
-        released = [(*values[pair], pair[0]) for pair in pairs]
-        self._slots.drop(pairs)
-        inputs = map(self._origin, pairs)
+        taken = self._slots.take(mark_ns)
+        taken.sort(key=_slot_of)
+        released = [(*value, key) for (key, _), value in taken]
+        inputs = [self._origin(slot) for (_, slot), _ in taken]
         for (input, side), entries in groupby(zip(inputs, released), key=lambda pair: (pair[0], pair[1][0])):
             listed = [entry for _, entry in entries]
             keys = [key for _, _, key in listed] if self._keyed else None
             self._ready.append((input, side, [record for _, record, _ in listed], keys))
         return []
 
-    def _origin(self, pair: tuple[Any, Slot]) -> int:
+    def _origin(self, slot: Slot) -> int:
         """Returns the input of a record where the inputs have different time functions; otherwise one for all."""
-        return pair[1][1] if self._differ else -1
+        return slot[1] if self._differ else -1
 
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
         """Yields runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
@@ -128,6 +123,10 @@ class HoldStage(Stage):
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         super().load_header(header, full)
         self._released_ns = header["released"]
+
+
+def _slot_of(taken: tuple[tuple[Any, Slot], Any]) -> Slot:
+    return taken[0][1]
 
 
 def due_ns(slot: Slot) -> int:

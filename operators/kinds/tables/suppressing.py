@@ -13,6 +13,7 @@ from operators.kinds.tables.sameness import same
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
+from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
@@ -36,17 +37,15 @@ class SuppressStage(Stage):
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
         for key, old, new in records:
             slots_of_key = slots.of(key)
-            pair = (key, slots_of_key[0] if slots_of_key else self._due_ns(key))
-            slots.touch((pair,))
             if slots_of_key:
+                pair = (key, slots_of_key[0])
+                slots.touch((pair,))
                 values[pair][1] = new
                 folded += 1
                 continue
-            values[pair] = [old, new]
-            slots.added((pair,))
+            slots.add({(key, self._due_ns(key)): [old, new]})
             if self._keys_max is not None and len(values) > self._keys_max:
-                earliest_ns = slots.next_ns()
-                self._send(slots.due(earliest_ns)[:1] if earliest_ns is not None else [], out)
+                self._send(slots.take_first(), out)
         self.count("held_back", folded)
         return out
 
@@ -58,12 +57,10 @@ class SuppressStage(Stage):
     def _later_ns(self, mark_ns: int) -> int:
         return min(mark_ns + (self._after_ns or 0), END_NS)
 
-    def _send(self, pairs: list[Any], out: list[Revision]) -> None:
-        for pair in pairs:
-            old, new = self._slots.values[pair]
+    def _send(self, taken: list[tuple[Pair, Any]], out: list[Revision]) -> None:
+        for (key, _), (old, new) in taken:
             if not same(old, new):
-                out.append((pair[0], old, new))
-        self._slots.drop(pairs)
+                out.append((key, old, new))
 
     def advance(self, mark_ns: int) -> list[Revision]:
         first = self._mark_ns is None
@@ -71,18 +68,13 @@ class SuppressStage(Stage):
         if first and self._after_ns is not None:
             self._count_from(mark_ns)
         out: list[Revision] = []
-        self._send(self._slots.due(mark_ns), out)
+        self._send(self._slots.take(mark_ns), out)
         return out
 
     def _count_from(self, mark_ns: int) -> None:
         """Starts the time of keys that were held before the first watermark."""
-        values = self._slots.values
-        waiting = {pair: values[pair] for pair in self._slots.due(END_NS)}
-        self._slots.drop(waiting)
-        moved = {(key, self._later_ns(mark_ns)): value for (key, _), value in waiting.items()}
-        self._slots.touch(moved)
-        values.update(moved)
-        self._slots.added(moved)
+        waiting = self._slots.take(END_NS)
+        self._slots.add({(key, self._later_ns(mark_ns)): value for (key, _), value in waiting})
 
     def passes(self, mark_ns: int) -> int:
         """Holds the watermark back: what is held has the time at which it arrived."""

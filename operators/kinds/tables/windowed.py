@@ -111,7 +111,7 @@ class WindowTableStage(Stage):
 
     def _forget(self) -> None:
         if self._stream_ns is not None:
-            self._slots.drop(self._slots.due(self._stream_ns - self._grace_ns))
+            self._slots.take(self._stream_ns - self._grace_ns)
 
     # Event time.
 
@@ -121,7 +121,7 @@ class WindowTableStage(Stage):
 
     def advance(self, mark_ns: int) -> list[Any]:
         if mark_ns == END_NS:
-            self._slots.drop(self._slots.due(END_NS))
+            self._slots.take(END_NS)
         else:
             self._stream_ns = mark_ns if self._stream_ns is None else max(self._stream_ns, mark_ns)
             self._forget()

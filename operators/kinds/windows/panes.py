@@ -8,7 +8,7 @@ from typing import Any
 from operators.kinds.windows.assigners import Tumbling
 from operators.kinds.windows.window_stage import AssignedStage, window_of
 from operators.records.ownership import copy_containers
-from operators.state.slots import Pair
+from operators.state.due_index import Pair
 
 
 class PaneStage(AssignedStage):

@@ -21,8 +21,8 @@ from operators.stage.calls import CLOSED
 from operators.stage.scope import Scope
 from operators.stage.stages import Due
 from operators.stage.watermark_merge import END_NS
+from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import Pair
 
 _START, _END, _ID, _EMITTED = range(4)
 _Session = list[Any]

@@ -18,7 +18,7 @@ from operators.kinds.windows.assigners import Sliding
 from operators.kinds.windows.window_stage import AssignedStage, window_of
 from operators.records.keys import ordered
 from operators.stage.scope import Scope
-from operators.state.slots import Pair
+from operators.state.due_index import Pair
 
 PANES_MIN = 8
 """The number of windows per record from which on the windows of an aggregate are sliced."""

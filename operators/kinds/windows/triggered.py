@@ -25,8 +25,9 @@ from operators.stage.calls import CLOSED
 from operators.stage.event_times import ns_of, times_of
 from operators.stage.scope import Scope
 from operators.stage.stages import Due, without
+from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import Pair, PairTable
+from operators.state.slots import PairTable
 
 _UNSEEN, _WAKE, _BEGUN, _SEEN, _STATE = range(5)
 _ALWAYS_NS = -(1 << 62)

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from causal.records.values import encode
 from operators.records.keys import key_group, ordered
+from operators.state.due_index import DueIndex
 from operators.state.slots import Slots
 
 keys = st.sampled_from(["b", "a", "c", 1, (1, "x")])
 actions = st.lists(
-    st.tuples(st.sampled_from(["put", "put", "put", "drop", "due", "restore"]), keys, st.integers(0, 12)), max_size=60
+    st.tuples(st.sampled_from(["put", "put", "put", "first", "due", "restore"]), keys, st.integers(0, 12)), max_size=60
 )
 
 
@@ -47,21 +48,25 @@ def test_they_are_a_dict_that_knows_what_is_due(drawn: list[tuple[str, Any, int]
     for number, (what, key, slot) in enumerate(drawn):
         pair = (key, slot)
         if what == "put":
-            live.touch([pair])
-            new = pair not in live.values
-            live.values[pair] = model[pair] = number
-            if new:
-                live.added([pair])
-        elif what == "drop":
-            gone = [each for each in model if each[0] == key and each[1] <= slot]
-            live.drop(gone)
-            for each in gone:
-                del model[each]
+            if pair in live.values:
+                live.touch([pair])
+                live.values[pair] = number
+            else:
+                live.add({pair: number})
+            model[pair] = number
+        elif what == "first":
+            taken = live.take_first()
+            assert len(taken) == bool(model)
+            for pair, value in taken:
+                assert pair[1] // 2 == min(slot // 2 for _, slot in model)
+                assert model.pop(pair) == value
         elif what == "due":
-            due = live.due(slot * 5)
+            due = [pair for pair, _ in live.take(slot * 5)]
             same_types = [each for each in due if type(each[0]) is str]
             assert same_types == in_order({p: n for p, n in model.items() if type(p[0]) is str}, slot * 5)
             assert sorted(map(encode, due)) == sorted(encode(p) for p in model if p[1] // 2 * 10 <= slot * 5)
+            for pair in due:
+                del model[pair]
         else:
             live = restored(live, loaded, full or not loaded)
         assert live.values == model
@@ -76,33 +81,26 @@ def test_what_is_due_is_the_same_whatever_the_order_in_which_it_came() -> None:
     by_order = []
     for order in (pairs, pairs[::-1]):
         live = slots()
-        live.touch(order)
-        live.values.update(dict.fromkeys(order, 0))
-        live.added(order)
-        by_order.append(live.due(100))
+        live.add(dict.fromkeys(order, 0))
+        by_order.append(live.take(100))
     assert by_order[0] == by_order[1]
-    assert by_order[0][0] == ("c", 0)
+    assert by_order[0][0] == (("c", 0), 0)
 
 
 def test_what_is_put_right_behind_a_restore_is_there_once() -> None:
     live = slots()
-    live.touch([("a", 1)])
-    live.values[("a", 1)] = 1
-    live.added([("a", 1)])
+    live.add({("a", 1): 1})
     again = restored(live, [], True)
-    again.touch([("a", 5)])
-    again.values[("a", 5)] = 5
-    again.added([("a", 5)])
+    again.add({("a", 5): 5})
     assert again.of("a") == [1, 5]
-    again.drop([("a", 5)])
-    assert again.of("a") == [1]
-    assert again.due(100) == [("a", 1)]
+    assert again.take_first() == [(("a", 1), 1)]
+    assert again.of("a") == [5]
+    assert again.take(100) == [(("a", 5), 5)]
 
 
 def test_a_pair_lies_in_the_group_of_its_key() -> None:
     live = slots()
-    live.touch([("a", 1), ("a", 2), ("b", 1)])
-    live.values.update({("a", 1): 1, ("a", 2): 2, ("b", 1): 3})
+    live.add({("a", 1): 1, ("a", 2): 2, ("b", 1): 3})
     job = live.table.snapshot(True)
     job.step(9)
     assert sorted(job.fragments) == sorted({key_group("a", 16), key_group("b", 16)})
@@ -111,12 +109,9 @@ def test_a_pair_lies_in_the_group_of_its_key() -> None:
 
 
 def test_times_that_come_and_go_leave_nothing_behind() -> None:
-    live = slots()
+    index = DueIndex()
     for number in range(1000):
-        pair = ("a", 1_000_000 - number)
-        live.touch([pair])
-        live.values[pair] = number
-        live.added([pair])
-        live.drop([pair])
-    assert len(live._heap) <= 65
-    assert live.next_ns() is None
+        index.add(("a", number), 1_000_000 - number)
+        index.remove(("a", number), 1_000_000 - number)
+    assert len(index._heap) <= 65
+    assert index.next_ns() is None

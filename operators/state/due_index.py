@@ -1,0 +1,65 @@
+"""Pairs (key, slot) by the time at which they are due; it can be derived from the state, so no snapshot holds it."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any
+
+from operators.records.keys import ordered
+
+Pair = tuple[Any, Any]
+"""A pair (key, slot)."""
+_SLACK = 64
+
+
+class DueIndex:
+    """Pairs, each with one time; `remove` and `pop` leave times in the heap that have no pairs any more."""
+
+    __slots__ = ("_buckets", "_heap")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Pair, None]] = {}
+        self._heap: list[int] = []
+        """The times that have a bucket, and some that had one."""
+
+    def add(self, pair: Pair, at_ns: int) -> None:
+        """Adds a pair that is not there."""
+        bucket = self._buckets.get(at_ns)
+        if bucket is None:
+            bucket = self._buckets[at_ns] = {}
+            heappush(self._heap, at_ns)
+        bucket[pair] = None
+
+    def remove(self, pair: Pair, at_ns: int) -> None:
+        """Removes a pair with its time."""
+        bucket = self._buckets[at_ns]
+        del bucket[pair]
+        if not bucket:
+            del self._buckets[at_ns]
+            if len(self._heap) > 2 * len(self._buckets) + _SLACK:
+                self._heap = list(self._buckets)
+                heapify(self._heap)
+
+    def pop(self, until_ns: int) -> list[Pair]:
+        """Removes and returns the pairs that are due by then, by (time, key order, slot)."""
+        pairs: list[Pair] = []
+        while self._heap and self._heap[0] <= until_ns:
+            bucket = self._buckets.pop(heappop(self._heap), None)
+            if bucket is not None:
+                pairs += _in_order(bucket)
+        return pairs
+
+    def next_ns(self) -> int | None:
+        """Returns when the earliest pair is due."""
+        while self._heap and self._heap[0] not in self._buckets:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
+def _in_order(bucket: dict[Pair, None]) -> list[Pair]:
+    """Returns the pairs by key order, then by slot."""
+    if len(bucket) == 1:
+        return list(bucket)
+    rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), bucket))))}
+    return sorted(bucket, key=lambda pair: (rank[pair[0]], pair[1]))
