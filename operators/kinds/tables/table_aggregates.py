@@ -7,6 +7,7 @@ that a group refuses is remembered, so that it is not retracted later.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from causal.errors import CausalError, invariant
@@ -68,7 +69,7 @@ class AggregateRow:
         return copy_containers(accumulator) if self._keeps and type(accumulator) not in SCALARS else accumulator
 
 
-class _Folding(Stage):
+class _Folding(Stage, ABC):
     """A stage with one row per key, the result of an aggregate."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -96,9 +97,9 @@ class _Folding(Stage):
                 out.append((key, old, new))
         return out
 
+    @abstractmethod
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         """Changes the row of a key and returns (old, new); where it raises, nothing has changed."""
-        raise NotImplementedError
 
     def source_of(self, index: int) -> int:
         return self._kept[index]

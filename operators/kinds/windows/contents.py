@@ -6,6 +6,7 @@ records become dead letters, a record is in all of its windows or in none.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
@@ -19,16 +20,17 @@ from operators.kinds.windows.task_windows import Window, WindowFunction
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.failures import NO_KEY, Failures
 from operators.stage.stages import check_records, last_index
+from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 from operators.state.lists import ListTable
-from operators.state.slots import Pair, PairTable, inspected
+from operators.state.slots import PairTable, inspected
 
 Failed = Callable[[int, Pair, Exception], None]
 """(place among the rows, pair of the window, exception of the user's code)"""
 _ABSENT: Any = object()
 
 
-class Contents:
+class Contents(ABC):
     """The contents of the windows of one operator.
 
     Attributes:
@@ -65,8 +67,9 @@ class Contents:
             self._add(distinct, pairs, rows, failed)
         return [pair for pair in fresh if pair in self.values]
 
+    @abstractmethod
     def _add(self, distinct: Collection[Pair], pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed) -> None:
-        raise NotImplementedError
+        """Puts each row into its window, where none is refused; `distinct` are the windows."""
 
     def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
         for _, same in groupby(range(len(rows)), key=places.__getitem__):
@@ -81,16 +84,16 @@ class Contents:
     def opening(self, pairs: Collection[Pair]) -> None:
         """Prepares these windows for records that are `put` into them."""
 
+    @abstractmethod
     def put(self, pairs: Sequence[Pair], record: Any) -> None:
         """Puts one record into windows that are open; if the user's code raises, it is in none of them."""
-        raise NotImplementedError
 
     def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
         """Merges these windows into the first, removes the others, and adds a record.
 
-        If the user's code raises, nothing has changed.
+        If the user's code raises, nothing has changed; called only where it `refuses`.
         """
-        raise NotImplementedError
+        invariant(False, "only contents that may refuse a record take it one by one", operator=self._operator)
 
     def merge(self, into: Pair, other: Pair) -> None:
         """Appends the content of `other` to that of `into`, and removes `other`."""
@@ -99,9 +102,9 @@ class Contents:
             content = self.values.pop(other)
             self.values[into] = self._joined([self.values[into], content]) if into in self.values else content
 
+    @abstractmethod
     def _joined(self, contents: Sequence[Any]) -> Any:
         """Returns the contents of several windows, the earliest first, as one content."""
-        raise NotImplementedError
 
     def drop(self, pairs: Iterable[Pair]) -> None:
         """Removes the contents of these windows."""
@@ -139,8 +142,9 @@ class Contents:
             del out[before:]
             self.refused(pairs[0], window, problem)
 
+    @abstractmethod
     def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
-        raise NotImplementedError
+        """Appends the result of a content to `out`."""
 
     def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
         """Fails or writes a dead letter, because the user's code raised on the whole window."""

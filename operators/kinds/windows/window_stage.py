@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
@@ -18,8 +19,8 @@ from operators.stage.event_times import times_of
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
+from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
-from operators.state.slots import Pair
 
 LATE = "late"
 """The counter and the side output of late records."""
@@ -30,7 +31,7 @@ def window_of(start_ns: int, end_ns: int) -> Window:
     return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
-class WindowedStage(Stage):
+class WindowedStage(Stage, ABC):
     """Windows by time.
 
     Attributes:
@@ -81,6 +82,7 @@ class WindowedStage(Stage):
             self._take(rows, named, times, out)
         return out
 
+    @abstractmethod
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         """Puts records, at least one, into their windows.
 
@@ -88,7 +90,6 @@ class WindowedStage(Stage):
             named: their keys.
             out: receives results.
         """
-        raise NotImplementedError
 
     def _now_ns(self) -> int:
         """Returns the time of records without an event time."""
@@ -120,6 +121,7 @@ class WindowedStage(Stage):
         self._close(self._wakes.due(mark_ns), before_ns, mark_ns, out)
         return out
 
+    @abstractmethod
     def _close(self, due: Sequence[Pair], before_ns: int | None, mark_ns: int, out: list[Any]) -> None:
         """Emits the windows that have ended, and removes those whose lateness is over.
 
@@ -127,7 +129,6 @@ class WindowedStage(Stage):
             due: windows that are due.
             before_ns: the mark before this one: windows that ended by then were emitted.
         """
-        raise NotImplementedError
 
     # State.
 
@@ -157,8 +158,9 @@ class WindowedStage(Stage):
             self._wakes.clear()
             self._rebuild()
 
+    @abstractmethod
     def _rebuild(self) -> None:
-        raise NotImplementedError
+        """Adds every open window to the index of what is due."""
 
 
 class AssignedStage(WindowedStage):
