@@ -280,13 +280,24 @@ class Stage:
         """Note that all fragments of a snapshot have been loaded."""
 
 
-class MapStage(Stage):
+class OneToOneStage(Stage):
+    """Base of stages that give one record for each, but for those on which user code raises."""
+
+    _lost: Sequence[int] = ()
+    """The indices of the records of the last batch on which it raised, ascending."""
+
+    def source_of(self, index: int) -> int:
+        for lost in self._lost:
+            index += lost <= index
+        return index
+
+
+class MapStage(OneToOneStage):
     """The stage of `map(name, fn)`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._fn: Callable[[Any], Any] = node.subject
-        self._lost: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         results, self._lost = apply(
@@ -295,11 +306,6 @@ class MapStage(Stage):
         if len(results) > 1 and type(results[0]) not in SCALARS:
             self._check_buffers(results, records)
         return results
-
-    def source_of(self, index: int) -> int:
-        for lost in self._lost:
-            index += lost <= index
-        return index
 
 
 class FilterStage(Stage):

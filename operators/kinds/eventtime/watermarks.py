@@ -22,7 +22,7 @@ from operators.kinds.eventtime.generators import WatermarkGenerator
 from operators.stage.event_times import times_of
 from operators.stage.failures import shown
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, Stage, without
+from operators.stage.stages import Due, OneToOneStage, without
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
 
 _IDLENESS = 2
@@ -31,7 +31,7 @@ _IDLENESS = 2
 Piece = tuple[Any, int | None]
 
 
-class WatermarkStage(Stage):
+class WatermarkStage(OneToOneStage):
     """Passes every record on, with watermarks between them."""
 
     makes_marks = True
@@ -60,7 +60,6 @@ class WatermarkStage(Stage):
         self._next_ns = 0
         """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
         self._ready: list[Piece] = []
-        self._lost: list[int] = []
         self._offset = 0
 
     # Records.
@@ -117,10 +116,7 @@ class WatermarkStage(Stage):
             self._offset += len(records)
 
     def source_of(self, index: int) -> int:
-        index += self._offset
-        for lost in self._lost:
-            index += lost <= index
-        return index
+        return super().source_of(index + self._offset)
 
     # Watermarks from upstream, and the end.
 

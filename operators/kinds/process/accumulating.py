@@ -11,7 +11,7 @@ from causal.records.values import decode, encode
 from operators.graph import Node
 from operators.records.ownership import SCALARS, copy_containers
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, last_index, without
+from operators.stage.stages import OneToOneStage, Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
 
 _MOST = 0.75
@@ -76,7 +76,7 @@ def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda total, record: fn(total if type(total) in SCALARS else copy_containers(total), record)
 
 
-class ReduceStage(Stage):
+class ReduceStage(OneToOneStage):
     """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
 
     The state of a key begins as a copy of `initial`, or as `initial()` when it can be called; without `initial` the
@@ -88,7 +88,6 @@ class ReduceStage(Stage):
         fn, initial = node.subject, node.options["initial"]
         self._fn: Callable[[Any, Any], Any] = _keeping(fn) if scope.failures.set_aside else fn
         self._table = AccumulatorTable(node.name, node.name, scope.config.key_groups)
-        self._lost: list[int] = []
         self._begin_with: Callable[[Any], Any]
         if initial is NO_INITIAL:
             self._begin_with = copy_containers
@@ -117,11 +116,6 @@ class ReduceStage(Stage):
                 self.failed(index, record, problem, key)
         self._lost = lost
         return Rows([without(keys, lost) if lost else keys, totals])
-
-    def source_of(self, index: int) -> int:
-        for lost in self._lost:
-            index += lost <= index
-        return index
 
     def tables(self) -> list[KeyedTable]:
         return [self._table]

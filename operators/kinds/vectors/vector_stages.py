@@ -22,7 +22,7 @@ from operators.kinds.vectors.key_index import column_of
 from operators.kinds.vectors.number_table import NumberTable, Values
 from operators.records.arrow_rows import rows_of
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, apply
+from operators.stage.stages import OneToOneStage, Stage, apply
 from operators.state.keyed_tables import FragmentJob
 
 
@@ -177,13 +177,12 @@ class ToRowsStage(VectorStage):
         return rows_of(vectors.batch, 0, len(vectors))
 
 
-class ToVectorsStage(Stage):
+class ToVectorsStage(OneToOneStage):
     """`to_vectors(name, schema)`: dicts with these columns, or tuples of their values in order."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._schema: pa.Schema = node.subject
-        self._lost: list[int] = []
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         self._lost = []
@@ -207,11 +206,6 @@ class ToVectorsStage(Stage):
         columns = list(zip(*records, strict=True)) if by_name is None else by_name
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-
-    def source_of(self, index: int) -> int:
-        for lost in self._lost:
-            index += lost <= index
-        return index
 
 
 def schema_of(schema: Any) -> pa.Schema:
