@@ -21,7 +21,7 @@ from operators.records.ownership import SCALARS
 UNDIVIDED = -2
 """The value in the place of a fragment's key group for entries of any group."""
 ABSENT: Any = object()
-"""What `KeyedTable.packed` gives for a key without a value."""
+"""The result of `KeyedTable.packed` for a key without a value."""
 _LASTING = SCALARS | {type(ABSENT)}
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The most values that are encoded together, where they can wait: of one key group, and of any."""
@@ -142,7 +142,7 @@ class KeyedTable:
         return self._job
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """What is written for each of these keys; `ABSENT` for one that has no value.
+        """Returns what is written for each of these keys, `ABSENT` for one that has no value.
 
         Args:
             since: as the attribute was at the barrier.

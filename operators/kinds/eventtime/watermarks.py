@@ -41,7 +41,7 @@ class WatermarkStage(OneToOneStage):
         options, inputs = node.options, scope.inputs
         self._time_of: Callable[[Any], Any] = node.subject
         self._bound_ns: int = options["bound_ns"]
-        """How far below the largest time a record may be."""
+        """The distance below the largest time at which a record is not late yet."""
         self._idle_ns: int | None = options["idle_ns"]
         """An input without records for so long, and up to twice as long, is not waited for."""
         generator: Callable[[], WatermarkGenerator] | None = options["generator"]

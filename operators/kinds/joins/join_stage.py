@@ -74,7 +74,7 @@ class TimedJoinStage(JoinStage):
         left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
         invariant(left is not None and right is not None, "a join is checked before it is built", operator=node.name)
         self._times: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (left, right)  # type: ignore[assignment]
-        """Where the event time is in the records of each side."""
+        """The functions of the event time of left and right records."""
         self._tags = scope.tags
         self._mark_ns: int | None = None
 

@@ -43,7 +43,7 @@ class TriggeredStage(PaneStage):
         trigger: Trigger = node.options["trigger"] or AtEnd()
         ordered = node.options.get("delivery") == ORDERED and trigger.clock == "event"
         self._in_order = time_of_inputs(node) if ordered else None
-        """Where the event time is in records that are delivered in its order; None where they are not."""
+        """The function of the event time of records that are delivered in its order; None where they are not."""
         if isinstance(self._assigner, Global):
             self._time_of = None
         self._trigger = trigger

@@ -46,7 +46,7 @@ class WindowedStage(Stage, ABC):
         self._contents = contents_of(node.subject, node.name, node.keyed, scope.config.key_groups, scope.failures)
         self._keyed = node.keyed
         self._time_of = time_of_inputs(node) if node.options["assigner"].clock == "event" else None
-        """Where the event time is in the records; None where they have the time of their arrival."""
+        """The function of the event time of a record; None where records have the time of their arrival."""
         self._lateness_ns: int = node.options["lateness_ns"]
         self._late_is_read = LATE in scope.tags
         self._wakes = Wakes()
