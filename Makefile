@@ -1,11 +1,11 @@
 # From a fresh clone: each target makes its own environment in .venv and installs what it needs there.
 #
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
-#   make test    every check and every test
+#   make test    every check and every test, of each campaign a sample
 #   make docs    the site, into build/site (open index.html; it needs no server)
 #   make dist    an sdist and a wheel in dist/, each installed into an empty environment and run
 #   make check   format, lint, types, imports, architecture; seconds
-#   make soak    the simulator on all cores, oracles of the operators, other batches with the same rows, until Ctrl-C
+#   make soak    all campaigns, property tests with new examples, then new seeds on all cores until Ctrl-C
 #   make fuzz    ten minutes of coverage-guided fuzzing over all decoders (FUZZ_SECONDS for each of them)
 #   make bench   every goal of docs/figures.md, into docs/benchmarks and the pages; by estimate 45 minutes
 #   make bench-check  what a batch makes the interpreter do, compared with benchmarks/guard.json; seconds
@@ -71,7 +71,9 @@ $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[fuzz,arrow]'
 	@touch $@
 
+# Campaigns, and then without end: the simulator, oracles of the operators, and other batches with the same rows.
 soak: $(VENV)/dev
+	$(RUN) -m tests --campaign
 	@$(RUN) -m tests.oracles --soak & oracles=$$!; $(RUN) -m tests.properties.batching --soak & batching=$$!; \
 	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$batching 2>/dev/null; \
 	  wait $$oracles || status=1; wait $$batching || status=1; exit $$status

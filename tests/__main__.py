@@ -1,4 +1,7 @@
-"""All tests, in two groups side by side: `python -m tests [argument of pytest]...`
+"""All tests, in two groups side by side: `python -m tests [--campaign] [argument of pytest]...`
+
+With `--campaign`, those instead that are too long for every run (tests/members.py), and the property tests with many
+more examples, new ones each time.
 
 Tests of whole jobs mostly wait for processes, the others mostly compute, so two cores do both in the time of one.  The
 second group is shown as it runs, then the first, each with its ten slowest tests; the status is 0 when both have
@@ -13,6 +16,8 @@ from __future__ import annotations
 
 import compileall
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +37,9 @@ SLOWEST = ("--durations=10", "--durations-min=1")
 BESIDE = ("-n", "3", "--dist", "loadfile")
 """Whole jobs mostly wait, so those of three files run at the same time."""
 FOLLOW_S = 0.5
+IN_MEMORY, ROOM_MIN = Path("/dev/shm"), 1 << 30
+"""The place of the temporary files of the second group, whose tests ask what is written and not how fast a disk is."""
+CAMPAIGN = ("-m", "campaign or hypothesis", "--hypothesis-profile=campaign", "-o", "timeout=3600")
 AGAIN_MAX = 3
 """More failures than these are no accident, and are not run again."""
 
@@ -46,7 +54,7 @@ def failures(name: str) -> Path:
     return HOME / ".pytest_cache" / name / "v" / "cache" / "lastfailed"
 
 
-def pass_alone(groups: Mapping[str, Sequence[str]]) -> bool:
+def pass_alone(groups: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> bool:
     """Run the few tests that failed in these groups once more, alone; whether all of them passed then."""
     if not all(failures(name).exists() for name in groups):  # `-p no:cacheprovider` keeps no names
         return False
@@ -55,11 +63,18 @@ def pass_alone(groups: Mapping[str, Sequence[str]]) -> bool:
         return False
     print(f"\nonce more, alone: {', '.join(names)}", flush=True)
     for name, paths in groups.items():
-        again = group(paths, name, ["--last-failed", "--last-failed-no-failures", "none"])
+        again = group(paths, name, [*arguments, "--last-failed", "--last-failed-no-failures", "none"])
         if subprocess.run(again, cwd=HOME).returncode:
             return False
     print(f"\nfailed beside other tests and passed alone: {', '.join(names)}", flush=True)
     return True
+
+
+def environment_in_memory() -> dict[str, str]:
+    """Returns an environment in which temporary files are in memory, if there is room for them."""
+    if not os.access(IN_MEMORY, os.W_OK) or shutil.disk_usage(IN_MEMORY).free < ROOM_MIN:
+        return dict(os.environ)
+    return {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(IN_MEMORY)}
 
 
 def follow(process: subprocess.Popen[bytes], output: IO[str]) -> int:
@@ -74,6 +89,8 @@ def follow(process: subprocess.Popen[bytes], output: IO[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Run both groups to their end; an interrupt goes to both, so that what they have started is ended."""
+    campaign = CAMPAIGN if "--campaign" in arguments else ()
+    arguments = [*campaign, *(each for each in arguments if each != "--campaign")]
     for package in PACKAGES:  # the processes of jobs under test write no bytecode, and start in half the time with it
         compileall.compile_dir(HOME / package, quiet=1)
     groups = {"rest": ("tests", *(f"--ignore={path}" for path in (*JOBS, *ELSEWHERE))), "jobs": JOBS}
@@ -89,7 +106,9 @@ def main(arguments: Sequence[str]) -> int:
             stderr=subprocess.STDOUT,
             process_group=0,
         )
-        rest = subprocess.Popen(group(groups["rest"], "rest", arguments), cwd=HOME, process_group=0)
+        rest = subprocess.Popen(
+            group(groups["rest"], "rest", arguments), cwd=HOME, env=environment_in_memory(), process_group=0
+        )
         while len(statuses) < len(groups):
             try:
                 statuses["rest"] = rest.wait()
@@ -101,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"both groups together: {time.monotonic() - began_s:.0f} s", flush=True)
     failed = {name: groups[name] for name, status in statuses.items() if status == SOME_FAILED}
     passed = set(statuses.values()) <= {0, NOTHING_COLLECTED, SOME_FAILED} and {*statuses.values()} & {0, SOME_FAILED}
-    return 0 if passed and (not failed or pass_alone(failed)) else 1
+    return 0 if passed and (not failed or pass_alone(failed, campaign)) else 1
 
 
 if __name__ == "__main__":

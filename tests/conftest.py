@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# `derandomize` makes a run repeatable; HYPOTHESIS_PROFILE=search looks for new cases.
-settings.register_profile("repeatable", derandomize=True, max_examples=100, deadline=None)
-settings.register_profile("search", max_examples=2000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+# `derandomize` makes a run repeatable; `--hypothesis-profile=campaign` looks for new cases.
+settings.register_profile("repeatable", derandomize=True, max_examples=25, deadline=None)
+settings.register_profile(
+    "campaign", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("repeatable")
 
 # Processes that tests start find the checkout as this one does, from whatever directory they start.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])

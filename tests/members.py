@@ -1,4 +1,4 @@
-"""Classes of cases of which named members run in every test run, and the others in campaigns."""
+"""Campaigns: cases of which `make test` takes a few, always the same, and `make soak` all the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def members(cases: Iterable[Any], *always: Any) -> list[Any]:
@@ -24,6 +25,17 @@ def members(cases: Iterable[Any], *always: Any) -> list[Any]:
     return [case if case in always else campaign(*(case if isinstance(case, tuple) else (case,))) for case in every]
 
 
+def sample(cases: Iterable[Any], count: int) -> list[Any]:
+    """Returns all cases for `parametrize`; all but `count` of them, evenly spread, are marked as a campaign."""
+    every = list(cases)
+    return members(every, *(every[place * len(every) // count] for place in range(min(count, len(every)))))
+
+
 def campaign(*values: Any, id: str | None = None) -> Any:
     """Returns one case that runs in campaigns only."""
     return pytest.param(*values, marks=pytest.mark.campaign, id=id)
+
+
+def examples(divided_by: int, **others: Any) -> settings:
+    """Returns settings of a Hypothesis test whose examples take so many times as long as those of most."""
+    return settings(max_examples=max(1, settings().max_examples // divided_by), **others)

@@ -10,11 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from causal.ports import Bundle
 from causal.records.rows import Rows
 from causal.records.vectors import Vectors
-from operators.sinks.sqlite.sqlite_database import SqliteDatabase
-from operators.sinks.sqlite.sqlite_rows import note_refused
 from operators.sinks.sqlite.sqlite_sink import SqliteSink
 
 _COUNT = struct.Struct("<I")
@@ -26,9 +23,7 @@ class TallySink(SqliteSink):
     The digest over its rows verifies in a replay how many records each event put out, not what was in them.
     """
 
-    def database(self, task: str) -> SqliteDatabase:
-        """See `DatabaseSink.database`."""
-        return TallyDatabase(self, task)
+    keeps_rows = False
 
     def encode(self, records: Sequence[Any]) -> bytes:
         """Returns four bytes with the number of records."""
@@ -41,17 +36,3 @@ class TallySink(SqliteSink):
     def encode_vectors(self, vectors: Vectors) -> bytes:
         """Returns four bytes with the number of rows."""
         return _COUNT.pack(len(vectors))
-
-
-class TallyDatabase(SqliteDatabase):
-    """The account of one task in a file, without its rows."""
-
-    table = "tally"
-    schema = "CREATE VIEW IF NOT EXISTS tally AS SELECT task, next AS rows, ended FROM causal_task"
-
-    def insert_rows(self, bundle: Bundle) -> None:
-        """Note the rows that are left out; there are no others."""
-        note_refused(self.db, self.task, bundle)
-
-    def remove_rows(self, task: str, first: int) -> None:
-        """Remove nothing."""

@@ -7,6 +7,7 @@ are packed, so that the sink is no brake on what is measured.
 from __future__ import annotations
 
 import random
+import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Sequence
@@ -14,14 +15,15 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.tally import TallyDatabase, TallySink
+from benchmarks.harness.tally import TallySink
 from benchmarks.harness.written import rows_in
 from benchmarks.peers.programs.inputs import repeated
 from causal.config import JobConfig
-from causal.ports import Bundle
+from causal.logs.log import LogDelta
+from causal.ports import Bundle, SinkStore
 from operators import Pipeline
 from operators.records.keys import key_group, task_of_group
-from operators.sinks.sqlite.sqlite_database import SqliteDatabase
+from operators.sinks.sqlite.sqlite_sink import SqliteStore
 from operators.sources import SequenceSource
 
 PARTITIONS = 2
@@ -85,17 +87,25 @@ class PackedSink(TallySink):
         """16 bytes a row."""
         return array("q", chain.from_iterable(records)).tobytes()
 
-    def database(self, task: str) -> SqliteDatabase:
-        return PackedDatabase(self, task)
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        return PackedStore(self, task)
 
 
-class PackedDatabase(TallyDatabase):
+class PackedStore(SqliteStore):
     """One sink task's rows and positions."""
 
-    def insert_rows(self, bundle: Bundle) -> None:
-        super().insert_rows(bundle)
-        self.db.execute(_TABLE)
-        self.db.execute("INSERT INTO packed VALUES(?, ?, ?)", (self.task, bundle.first, bytes(bundle.rows)))
+    _bundle: Bundle | None = None
+
+    def write(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        super().write(bundle)
+
+    def _store_deltas(self, db: sqlite3.Connection, fresh: tuple[LogDelta, ...]) -> None:
+        """Called inside the transaction, for a bundle that is not there yet."""
+        super()._store_deltas(db, fresh)
+        if self._bundle is not None and self._bundle.count:
+            db.execute(_TABLE)
+            db.execute("INSERT INTO packed VALUES(?, ?, ?)", (self._task, self._bundle.first, bytes(self._bundle.rows)))
 
 
 def check(path: Path, skew: str, keys: int, records: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from tests.docs.recipes import CHECKS, PAGES, PROGRAMS, Page, generated, pipelin
 from tests.faults.conftest import Start
 from tests.faults.conftest import start as start
 from tests.faults.job import Job, command, environment
+from tests.members import sample
 
 SMALL = small_inputs()
 INPUTS: dict[str, dict[str, tuple[str, int]]] = {
@@ -73,7 +74,7 @@ def killed_and_finished(start: Start, page: Page, directory: Path, *arguments: s
     return job
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", sample(INPUTS, 3))
 def test_a_recipe_runs_as_its_page_shows_it(name: str, start: Start, tmp_path: Path) -> None:
     page = Page(name)
     job = killed_and_finished(start, page, tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.exhaustive.frozen import digest_of
@@ -117,6 +117,26 @@ class Exploration:
         outcome.withdrawn = max(shelf.withdrawn for shelf in self.world.stores.shelves)
         outcome.audited = self.world.cores.audited
         return outcome
+
+    def follow(self, choices: Sequence[int]) -> Outcome:
+        """Takes one path instead, up to the breach: in each state the action of that number."""
+        state, path = self.world.first(), list[Action]()
+        for choice in choices:
+            path.append(list(self.world.actions(state))[choice][0])
+            state, wrong = self.world.after(state, path[-1])
+            wrong = wrong or self._invariants.broken(state)
+            if wrong:
+                self.outcome.breach = Breach(wrong, path)
+                break
+        return self.outcome
+
+    def choices(self, path: Sequence[Action]) -> list[int]:
+        """Returns the numbers by which `follow` takes a path."""
+        state, numbers = self.world.first(), list[int]()
+        for action in path:
+            numbers.append([each for each, _ in self.world.actions(state)].index(action))
+            state, _ = self.world.after(state, action)
+        return numbers
 
     def _level(self, frontier: list[tuple[int, State]]) -> list[tuple[int, State]]:
         following: list[tuple[int, State]] = []

@@ -40,6 +40,7 @@ class Sabotage:
 
     Attributes:
         shows: a word of the breach that is found first.
+        choices: a shortest path to it, as `Exploration.follow` takes it, where a search takes long.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Sabotage:
     job: Job
     shows: str
     changes: Callable[[], Sequence[Change]]
+    choices: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -205,14 +207,17 @@ SABOTAGES = {
         Sabotage(
             "answers-while-collecting", "a task that has not collected yet sends its WELCOME",
             Job("chain, two crashes", CHAIN, records=1, crashes=2), "prefix", _answers_while_collecting,
+            (0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 1, 5, 2, 0, 0, 1, 1),
         ),
         Sabotage(
             "begins-after-one-answer", "a task replays when the first neighbour downstream has answered",
             Job("triangle", TRIANGLE, records=1), "in flight", _begins_after_one_answer,
+            (0, 1, 1, 1, 1, 1, 0, 4, 3, 1, 1, 1),
         ),
         Sabotage(
             "digest-skipped", "digests are not compared, and an operator is nondeterministic behind our back",
             Job("betrayed chain", CHAIN, records=2, betrays=1), "contradict", _digest_skipped,
+            (0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 4, 2, 0, 0, 0, 0, 0, 1, 1, 0, 1),
         ),
         Sabotage(
             "delta-skipped", "what a log has grown by beyond forty bytes is not sent",
@@ -227,6 +232,7 @@ SABOTAGES = {
             # A barrier, for what is sent again joins the frames of one epoch.
             Job("pair, frames are lost", PAIR, records=1, crashes=0, losses=2, hurries=1, asks=1), "no orphans",
             _gaps_by_position_alone,
+            (0, 3, 3, 1, 0, 0, 1, 0, 1, 1, 1, 2, 2, 5, 5, 0, 1),
         ),
         Sabotage(
             "orders-not-logged", "the order of deliveries is not logged",

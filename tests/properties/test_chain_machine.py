@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from causal.ports import Chain, Output, SnapshotJob
 from operators import ListState, MapState, Operator, ReducingState, ValueState
+from tests.members import examples
 from tests.unit.operators.scene import Services, keyed, listed
 
 MS = 1_000_000
@@ -238,4 +238,4 @@ class Chains(RuleBasedStateMachine):
 
 
 TestChains = Chains.TestCase
-TestChains.settings = settings(max_examples=max(1, settings().max_examples // 2), stateful_step_count=50)
+TestChains.settings = examples(divided_by=2, stateful_step_count=50)

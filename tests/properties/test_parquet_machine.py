@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 
-from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
 from operators.sinks.conformance import Subject
 from operators.sinks.parquet.parquet_sink import ParquetSink
+from tests.members import examples
 from tests.properties.test_store_machine import TASK, Stores
 from tests.unit.sinks.parquet_scene import plain_rows, rows_of
 
@@ -45,4 +45,4 @@ class Files(Stores):
 
 
 TestFiles = Files.TestCase
-TestFiles.settings = settings(max_examples=max(1, settings().max_examples // 4), stateful_step_count=30)
+TestFiles.settings = examples(divided_by=4, stateful_step_count=30)

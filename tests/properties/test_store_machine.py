@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from xxhash import xxh3_64_intdigest
@@ -22,6 +21,7 @@ from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject
 from operators.sinks.contract.account import Account
+from tests.members import examples
 from tests.unit.sinks.test_conformance import sqlite
 
 TASK, RUN = "out/0", "run-1"
@@ -204,7 +204,7 @@ class Lines(Stores):
         return Subject(sink, rows)
 
 
-bounded = settings(max_examples=max(1, settings().max_examples // 3), stateful_step_count=40)
+bounded = examples(divided_by=3, stateful_step_count=40)
 TestSqlite = Sqlite.TestCase
 TestSqlite.settings = bounded
 TestLines = Lines.TestCase

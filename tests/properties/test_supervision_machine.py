@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.assignments import TaskState, WorkerState
 from standby.supervision.supervision import Supervision
+from tests.members import examples
 from tests.unit.standby.scene import MS, Scene, of, snapshot_files
 
 CRASHES_MAX = 1000
@@ -298,4 +298,4 @@ class Supervised(RuleBasedStateMachine):
 
 
 TestSupervised = Supervised.TestCase
-TestSupervised.settings = settings(max_examples=max(1, settings().max_examples // 2), stateful_step_count=40)
+TestSupervised.settings = examples(divided_by=2, stateful_step_count=40)

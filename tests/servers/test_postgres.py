@@ -184,7 +184,7 @@ def test_a_bundle_that_is_being_written_is_replaced_as_well(shared_postgres: Pos
     older.open("out/0", "run-1", 1)
     older.write(bundle(sink, 0, {"run": 1}))
     taking_over = threading.Thread(target=lambda: newer.open("out/0", "run-2", 1))
-    with older._database.db.transaction():  # type: ignore[attr-defined]
+    with older._connection.transaction():  # type: ignore[attr-defined]
         older.write(replace(bundle(sink, 1, {"run": 1}), logs=(LogDelta(0, 0, 0, b"1"),)))
         taking_over.start()
         while not shared_postgres.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):

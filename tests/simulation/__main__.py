@@ -17,13 +17,13 @@ from itertools import count
 from pathlib import Path
 
 from tests.simulation.diagram import drawn
+from tests.simulation.finding import FOUND_WITHIN_SEEDS
 from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
 from tests.simulation.scenario import Scenario, draw, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
-FOUND_WITHIN_SEEDS = 2000
 FAILURES_SHOWN_MAX = 5
 PROGRESS_S = 10.0
 

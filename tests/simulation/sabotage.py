@@ -452,8 +452,6 @@ SABOTAGES: dict[str, Callable[[], Patches]] = {
     )
 }
 
-SHOWS_IN = {name_of(sabotage): shows for sabotage, shows in (OUTSIDE_SABOTAGES | REQUEST_SABOTAGES).items()}
-"""Sabotages that show in some scenarios only, and in which."""
 SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAGES)
 """Found by scenarios of their own."""
 

@@ -9,7 +9,6 @@ import operators.kinds.process.outside_calls
 from causal.effects import SendRequests
 from causal.records.values import encode
 from causal.task.execution import Execution
-from tests.simulation.scenario import Scenario
 
 Patches = Mapping[tuple[Any, str], Any]
 
@@ -45,13 +44,8 @@ def _keys_name_the_operator_alone() -> Patches:
     return {(operators.kinds.process.outside_calls, "encode"): nameless}
 
 
-def _asks(scenario: Scenario) -> bool:
-    return "ask" in scenario.kinds and scenario.guarantee == "causal"
-
-
-REQUEST_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
-    _ask_before_its_bundle: _asks,
-    _keys_name_content_alone: lambda scenario: _asks(scenario) and scenario.production and scenario.fan_out,
-    _keys_name_the_operator_alone: lambda scenario: _asks(scenario) and scenario.production,
-}
-"""Each with the scenarios in which it can show."""
+REQUEST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _ask_before_its_bundle,
+    _keys_name_content_alone,
+    _keys_name_the_operator_alone,
+)

@@ -20,7 +20,7 @@ from operators.sinks.contract import account
 from operators.sinks.contract.account import Account
 from tests.simulation.clockwork import MS
 from tests.simulation.peers import Disk
-from tests.simulation.scenario import OTHER_CODE, Fault, Scenario
+from tests.simulation.scenario import Fault, Scenario
 from tests.simulation.world import Simulation
 
 Patches = Mapping[tuple[Any, str], Any]
@@ -103,23 +103,18 @@ def _keys_as_they_are_spelled() -> Patches:
     return {(operators.engine.chain, "canonical_keys"): list, (operators.stage.context, "canonical_keys"): list}
 
 
-def _faulty(scenario: Scenario, kind: str) -> bool:
-    return any(fault.kind == kind for fault in scenario.faults)
-
-
-OUTSIDE_SABOTAGES: dict[Callable[[], Patches], Callable[[Scenario], bool]] = {
-    _silent_while_busy: lambda scenario: scenario.slow_ms > 0,
-    _acts_overtake_the_state_they_need: lambda scenario: scenario.load_ms > 0,
-    _a_state_replaced_meanwhile_is_damage: lambda scenario: scenario.load_ms > 0,
-    _frames_raise_incarnations: lambda scenario: _faulty(scenario, "forge"),
-    _answers_count_from_every_connection: lambda scenario: _faulty(scenario, "forge"),
-    _an_older_run_may_write: lambda scenario: _faulty(scenario, "newer_run"),
-    _edited_code_is_loaded: lambda scenario: _faulty(scenario, "edit"),
-    _a_resume_takes_the_code_of_now: lambda scenario: _faulty(scenario, OTHER_CODE),
-    _what_other_code_replays_is_not_compared: lambda scenario: _faulty(scenario, OTHER_CODE),
-    _keys_as_they_are_spelled: lambda scenario: scenario.mixed_keys,
-}
-"""Each with the scenarios in which it can show."""
+OUTSIDE_SABOTAGES: tuple[Callable[[], Patches], ...] = (
+    _silent_while_busy,
+    _acts_overtake_the_state_they_need,
+    _a_state_replaced_meanwhile_is_damage,
+    _frames_raise_incarnations,
+    _answers_count_from_every_connection,
+    _an_older_run_may_write,
+    _edited_code_is_loaded,
+    _a_resume_takes_the_code_of_now,
+    _what_other_code_replays_is_not_compared,
+    _keys_as_they_are_spelled,
+)
 
 SHELL_SABOTAGES: tuple[Callable[[], Patches], ...] = (
     _finished_before_the_store_has_all,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from causal.errors import CausalError, CorruptData
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account
-from operators.sinks.contract.account_parts import take_part, whole_parts
+from operators.sinks.contract.account_parts import log_parts, mark_parts, take_part
 
 
 def packed(account: Account) -> bytes:
     """The account as bytes, which `unpacked` reads."""
     numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
     more = [account.ended, account.row_bytes, account.withdrawn, account.refused]
-    parts = whole_parts(account)
+    parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
     return encode([[*numbers, *more], sorted(account.epochs.items()), parts, account.mark_bytes])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from causal.logs.log import LogDelta
 from causal.ports import WithdrawPoint
-from causal.records.values import decode, encode, encode_loosely
+from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account
 
 LOG, MARK = 0, 1
@@ -16,15 +16,10 @@ Part = tuple[int, int, bytes]
 
 def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
     """Returns one part per epoch: appending never touches what is stored already."""
-    by_epoch: dict[int, list[list[int | bytes]]] = {}
-    for delta in deltas:  # lists: a tuple costs MessagePack five times as much
-        by_epoch.setdefault(delta.epoch, []).append([delta.task, delta.offset, delta.bytes])
-    return [(LOG, epoch, encode_loosely(entries)) for epoch, entries in by_epoch.items()]
-
-
-def whole_parts(account: Account) -> list[Part]:
-    """All that an account holds."""
-    return [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
+    by_epoch: dict[int, list[tuple[int, int, bytes]]] = {}
+    for delta in deltas:
+        by_epoch.setdefault(delta.epoch, []).append((delta.task, delta.offset, delta.bytes))
+    return [(LOG, epoch, encode(entries)) for epoch, entries in by_epoch.items()]
 
 
 def mark_parts(account: Account, start: int) -> list[Part]:

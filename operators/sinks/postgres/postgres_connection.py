@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -54,6 +55,14 @@ def _until(deadline_s: float, waited: Generator[Any, Any, Any]) -> Generator[Any
             raise Late("the server does not answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection, and the schema that an unqualified name stands for."""
+
+    db: BoundedConnection
+    schema: str
+
+
 def parsed(dsn: str) -> dict[str, Any]:
     """The parts of a connection string; raises `PipelineError` if it is none."""
     try:
@@ -74,8 +83,8 @@ def place_of(dsn: str) -> str:
     return f"PostgreSQL {name or '(default)'} at {host or '(default)'}" + (f":{port}" if port else "")
 
 
-def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> tuple[BoundedConnection, str]:
-    """A connection, and the schema of an unqualified name; raises errors of psycopg, `Unavailable`, `PipelineError`.
+def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> Session:
+    """Connect; raises the errors of psycopg, `Unavailable` or `PipelineError`.
 
     Commits are synchronous whatever the role's default is: an asynchronous one is lost when a single process of the
     server is killed.
@@ -100,7 +109,7 @@ def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> tuple[B
             raise Unavailable(
                 f"{place} takes no writes: it is a standby, or read-only; give the address of the primary"
             )
-        return db, schema
+        return Session(db, schema)
     except BaseException:
         db.close()
         raise

@@ -29,21 +29,25 @@ Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session pe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from causal.errors import PipelineError
+from causal.errors import PipelineError, Unavailable
+from causal.ports import SinkStore
 from causal.records.vectors import Vectors
 from operators.sinks.contract.options import WAIT_MS_MAX, check_choice, check_durability, check_range
-from operators.sinks.contract.sink import encode_json, json_encoder
-from operators.sinks.databases.database import Database
-from operators.sinks.databases.database_sink import DatabaseSink, require_client
+from operators.sinks.contract.sink import Sink, encode_json, json_encoder
+
+if TYPE_CHECKING:
+    from operators.sinks.postgres.postgres_store import Target
 
 EXISTING = ("refuse", "replace", "append")
 _GENERIC_PLACE = ("task", "position")
 _encode = json_encoder(before_bytes="\\x")
 
 
-class PostgresSink(DatabaseSink):
+class PostgresSink(Sink):
     """A sink whose rows are in a table of a PostgreSQL database.
 
     Args:
@@ -71,16 +75,15 @@ class PostgresSink(DatabaseSink):
     ) -> None:
         _check_said(table, columns, place_columns, existing, durability, timeout_ms)
         self.dsn = dsn
-        self.schema, _, self.table = table.rpartition(".")
-        self.columns = tuple(columns)
-        self.place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
-        self.existing = existing
+        schema, _, name = table.rpartition(".")
+        self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
         self.durability = durability
-        self.timeout_ms = timeout_ms
+        self.existing: str = existing
+        self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
 
     def encode(self, records: Sequence[Any]) -> bytes:
         r"""See `Sink.encode`; for a table with columns bytes are `\x` and hexadecimal digits, as PostgreSQL says it."""
-        if not self.columns:
+        if not self._said[2]:
             return super().encode(records)
         return "".join([_encode(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
@@ -88,14 +91,67 @@ class PostgresSink(DatabaseSink):
         """The rows that `encode` returns for those of `vectors`, made column by column."""
         from operators.sinks.contract.json_columns import json_lines
 
-        return json_lines(vectors, _encode if self.columns else encode_json)
+        return json_lines(vectors, _encode if self._said[2] else encode_json)
 
-    def database(self, task: str) -> Database[Any]:
-        """See `DatabaseSink.database`."""
-        require_client("PostgresSink", "psycopg", "psycopg", "postgres")
-        from operators.sinks.postgres.postgres_database import PostgresDatabase
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is connected before its `open`."""
+        _needs_psycopg()
+        from operators.sinks.postgres.postgres_store import PostgresStore, WithdrawingPostgresStore
 
-        return PostgresDatabase(self, task)
+        return (WithdrawingPostgresStore if self._place_columns else PostgresStore)(self._target(), task)
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what is wrong with the dsn or the table; an unavailable server is waited for."""
+        _needs_psycopg()
+        import psycopg
+
+        from operators.sinks.postgres.postgres_connection import connected
+        from operators.sinks.postgres.postgres_errors import translated
+        from operators.sinks.postgres.postgres_table import checked
+
+        target = self._target()
+        try:
+            session = connected(target.dsn, target.timeout_ms, target.durability, target.place)
+            try:
+                checked(session.db, target.statements(session.schema), target.place)
+            finally:
+                session.db.close()
+        except psycopg.Error as problem:
+            error = translated(problem, target.place)
+            if not isinstance(error, Unavailable):
+                raise error from problem
+        except Unavailable:
+            return
+
+    def newest_run(self) -> str | None:
+        """The newest run that has written to the table."""
+        _needs_psycopg()
+        import psycopg
+
+        from operators.sinks.postgres.postgres_connection import connected
+        from operators.sinks.postgres.postgres_errors import translated
+        from operators.sinks.postgres.postgres_table import accounts_are_there
+
+        target = self._target()
+        try:
+            session = connected(target.dsn, target.timeout_ms, target.durability, target.place)
+            try:
+                statements = target.statements(session.schema)
+                if not accounts_are_there(session.db, statements):
+                    return None
+                newest: str | None = session.db.execute(statements.newest_run, {"sink": statements.name}).fetchone()[0]
+                return newest
+            finally:
+                session.db.close()
+        except psycopg.Error as problem:
+            raise translated(problem, target.place) from problem
+
+    def _target(self) -> Target:
+        from operators.sinks.postgres.postgres_connection import place_of
+        from operators.sinks.postgres.postgres_store import Target
+
+        said = Target(self.dsn, place_of(self.dsn), *self._said)
+        return replace(said, existing=self.existing, durability=self.durability or "process")
 
 
 def _check_said(
@@ -123,3 +179,12 @@ def _check_said(
         raise PipelineError(f"{said}: rows of another run are not known without place_columns; give them, or append")
     if existing == "append" and (not columns or place_columns):
         raise PipelineError(f"{said}: rows are appended to a table with columns and without place_columns")
+
+
+def _needs_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as problem:
+        raise PipelineError(
+            f"PostgresSink needs psycopg ({problem}); pip install -e '.[postgres]' in the checkout"
+        ) from None

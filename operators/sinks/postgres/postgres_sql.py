@@ -8,13 +8,15 @@ advanced.  The rows travel as one text, one JSON document per line, and are take
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from operators.sinks.contract.account_parts import MARK
 from operators.sinks.postgres.postgres_columns import taken_by
 
+TASK, HELD, REFUSED = "causal_task", "causal_held", "causal_refused"
 MINE = "sink = %(sink)s AND task = %(task)s"
 """The condition for rows of one sink task."""
-_THEIRS = "old.sink = mine.sink AND old.task = mine.task"
 
 
 def quoted(name: str) -> str:
@@ -22,76 +24,95 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
+@dataclass(frozen=True)
 class Statements:
-    """The statements about one table.  Those that change an account yield 1, or 0 where they changed nothing.
+    """The statements about one table.
 
     Args:
-        schema, table: where the rows go; our tables are in the same schema, shared by all sinks there.
+        schema, table: where the rows go.
         columns: of a table of the user's, filled from the records' keys; empty for a table that the sink makes.
         place: its columns that take the task and the position of a row; empty if it has none.
+        kinds: types of its columns, by name; see `postgres_columns`.
     """
 
-    def __init__(self, schema: str, table: str, columns: Sequence[str], place: Sequence[str]) -> None:
-        self.schema = schema
-        self.table = table
-        self.columns = columns
-        self.place = place
-        self.kinds: Mapping[str, str] = {}
-        """The types of the columns, by name; see `postgres_columns`."""
-        self.name = f"{schema}.{table}"
+    schema: str
+    table: str
+    columns: Sequence[str]
+    place: Sequence[str]
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
         """The name under which the sink's accounts are kept."""
-        self.rows = f"{quoted(schema)}.{quoted(table)}"
-        """The quoted name of the table with the rows, and of ours."""
-        self.tasks, self.parts, self.refused = (
-            f"{quoted(schema)}.causal_{each}" for each in ("task", "held", "refused")
-        )
-        self.accounts_made = (
-            f"""CREATE TABLE IF NOT EXISTS {self.tasks}(
+        return f"{self.schema}.{self.table}"
+
+    @cached_property
+    def rows(self) -> str:
+        """The quoted name of the table with the rows."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    def ours(self, table: str) -> str:
+        """The quoted name of a table of ours; they are in the schema of the rows, shared by all sinks there."""
+        return f"{quoted(self.schema)}.{table}"
+
+    @cached_property
+    def accounts_made(self) -> tuple[str, ...]:
+        """Makes our tables."""
+        return (
+            f"""CREATE TABLE IF NOT EXISTS {self.ours(TASK)}(
                 sink text NOT NULL, task text NOT NULL, run text NOT NULL, incarnation bigint NOT NULL,
                 next bigint NOT NULL, digest bytea NOT NULL, last bytea NOT NULL, kept_from bigint NOT NULL,
                 ended boolean NOT NULL, withdrawn bigint NOT NULL, refused bigint NOT NULL, epochs bytea NOT NULL,
                 PRIMARY KEY(sink, task)) WITH (fillfactor = 50)""",
-            f"""CREATE TABLE IF NOT EXISTS {self.parts}(
+            f"""CREATE TABLE IF NOT EXISTS {self.ours(HELD)}(
                 sink text NOT NULL, task text NOT NULL, sequence bigint NOT NULL, kind smallint NOT NULL,
                 epoch bigint NOT NULL, body bytea NOT NULL, PRIMARY KEY(sink, task, sequence))""",
-            f"""CREATE TABLE IF NOT EXISTS {self.refused}(
+            f"""CREATE TABLE IF NOT EXISTS {self.ours(REFUSED)}(
                 sink text NOT NULL, task text NOT NULL, position bigint NOT NULL, reason text NOT NULL,
                 PRIMARY KEY(sink, task, position))""",
         )
-        self.rows_made = f"""CREATE TABLE {self.rows}(
-            task text NOT NULL, position bigint NOT NULL, record jsonb NOT NULL, PRIMARY KEY(task, position))"""
+
+    @cached_property
+    def rows_made(self) -> str:
         """Makes the table for rows of a sink that names no columns."""
-        self.rest = f"SELECT withdrawn, refused, epochs FROM {self.tasks} WHERE {MINE}"
-        self.stored_parts = f"SELECT sequence, kind, epoch, body FROM {self.parts} WHERE {MINE} ORDER BY sequence"
-        self._advance = f"""UPDATE {self.tasks} SET next = %(next)s::bigint, digest = %(digest)s::bytea,
+        return (
+            f"CREATE TABLE {self.rows}(task text NOT NULL, position bigint NOT NULL, record jsonb NOT NULL, "
+            "PRIMARY KEY(task, position))"
+        )
+
+    @cached_property
+    def others(self) -> str:
+        """The newest of the other runs that have accounts of this sink, and how many rows these account for."""
+        return f"""SELECT max(run COLLATE "C"), coalesce(sum(next), 0)
+            FROM {self.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s"""
+
+    @cached_property
+    def newest_run(self) -> str:
+        """The newest of the runs that have accounts of this sink."""
+        return f"""SELECT max(run COLLATE "C") FROM {self.ours(TASK)} WHERE sink = %(sink)s"""
+
+    @cached_property
+    def loaded(self) -> str:
+        """The account of a task, locked until the transaction ends: a write under way is waited for."""
+        return f"""SELECT run, incarnation, next, digest, last, kept_from, ended, withdrawn, refused, epochs
+            FROM {self.ours(TASK)} WHERE {MINE} FOR UPDATE"""
+
+    @cached_property
+    def held_parts(self) -> str:
+        """The parts that are held for a task, oldest first."""
+        return f"""SELECT sequence, kind, epoch, body FROM {self.ours(HELD)}
+            WHERE {MINE} ORDER BY sequence"""
+
+    @cached_property
+    def _advance(self) -> str:
+        return f"""UPDATE {self.ours(TASK)} SET next = %(next)s::bigint, digest = %(digest)s::bytea,
             last = %(last)s::bytea, ended = %(ended)s::boolean, refused = %(refused)s::bigint,
             withdrawn = %(withdrawn)s::bigint, epochs = %(epochs)s::bytea
             WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint
             AND next = %(first)s::bigint AND last = %(before)s::bytea RETURNING sink, task"""
-        self._hold = f"""held AS (INSERT INTO {self.parts}
-            SELECT mine.sink, mine.task, each.sequence, each.kind, each.epoch, each.body
-            FROM mine, unnest(%(sequences)s::bigint[], %(kinds)s::smallint[], %(held_epochs)s::bigint[],
-            %(bodies)s::bytea[]) AS each(sequence, kind, epoch, body))"""
-        self.truncated = f"""WITH mine AS (UPDATE {self.tasks} SET kept_from = %(kept_from)s::bigint
-            WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
-            gone AS (DELETE FROM {self.parts} AS old USING mine
-            WHERE {_THEIRS} AND (old.kind = {MARK} OR old.epoch < %(kept_from)s::bigint)),
-            {self._hold} SELECT count(*)::int FROM mine"""
-        """Forgets logs below an epoch and all marks, and inserts what is held instead."""
-        if place:
-            task, position = map(quoted, place)
-            behind = f"WHERE old.{task} = mine.task AND old.{position} >= %(next)s::bigint"
-            self.rows_removed = f"DELETE FROM {self.rows} AS old USING (SELECT %(task)s::text AS task) AS mine {behind}"
-            self.replaced = f"""WITH mine AS ({self._advance}),
-                gone AS (DELETE FROM {self.parts} AS old USING mine WHERE {_THEIRS}),
-                back AS (DELETE FROM {self.rows} AS old USING mine {behind}),
-                noted AS (DELETE FROM {self.refused} AS old USING mine
-                WHERE {_THEIRS} AND old.position >= %(next)s::bigint),
-                {self._hold} SELECT count(*)::int FROM mine"""
-            """Takes rows from `%(next)s` on back, forgets all that is held, and holds this instead."""
 
     def bundle(self, rows: bool, refused: bool) -> str:
-        """Advances the account of a task and inserts what came.
+        """Advances the account of a task and inserts what came; yields 1, or 0 where it changed nothing.
 
         Args:
             rows, refused: whether the bundle has any.
@@ -101,12 +122,41 @@ class Statements:
             parts.append(f"rows AS ({self._insert('mine')})")
         if refused:
             parts.append(
-                f"""out AS (INSERT INTO {self.refused} SELECT mine.sink, mine.task, each.position, each.reason
+                f"""out AS (INSERT INTO {self.ours(REFUSED)} SELECT mine.sink, mine.task, each.position, each.reason
                 FROM mine, unnest(%(out)s::bigint[], %(reasons)s::text[]) AS each(position, reason))"""
             )
         parts.append(self._hold)
         return f"WITH {', '.join(parts)} SELECT count(*)::int FROM mine"
 
+    @cached_property
+    def _hold(self) -> str:
+        return f"""held AS (INSERT INTO {self.ours(HELD)}
+            SELECT mine.sink, mine.task, each.sequence, each.kind, each.epoch, each.body
+            FROM mine, unnest(%(sequences)s::bigint[], %(kinds)s::smallint[], %(held_epochs)s::bigint[],
+            %(bodies)s::bytea[]) AS each(sequence, kind, epoch, body))"""
+
+    @cached_property
+    def truncated(self) -> str:
+        """Forgets logs below an epoch and all marks, and inserts what is held instead; yields as `bundle` does."""
+        return f"""WITH mine AS (UPDATE {self.ours(TASK)} SET kept_from = %(kept_from)s::bigint
+            WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
+            gone AS (DELETE FROM {self.ours(HELD)} AS old USING mine WHERE old.sink = mine.sink
+            AND old.task = mine.task AND (old.kind = {MARK} OR old.epoch < %(kept_from)s::bigint)),
+            {self._hold} SELECT count(*)::int FROM mine"""
+
+    @cached_property
+    def replaced(self) -> str:
+        """Takes rows from `%(next)s` on back, forgets all that is held, and holds this instead; yields as `bundle`."""
+        return f"""WITH mine AS ({self._advance}),
+            gone AS (DELETE FROM {self.ours(HELD)} AS old USING mine
+            WHERE old.sink = mine.sink AND old.task = mine.task),
+            back AS (DELETE FROM {self.rows} AS old USING mine
+            WHERE old.{quoted(self.place[0])} = mine.task AND old.{quoted(self.place[1])} >= %(next)s::bigint),
+            noted AS (DELETE FROM {self.ours(REFUSED)} AS old USING mine
+            WHERE old.sink = mine.sink AND old.task = mine.task AND old.position >= %(next)s::bigint),
+            {self._hold} SELECT count(*)::int FROM mine"""
+
+    @cached_property
     def rehearsed(self) -> str:
         """Inserts rows without any account, in a transaction that is rolled back."""
         return self._insert("(SELECT %(task)s::text AS task) AS mine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from causal.errors import PipelineError
 from operators.sinks.postgres.postgres_columns import COLUMN_KINDS
 from operators.sinks.postgres.postgres_connection import BoundedConnection
-from operators.sinks.postgres.postgres_sql import Statements
+from operators.sinks.postgres.postgres_sql import HELD, REFUSED, TASK, Statements, quoted
 
 _RELATION = """SELECT c.oid::bigint, c.relkind::text, c.relpersistence::text, has_table_privilege(c.oid, 'INSERT')
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -26,9 +26,9 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
     if not accounts_are_there(db, statements):
         for statement in statements.accounts_made:
             db.execute(statement)
-    fit = check_table(db, statements, place)
+    fit = checked(db, statements, place)
     known = db.execute(
-        f"SELECT count(*) FROM {statements.tasks} WHERE sink = %(sink)s", {"sink": statements.name}
+        f"SELECT count(*) FROM {statements.ours(TASK)} WHERE sink = %(sink)s", {"sink": statements.name}
     ).fetchone()[0]
     if statements.columns:
         return
@@ -48,11 +48,11 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
 
 def accounts_are_there(db: BoundedConnection, statements: Statements) -> bool:
     """Whether our tables are there."""
-    parameters = {"name": statements.tasks.replace("%%", "%")}
+    parameters = {"name": statements.ours(TASK).replace("%%", "%")}
     return bool(db.execute("SELECT to_regclass(%(name)s) IS NOT NULL", parameters).fetchone()[0])
 
 
-def check_table(db: BoundedConnection, statements: Statements, place: str) -> bool:
+def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
     """Whether the table with the rows is there; raises `PipelineError` if it is and is not fit for them."""
     name = statements.name
     relation = db.execute(_RELATION, {"schema": statements.schema, "table": statements.table}).fetchone()
@@ -86,3 +86,31 @@ def check_table(db: BoundedConnection, statements: Statements, place: str) -> bo
 def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
     """The types of the columns of the table, without length and precision."""
     return dict(db.execute(COLUMN_KINDS, {"table": statements.rows.replace("%%", "%")}).fetchall())
+
+
+def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool) -> None:
+    """Delete the accounts of other runs, and with `rows` their rows.
+
+    The accounts go first: that waits for a bundle of theirs which the server is still writing, so the statements behind
+    it, each of which sees what is committed when it begins, find all that there will ever be.
+    """
+    sink = {"sink": statements.name}
+    foreign = [
+        task
+        for (task,) in db.execute(
+            f"DELETE FROM {statements.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s RETURNING task",
+            {**sink, "run": run},
+        )
+    ]
+    if not foreign:
+        return
+    if rows and statements.place:
+        db.execute(
+            f"DELETE FROM {statements.rows} WHERE {quoted(statements.place[0])} = ANY(%(foreign)s::text[])",
+            {"foreign": foreign},
+        )
+    for table in (HELD, REFUSED):
+        db.execute(
+            f"DELETE FROM {statements.ours(table)} WHERE sink = %(sink)s AND task = ANY(%(foreign)s::text[])",
+            {**sink, "foreign": foreign},
+        )

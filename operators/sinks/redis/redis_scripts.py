@@ -9,10 +9,14 @@ Keys of all but OPEN: the stream, the account, what is held, the refused rows.
 
 from __future__ import annotations
 
-_FOLLOWS = """
+_OWNER = """
 local at = redis.call('HMGET', KEYS[2], 'run', 'incarnation', 'next', 'last')
 if at[1] ~= ARGV[1] or at[2] ~= ARGV[2] then return 'fenced' end
+"""
+_EXPECTED = """
 if at[3] ~= ARGV[3] or at[4] ~= ARGV[4] then return 'moved' end
+"""
+_ACCOUNT = """
 local fields = cmsgpack.unpack(ARGV[5])
 """
 _FIELDS_SET = """
@@ -20,8 +24,10 @@ for name, value in pairs(fields) do redis.call('HSET', KEYS[2], name, value) end
 for _, part in ipairs(cmsgpack.unpack(ARGV[6])) do redis.call('RPUSH', KEYS[3], part) end
 """
 
-APPEND = (
-    _FOLLOWS
+WRITE = (
+    _OWNER
+    + _EXPECTED
+    + _ACCOUNT
     + """
 local first, out = tonumber(ARGV[3]), cmsgpack.unpack(ARGV[8])
 if redis.call('EXISTS', KEYS[1]) == 1 then
@@ -53,38 +59,50 @@ return 'done'
 )
 """Arguments: run, incarnation, first, last before, account, parts, lines, refused rows, length of the stream or 0."""
 
-REPLACE = (
-    _FOLLOWS
+TRUNCATE = (
+    _OWNER
+    + _EXPECTED
+    + _ACCOUNT
     + """
 redis.call('DEL', KEYS[3])
-if ARGV[7] then
-  local next, top = tonumber(ARGV[7]), '0-0'
-  if redis.call('EXISTS', KEYS[1]) == 1 then
-    if next > 0 then top = string.format('%.0f-1', next - 1) end
-    local gone = redis.call('XRANGE', KEYS[1], string.format('%.0f-1', next), '+', 'COUNT', 1000)
-    while #gone > 0 do
-      for _, entry in ipairs(gone) do redis.call('XDEL', KEYS[1], entry[1]) end
-      gone = redis.call('XRANGE', KEYS[1], string.format('%.0f-1', next), '+', 'COUNT', 1000)
-    end
-    redis.call('XSETID', KEYS[1], top)
-    for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-      local name, seen
-      for place = 1, #group, 2 do
-        if group[place] == 'name' then name = group[place + 1] end
-        if group[place] == 'last-delivered-id' then seen = group[place + 1] end
-      end
-      if tonumber(string.match(seen, '^%d+')) >= next then redis.call('XGROUP', 'SETID', KEYS[1], name, top) end
-    end
+"""
+    + _FIELDS_SET
+    + "return 'done'"
+)
+"""Arguments: run, incarnation, next, last, account, parts."""
+
+WITHDRAW = (
+    _OWNER
+    + _EXPECTED
+    + _ACCOUNT
+    + """
+redis.call('DEL', KEYS[3])
+local next, top = tonumber(ARGV[7]), '0-0'
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  if next > 0 then top = string.format('%.0f-1', next - 1) end
+  local gone = redis.call('XRANGE', KEYS[1], string.format('%.0f-1', next), '+', 'COUNT', 1000)
+  while #gone > 0 do
+    for _, entry in ipairs(gone) do redis.call('XDEL', KEYS[1], entry[1]) end
+    gone = redis.call('XRANGE', KEYS[1], string.format('%.0f-1', next), '+', 'COUNT', 1000)
   end
-  for _, position in ipairs(redis.call('HKEYS', KEYS[4])) do
-    if tonumber(position) >= next then redis.call('HDEL', KEYS[4], position) end
+  redis.call('XSETID', KEYS[1], top)
+  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local name, seen
+    for place = 1, #group, 2 do
+      if group[place] == 'name' then name = group[place + 1] end
+      if group[place] == 'last-delivered-id' then seen = group[place + 1] end
+    end
+    if tonumber(string.match(seen, '^%d+')) >= next then redis.call('XGROUP', 'SETID', KEYS[1], name, top) end
   end
+end
+for _, position in ipairs(redis.call('HKEYS', KEYS[4])) do
+  if tonumber(position) >= next then redis.call('HDEL', KEYS[4], position) end
 end
 """
     + _FIELDS_SET
     + "return 'done'"
 )
-"""Arguments: run, incarnation, next, last, account, parts; for rows that are taken back, the position of the first."""
+"""Arguments: run, incarnation, next, last, account, parts, the position from which on rows are taken back."""
 
 OPEN = """
 local task, run, incarnation, existing, stream = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

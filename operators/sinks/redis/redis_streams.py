@@ -26,19 +26,24 @@ Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from causal.errors import PipelineError
+from causal.errors import PipelineError, Unavailable
+from causal.ports import SinkStore
 from operators.sinks.contract.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
-from operators.sinks.databases.database import Database
-from operators.sinks.databases.database_sink import DatabaseSink, require_client
+from operators.sinks.contract.sink import Sink
+
+if TYPE_CHECKING:
+    from operators.sinks.redis.redis_store import Target
 
 DURABILITY = ("process", "os", "server")
 _SCHEMES = ("redis", "rediss", "unix")
 
 
-class RedisSink(DatabaseSink):
+class RedisSink(Sink):
     """A sink whose rows are entries of Redis streams.
 
     Args:
@@ -71,18 +76,83 @@ class RedisSink(DatabaseSink):
         check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
         self.url = url
         self.stream = stream
-        self.existing = existing
         self.durability = durability
-        self.rows_max = rows_max
-        self.timeout_ms = timeout_ms
+        self.existing: str = existing
+        self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:
         """The stream with the rows of one sink task."""
         return f"{self.stream}:{task}"
 
-    def database(self, task: str) -> Database[Any]:
-        """See `DatabaseSink.database`."""
-        require_client("RedisSink", "redis", "redis-py", "redis")
-        from operators.sinks.redis.redis_database import RedisDatabase
+    def open_store(self, task: str, job_directory: Path) -> SinkStore:
+        """The store of one sink task; nothing is connected before its `open`."""
+        _needs_redis()
+        from operators.sinks.redis.redis_store import RedisStore
 
-        return RedisDatabase(self, task)
+        return RedisStore(self._target(), task)
+
+    def check(self) -> None:
+        """Raise `PipelineError` for what is wrong with the url or the server; an unavailable one is waited for."""
+        _needs_redis()
+        import redis
+
+        from operators.sinks.redis.redis_errors import translated
+        from operators.sinks.redis.redis_store import check_durable, connected
+
+        target = self._target()
+        try:
+            client = connected(target)
+        except ValueError as problem:
+            raise PipelineError(f"RedisSink: url is none ({problem}); e.g. redis://host:6379/0") from None
+        try:
+            client.ping()
+            check_durable(client, target)
+        except redis.RedisError as problem:
+            error = translated(problem, target.place)
+            if not isinstance(error, Unavailable):
+                raise error from problem
+        finally:
+            client.close()
+
+    def newest_run(self) -> str | None:
+        """The newest run that has opened one of the streams."""
+        _needs_redis()
+        import redis
+
+        from operators.sinks.redis.redis_errors import translated
+        from operators.sinks.redis.redis_store import connected, newest_run
+
+        target = self._target()
+        client = connected(target)
+        try:
+            return newest_run(client, target)
+        except redis.RedisError as problem:
+            raise translated(problem, target.place) from problem
+        finally:
+            client.close()
+
+    def _target(self) -> Target:
+        from operators.sinks.redis.redis_store import Target
+
+        said = Target(self.url, _place_of(self.url), *self._said)
+        return replace(said, existing=self.existing, durability=self.durability or "process")
+
+
+def _place_of(url: str) -> str:
+    """The name of the server in messages, without its password."""
+    parts = urlsplit(url)
+    at = (
+        parts.path
+        if parts.scheme == "unix"
+        else f"{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    )
+    return f"Redis at {at}"
+
+
+def _needs_redis() -> None:
+    try:
+        import redis  # noqa: F401
+    except ImportError as problem:
+        raise PipelineError(
+            f"RedisSink needs redis-py ({problem}); pip install -e '.[redis]' in the checkout"
+        ) from None

@@ -8,12 +8,12 @@ from pathlib import Path
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 
 
-def code_of(problem: Exception) -> int:
+def code_of(problem: sqlite3.Error) -> int:
     """Returns SQLite's primary result code; 0 where the driver itself raised."""
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
-def translated(problem: Exception, path: Path) -> CausalError:
+def translated(problem: sqlite3.Error, path: Path) -> CausalError:
     """The error of ours that says what to do about one of SQLite's."""
     code = code_of(problem)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

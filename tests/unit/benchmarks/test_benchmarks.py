@@ -34,6 +34,7 @@ def measured(path: Path, *arguments: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.campaign
 def test_throughput_compares_every_guarantee_with_the_bare_job(tmp_path: Path) -> None:
     result = measured(tmp_path / "outcome.json", "throughput", "--records", "20000", "--rounds", "1", "--profile")
     for guarantee in ("none", "causal_f1", "causal_full"):
@@ -51,6 +52,7 @@ def test_recovery_has_all_phases_and_an_exact_output(tmp_path: Path) -> None:
     assert [recovery["task"] for recovery in result["recoveries"]] == ["count/0"]
 
 
+@pytest.mark.campaign
 def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
     arguments = (
         "determinants",

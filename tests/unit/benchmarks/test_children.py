@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.harness import children
 from benchmarks.harness.processes import kill
+from tests.members import sample
 
 
 def of_this(directory: Path) -> list[int]:
@@ -58,11 +59,14 @@ def benchmark(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str
 
 @pytest.mark.parametrize(
     ("number", "arguments"),
-    [
-        (signal.SIGINT, "recovery --kills 200"),
-        (signal.SIGTERM, "isolation --kills 200"),
-        (signal.SIGTERM, "total_failure --times 200"),
-    ],
+    sample(
+        [
+            (signal.SIGINT, "recovery --kills 200"),
+            (signal.SIGTERM, "isolation --kills 200"),
+            (signal.SIGTERM, "total_failure --times 200"),
+        ],
+        count=1,
+    ),
 )
 def test_a_benchmark_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals, arguments: str) -> None:
     with benchmark(tmp_path, *arguments.split()) as process:

@@ -13,6 +13,7 @@ from benchmarks.recovery.guarantees import longest_gap_ms
 from tests.unit.benchmarks.test_benchmarks import measured
 
 
+@pytest.mark.campaign
 def test_a_guarantee_has_its_cost_and_what_a_death_does_under_it(tmp_path: Path) -> None:
     short = ("--records", "4000", "--rounds", "1", "--rate", "1000", "--calm", "2", "--after", "1.5")
     figures = measured(

@@ -108,7 +108,7 @@ class AgainstAList(RuleBasedStateMachine):
         assert self.log.disk_bytes == sum(entry.size for entry in self.model if entry.segment)
 
 
-AgainstAList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AgainstAList.TestCase.settings = settings(stateful_step_count=40)
 TestAgainstAList = AgainstAList.TestCase
 
 

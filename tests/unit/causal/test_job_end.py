@@ -38,7 +38,7 @@ def last_bundles(world: World) -> dict[int, list[Bundle]]:
 
 
 @pytest.mark.parametrize("depth", [1_000_000, 2, 1])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_store_is_told_once_that_its_rows_stay(seed: int, depth: int) -> None:
     world = ended(World(layered((2, 2, 2)), seed=seed, records=300, depth=depth))
     bundles = last_bundles(world)

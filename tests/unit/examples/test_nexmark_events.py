@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -15,6 +15,7 @@ from examples.nexmark.events import EPOCH, Events
 from examples.nexmark.java_random import JavaRandom
 from examples.nexmark.terms import QUERIES, Terms
 from operators.sources.source import SourceContext
+from tests.members import examples
 
 JAVA = {
     0: (-1155484576, 48, 15, 1302116447, 0.6374174253501083, -1930858313),
@@ -59,7 +60,7 @@ def test_ids_are_given_once_and_in_order() -> None:
         assert ids == list(range(1000, 1000 + len(ids)))
 
 
-@settings(max_examples=20)
+@examples(divided_by=2)
 @given(shuffled=st.integers(1, 300))
 def test_shuffling_moves_no_event_further_than_is_said(shuffled: int) -> None:
     shape = Events(events_per_s=1000, out_of_order=shuffled)

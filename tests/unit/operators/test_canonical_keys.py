@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import operators.engine.chain
@@ -37,6 +37,7 @@ from operators.records.keys import Unroutable, canonical_key, canonical_keys, ke
 from operators.runtime.inspection import key_of as key_of_text
 from operators.state.snapshot_parts import read_part
 from operators.testing import run
+from tests.members import examples
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
 from tests.unit.operators.test_rescaling import fed, owned, rescaled, saved
 from tests.unit.operators.test_rescaling import planned as planned_ringing
@@ -261,7 +262,7 @@ def pipeline(name: str) -> Pipeline:
 
 
 @pytest.mark.parametrize("name", BUILDS)
-@settings(max_examples=8, deadline=None)
+@examples(divided_by=5)
 @given(data=st.data())
 def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> None:
     """The rows are those of a run whose records have the one spelling, with and without crashes."""
@@ -326,7 +327,7 @@ class Entries(Operator):
 
 
 @pytest.mark.parametrize("state", ["memory", "disk"])
-@settings(max_examples=12, deadline=None)
+@examples(divided_by=3)
 @given(data=st.data())
 def test_entries_of_a_map_are_written_as_a_dict_keeps_them(state: Any, data: st.DataObject) -> None:
     """The first spelling stays until the entry is removed, as in a dict, also behind a restore."""

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -44,7 +44,6 @@ def nested_loop(left: list[Any], right: list[Any], how: str, within: tuple[float
     return pairs
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(HOWS), st.sampled_from([(-2, 3), (0, 0), (2, 4), (-4, -2), (-3, 0)]))
 def test_it_is_the_nested_loop_over_what_is_not_late(
     events: list[tuple[Any, Any]], how: str, within: tuple[float, float]
@@ -72,7 +71,6 @@ def test_it_is_the_nested_loop_over_what_is_not_late(
     assert task.chain.counts().get("j", {}).get("late", 0) == late
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from(HOWS))
 def test_what_it_gives_is_never_late_for_those_behind_it(events: list[tuple[Any, Any]], how: str) -> None:
     task = joined(how)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -82,7 +82,6 @@ def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
     assert joining.finish() == [(("u", 9, ""), ROW)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -22,7 +22,6 @@ def joined(how: Any, assigner: Any) -> Task:
     return Task(planned_join(lambda a, b: a.window_join("w", b, assigner, how=how)), "w/0")
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(HOWS), st.sampled_from([(5, 5), (6, 2)]))
 def test_it_is_the_nested_loop_over_windows(events: list[Any], how: str, window: tuple[int, int]) -> None:
     size, every = window

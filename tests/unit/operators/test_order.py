@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -70,7 +70,6 @@ def deliver(chain: Chain, input: int, first: int, records: Sequence[Any], mark: 
     return records_in(chain.deliver(input, chunks, first, Services()))
 
 
-@settings(max_examples=80, deadline=None)
 @given(sequences, st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_the_order_is_time_then_channel_then_position(steps: Any, chance: Any, by_key: bool, restore: bool) -> None:
     """Steps are how much later than the one before each record is; marks follow, and batches are cut anywhere."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.cut import Cut
@@ -21,6 +21,7 @@ from operators.kinds.windows.aggregates import Aggregate, Count
 from operators.kinds.windows.assigners import CountWindow, Session, Tumbling
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.rescaling import Rescaling, Saved
+from tests.members import examples
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, records_in, source
 
 GROUPS = 16
@@ -87,7 +88,6 @@ def owned(batch: Sequence[Any], index: int, parallelism: int) -> list[Any]:
 keys = st.one_of(st.integers(0, 30), st.sampled_from(["a", "b", ("c", 1), 2.5, b"d"]))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(keys, max_size=12), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 5))
 def test_every_key_goes_on_where_its_group_is_now(batches: list[list[Any]], old: int, new: int) -> None:
     before, after = planned(old), planned(new)
@@ -269,7 +269,7 @@ def chains_of(job_plan: Plan) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12, deadline=None)
+@examples(divided_by=3)
 @given(data=st.data())
 def test_every_keyed_operator_goes_on_as_if_nothing_had_been(kind: str, data: st.DataObject) -> None:
     build = timed(KINDS[kind])

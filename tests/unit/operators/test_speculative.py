@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError
@@ -121,7 +121,6 @@ records = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(records, st.lists(st.booleans(), min_size=14, max_size=14), st.integers(0, 14), st.booleans())
 def test_the_sum_of_the_revisions_is_the_result_in_order(
     given_: list[Any], inputs: list[bool], restore_at: int, full: bool

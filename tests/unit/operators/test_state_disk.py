@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError, Unavailable
@@ -59,7 +59,6 @@ actions = st.lists(
 
 
 @given(actions)
-@settings(deadline=None)
 def test_it_behaves_as_a_dict_wherever_its_values_are(steps: list[tuple[str, Any]]) -> None:
     model: dict[Any, Any] = {}
     cold = ColdValues(ColdStore("/tmp"), 1000, no_change, no_change)

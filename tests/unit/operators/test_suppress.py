@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import Count, Pipeline, Sum, Tumbling
@@ -59,7 +59,6 @@ def test_one_record_per_window_when_it_is_closed() -> None:
     assert two.below.finish() == [(("p", start, start + 5), None, n) for start, n in ((15, 1), (20, 2), (25, 1))]
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from([{"until": "closed"}, {"after_s": 3}, {"until": "closed", "keys_max": 2}]), st.booleans())
 def test_it_adds_up_to_the_same(drawn: list[Any], how: dict[str, Any], at_once: bool) -> None:
     two = Two(4, **how)

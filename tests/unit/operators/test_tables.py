@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
@@ -115,7 +115,6 @@ def appended(values: list[int], record: Any) -> list[int]:
     return values
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps, st.integers(0, len(AGGREGATES) - 2), st.sampled_from([0, 4, 100]), st.sampled_from([(6, 6), (6, 2)]))
 def test_revisions_of_windows_add_up_to_the_batch(
     drawn: list[Any], which: int, grace_s: int, window: tuple[int, int]
@@ -144,7 +143,6 @@ def test_revisions_of_windows_add_up_to_the_batch(
     assert task.entry_count() == 0
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps)
 def test_windows_that_nothing_can_revise_are_forgotten(drawn: list[Any]) -> None:
     task = windowed(Tumbling(5), Count(), grace_s=3)
@@ -158,7 +156,6 @@ def test_windows_that_nothing_can_revise_are_forgotten(drawn: list[Any]) -> None
             assert task.entry_count() <= 3 * (3 // 5 + 2) and task.marks[-1] == (stream_s - 3) * SECOND_NS
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from(AGGREGATES))
 def test_revisions_of_keys_add_up_to_the_batch(drawn: list[Any], aggregate: Any) -> None:
     make, batch = aggregate
@@ -175,7 +172,6 @@ def test_revisions_of_keys_add_up_to_the_batch(drawn: list[Any], aggregate: Any)
     assert rows == {key: batch(contents) for key, contents in expected.items()}
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from(AGGREGATES[:5]))
 def test_groups_follow_rows_that_move_between_them(drawn: list[Any], aggregate: Any) -> None:
     """The table of the latest records, grouped by their value's sign: each old value is taken back where it was."""
@@ -263,7 +259,6 @@ def test_a_left_join_of_tables_revises_what_was_alone() -> None:
     assert task.entry_count() == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError
@@ -101,7 +101,6 @@ def late_chain() -> Chain:
     return chain_of(timed(lambda s: s.process("late", Late()), out_of_order_s=3), "late/0")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=25),
     st.lists(st.integers(0, 25), max_size=6),

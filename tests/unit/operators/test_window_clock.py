@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError, ReplayDivergence
@@ -83,7 +83,6 @@ def test_a_sliding_window_fires_until_its_last_record_has_left(function: bool) -
     ]  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=12))
 def test_the_differences_add_up_to_what_each_window_holds(counts: list[int]) -> None:
     driven = Driven(lambda: window_chain(Sliding(15, 5, clock="processing"), Count()))

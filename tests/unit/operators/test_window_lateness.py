@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import Mean, Pipeline, Sliding, Window
 from operators.testing import run
+from tests.members import examples
 from tests.unit.operators.scene import NoSink, source
 from tests.unit.operators.window_scene import Row, second, third
 
@@ -85,7 +86,7 @@ CONTENTS = pytest.mark.parametrize("contents", [Mean(third), mean], ids=["aggreg
 
 @CONTENTS
 @pytest.mark.parametrize("shape", [Shape(10, 5, 2, 3), Shape(10, 3, 2, 0), Shape(16, 2, 0, 5)], ids=str)
-@settings(max_examples=15)
+@examples(divided_by=3)
 @given(steps=STEPS, seed=st.integers(0, 1000), crash=st.sampled_from(["", "w/0", "time/0"]), at=st.integers(1, 40))
 def test_each_record_is_in_its_windows_that_are_open(
     shape: Shape, contents: Any, steps: list[tuple[str, int, int]], seed: int, crash: str, at: int

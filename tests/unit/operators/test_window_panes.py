@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError
 from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Sliding, Sum, Tumbling, Window
 from operators.kinds.windows.assigners import Assigner
 from operators.testing import every_crash, run
+from tests.members import examples
 from tests.unit.operators.scene import NoSink, listed, parts_of, records_in, source
 from tests.unit.operators.window_scene import Driven, Row, S, drive, second, third, window_chain
 
@@ -79,7 +80,7 @@ def merged() -> Aggregate[Any, Any]:
 @pytest.mark.parametrize(
     "contents", [collected, merged, lambda: values_of_window], ids=["plain", "merging", "function"]
 )
-@settings(max_examples=25)
+@examples(divided_by=2)
 @given(drawn=runs())
 def test_every_record_is_in_the_windows_of_the_model_and_each_is_emitted_once(
     size_ms: int, every_ms: int, offset_ms: int, contents: Callable[[], Any], drawn: Any

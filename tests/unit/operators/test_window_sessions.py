@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError, ReplayDivergence
@@ -36,7 +36,6 @@ def expected(batches: Sequence[Sequence[Row]]) -> Counter[Any]:
 
 
 @pytest.mark.parametrize("contents", [merged, lambda: values_of_window], ids=["aggregate", "function"])
-@settings(max_examples=60)
 @given(drawn=runs())
 def test_sessions_are_those_of_the_model_whatever_the_order(contents: Any, drawn: Any) -> None:
     batches, acts = drawn
@@ -46,7 +45,6 @@ def test_sessions_are_those_of_the_model_whatever_the_order(contents: Any, drawn
     assert parts_of(driven.chain, full=True)[1:] == [], "nothing is left"
 
 
-@settings(max_examples=60)
 @given(drawn=runs(), lateness_s=st.sampled_from([0.3, 1, 100]))
 def test_with_lateness_the_last_emission_is_what_would_have_been_emitted_at_once(drawn: Any, lateness_s: float) -> None:
     """Marks that are too early by the whole bound: late records within the lateness are taken in, others dropped."""

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.ports import Chain
 from operators import Count, CountWindow, Global, Session, Sliding, Tumbling, after_each, every, every_s
+from tests.members import examples
 from tests.unit.operators.test_window_panes import BOUND_MS, collected, merged, runs, values_of_window
 from tests.unit.operators.window_scene import MS, Driven, Row, window_chain
 
@@ -52,7 +53,7 @@ def feed(driven: Driven, batch: list[Row], largest_ms: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@examples(divided_by=2)
 @given(drawn=runs(), at=st.integers(0, 6), step=st.integers(1, 3), full=st.booleans())
 def test_what_comes_behind_the_barrier_is_not_in_the_snapshot(
     kind: str, drawn: Any, at: int, step: int, full: bool

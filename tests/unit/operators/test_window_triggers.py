@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import OperatorFailed, PipelineError
@@ -46,7 +46,6 @@ def rows(*values: int, key: str = "a") -> list[Any]:
 # Count windows.
 
 
-@settings(max_examples=40)
 @given(
     n=st.integers(1, 5),
     step=st.integers(1, 5),

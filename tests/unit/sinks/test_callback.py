@@ -16,6 +16,7 @@ from operators.sinks.contract.refusals import RefusedRows, refusing
 from operators.sinks.delivery import outward
 from operators.sinks.delivery.outward import Delivery, OutwardStore
 from operators.sinks.files import locked_journal
+from tests.members import campaign
 from tests.unit.sinks.receiver import Receiver
 
 
@@ -47,7 +48,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outward, "BUSY_MS", 50)
 
 
-@pytest.mark.parametrize("make", [receiver_and_subject, receiver_and_subject_on_disk])
+@pytest.mark.parametrize("make", [receiver_and_subject, campaign(receiver_and_subject_on_disk)])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_callbacks_conform_where_keys_are_honoured(
     check: Callable[[Subject], None], make: Callable[[Path], tuple[Receiver, Subject]], tmp_path: Path

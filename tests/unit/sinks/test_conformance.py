@@ -17,6 +17,7 @@ from causal.errors import Superseded
 from operators.sinks import JsonLinesSink, SqliteSink, conformance
 from operators.sinks.conformance import Subject, withdrawal
 from operators.sinks.storage.lock import FileLock
+from tests.members import campaign
 
 
 def rows_in_sqlite(path: Path, task: str) -> list[Any]:
@@ -121,7 +122,7 @@ def lines_on_disk(directory: Path) -> Subject:
     return lines(directory, durability="os")
 
 
-@pytest.mark.parametrize("make", [sqlite, sqlite_on_disk, lines, lines_on_disk, tally])
+@pytest.mark.parametrize("make", [sqlite, lines, tally, campaign(sqlite_on_disk), campaign(lines_on_disk)])
 @pytest.mark.parametrize("check", conformance.CHECKS + withdrawal.CHECKS, ids=lambda check: check.__name__)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path

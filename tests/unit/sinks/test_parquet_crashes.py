@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Pa
 from causal.errors import Unavailable
 from operators.sinks.conformance import Subject, after, bundle_at, fill
 from operators.sinks.parquet.parquet_file import PartFile
+from tests.members import sample
 from tests.unit.sinks.deaths import dies_at_every_call, fills_the_disk
 from tests.unit.sinks.parquet_scene import parquet, plain_rows
 
@@ -25,7 +26,7 @@ def expect_plain(place: Path, least: int, most: int) -> None:
     assert least < most or not list((place / "out" / "_causal").glob("*.part"))
 
 
-@pytest.mark.parametrize(("durability", "half", "stride"), [("process", False, 3), ("os", True, 2)])
+@pytest.mark.parametrize(("durability", "half", "stride"), sample([("process", False, 3), ("os", True, 2)], 1))
 def test_death_at_every_system_call(durability: str, half: bool, stride: int, tmp_path: Path) -> None:
     def make(place: Path) -> Subject:
         return parquet(place, publish_s=1e-9, durability=durability)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.tally import TallySink
-from causal.errors import CorruptData, DeterminantsLost, Fenced, InvariantViolation, PipelineError, Unavailable
+from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
 from causal.ports import Bundle
 from causal.records.values import NotCarried, decode, encode
 from operators.sinks import SqliteSink
@@ -290,23 +289,6 @@ def test_a_file_that_is_moved_away_is_noticed(tmp_path: Path) -> None:
     store.close()
 
 
-def test_rows_that_were_acknowledged_and_are_gone_are_noticed(tmp_path: Path) -> None:
-    subject = sqlite(tmp_path)
-    store, state = subject.opened()
-    state = fill(subject, store, state, 5)
-    copy = sqlite3.connect(tmp_path / "copy.db")
-    with closing(sqlite3.connect(tmp_path / "out.db")) as db:
-        db.backup(copy)
-    state = fill(subject, store, state, 8)
-    with closing(sqlite3.connect(tmp_path / "out.db")) as db:
-        copy.backup(db)
-    copy.close()
-    with pytest.raises(DeterminantsLost, match="up to 8 were acknowledged, and it has rows up to 5: it was restored"):
-        store.write(bundle_at(subject, state, 3))
-    subject.expect_rows(5, "nothing is written behind rows that are gone")
-    store.close()
-
-
 def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
     store, state = subject.opened()
@@ -331,11 +313,11 @@ def test_a_file_that_may_only_be_read_is_told_as_such(tmp_path: Path) -> None:
 def test_a_full_file_is_told_as_such(tmp_path: Path) -> None:
     subject = sqlite(tmp_path)
     store, state = subject.opened()
-    store._database.db.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
+    store._db.execute("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
     with pytest.raises(Unavailable, match="no space is left; nothing was written"):
         while True:
             state = fill(subject, store, state, state.next + 7)
-    store._database.db.execute("PRAGMA max_page_count = 100000")  # type: ignore[attr-defined]
+    store._db.execute("PRAGMA max_page_count = 100000")  # type: ignore[attr-defined]
     store.close()
     store, state = subject.opened()
     subject.expect_rows(state.next, "rows and position agree after the file was full")

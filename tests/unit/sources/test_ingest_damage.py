@@ -74,7 +74,7 @@ def clear(problem: Exception | None) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(FILES), st.sampled_from(list(DAMAGES)), st.integers(0, 400), st.booleans(), st.integers(0, 1 << 30)
 )

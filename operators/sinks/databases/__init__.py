@@ -1,1 +1,0 @@
-"""The store and the sink that all databases share."""

@@ -1,0 +1,73 @@
+"""The scenarios in which a sabotage is looked for, first of all one that is known to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tests.simulation.sabotage import SHELL_SABOTAGE_NAMES
+from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
+from tests.simulation.scenario import Scenario, draw
+
+FOUND_WITHIN_SEEDS = 2000
+
+SEEDS_THAT_FIND: Mapping[str, int] = {
+    "skip-a-delta": 1,
+    "deliver-before-storing": 2,
+    "truncate-determinants-early": 0,
+    "stores-truncate-early": 1,
+    "truncate-in-flight-early": 1,
+    "no-fence-between-tasks": 59,
+    "no-fence-at-the-store": 118,
+    "trust-a-shorter-log": 2,
+    "no-digest": 36,
+    "count-a-batch-twice": 2,
+    "write-rows-again": 2,
+    "answer-while-collecting": 38,
+    "no-alignment": 1,
+    "complete-with-one-missing": 0,
+    "snapshot-of-what-waits": 0,
+    "clock-is-not-logged": 0,
+    "timers-do-not-fire-in-a-replay": 2,
+    "ask-the-world-again": 10,
+    "store-without-determinants": 1,
+    "forget-in-flight": 15,
+    "frames-over-barriers": 18,
+    "ignore-gaps": 18,
+    "determinants-one-frame-late": 1,
+    "amnesia": 0,
+    "same-incarnation": 0,
+    "forget-dependencies": 5,
+    "ordered-by-arrival": 0,
+    "runs-are-not-reported": 0,
+    "answers-count-twice": 8,
+    "sources-hold-for-ever": 14,
+    "the-source-that-holds-passes-no-barrier": 14,
+    "nothing-is-asked-again": 19,
+    "silent-while-busy": 13,
+    "acts-overtake-the-state-they-need": 0,
+    "a-state-replaced-meanwhile-is-damage": 4,
+    "frames-raise-incarnations": 7,
+    "answers-count-from-every-connection": 208,
+    "an-older-run-may-write": 80,
+    "edited-code-is-loaded": 62,
+    "a-resume-takes-the-code-of-now": 0,
+    "stable-before-it-is-written": 9,
+    "the-prefix-is-not-read": 48,
+    "files-of-the-dead-count": 10,
+    "performed-before-it-is-begun": 42,
+    "released-but-not-said": 9,
+    "visible-at-the-barrier": 0,
+    "nothing-is-discarded": 11,
+    "nothing-is-committed-when-restored": 32,
+    "acknowledged-before-staged": 0,
+}
+"""Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
+
+
+def finding(name: str) -> Iterator[Scenario]:
+    """Yields the scenarios in which to look for the sabotage of that name, up to seed `FOUND_WITHIN_SEEDS`."""
+    if name in SHELL_SABOTAGE_NAMES:
+        yield from LAST_ROWS_REFUSED
+    if name in SEEDS_THAT_FIND:
+        yield draw(SEEDS_THAT_FIND[name])
+    yield from map(draw, range(FOUND_WITHIN_SEEDS))
