@@ -44,7 +44,7 @@ from causal.shell.files import write_parts
 from causal.topology import Channel, Task, Topology
 from operators.sinks.storage.journal import framed
 from operators.sources.ingest_log import Manifest, Segment, digest_of
-from operators.state.keyed_tables import KeyedTable
+from operators.state.keyed_tables import StateTable
 from operators.state.snapshot_parts import ChainSnapshot
 from standby.blueprint import Blueprint, CompanionCall
 from standby.control import pack
@@ -146,7 +146,7 @@ def _frames() -> list[bytes]:
 
 def _snapshot_parts() -> list[bytes]:
     values: dict[Any, Any] = {"a": {"n": 1}, 2: {"list": [1, (2,)]}, "gone": {}}
-    snapshot = ChainSnapshot(True, {"epoch": 3}, [KeyedTable("count", "count", 4, values).snapshot(True)])
+    snapshot = ChainSnapshot(True, {"epoch": 3}, [StateTable("count", "count", 4, values).snapshot(True)])
     while not snapshot.step(10):
         continue
     return snapshot.parts()
