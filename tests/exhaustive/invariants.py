@@ -16,7 +16,7 @@ from causal.topology import Topology
 from tests.exhaustive.cores import TICK_NS, Facts
 from tests.exhaustive.state import State
 from tests.exhaustive.stores import Shelf
-from tests.exhaustive.witness import Fact, read_still, token_in
+from tests.exhaustive.witness import Fact, read_whole, token_in
 from tests.exhaustive.world import World
 
 Logs = Mapping[tuple[int, int], tuple[int, bytes]]
@@ -142,7 +142,7 @@ class Invariants:
             facts: set[Fact] = set()
             inputs: dict[int, int] = {}
             for parts in (self.world.cores.values[place] for place in state.restore if place >= 0):
-                facts |= set(read_still(parts[1])[2])
+                facts |= set(read_whole(parts[1])[2])
                 inputs |= {channel: where[0] for channel, where in Cut.unpack(parts[0]).inputs.items()}
             self._covers[state.restore] = Cover(frozenset(facts), inputs)
         return self._covers[state.restore]

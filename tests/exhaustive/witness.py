@@ -13,6 +13,7 @@ from causal.ports import Output, PlainChain, Services
 from causal.records import batch
 from causal.records.batch import Chunk, decode_records, encode_records
 from causal.records.values import decode, encode
+from tests.simulation.chains import Whole
 
 Fact = tuple[int, int, str]
 """(task, number of the event in its life, what happened)."""
@@ -106,30 +107,15 @@ class Witness(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool) -> Still:
-        return Still(encode([self.number, self.armed, [list(fact) for fact in self.facts]]))
+    def snapshot(self, full: bool) -> Whole:
+        return Whole(encode([self.number, self.armed, [list(fact) for fact in self.facts]]))
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for part in parts:
-            self.number, self.armed, self.facts = read_still(part)
+            self.number, self.armed, self.facts = read_whole(part)
 
 
-class Still:
-    """A state that is encoded at once."""
-
-    full = True
-
-    def __init__(self, part: bytes) -> None:
-        self._part = part
-
-    def step(self, keys_max: int) -> bool:
-        return True
-
-    def parts(self) -> list[bytes]:
-        return [self._part]
-
-
-def read_still(part: bytes) -> tuple[int, bool, list[Fact]]:
+def read_whole(part: bytes) -> tuple[int, bool, list[Fact]]:
     """Returns (events so far, whether the timer is set, facts) of a snapshot."""
     number, armed, facts = decode(part)
     return number, armed, [(task, event, what) for task, event, what in facts]

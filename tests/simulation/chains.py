@@ -44,13 +44,14 @@ class HashingChain(PlainChain):
         named: what begins the name of each of its requests.
         by_number: the number of a request is its whole name: who asks under a name again must ask for the same.
         version: of its code; each but 0 gives other rows.
+        timer_ns: how far ahead it sets its timers.
         slow_ns: how long one record in `SLOW_EVERY` takes.
     """
 
     def __init__(
         self, outputs: int, sink: bool, fan_out: bool, kinds: Sequence[str], ask: Callable[[], bytes],
         slow_ns: int = 0, requests: int | None = None, named: str = "", by_number: bool = False,
-        version: int = 0,
+        version: int = 0, timer_ns: int = 3_000_000,
     ) -> None:  # fmt: skip
         self._outputs = outputs
         self._sink = sink
@@ -65,6 +66,7 @@ class HashingChain(PlainChain):
         self._by_number = by_number
         self._version = (version,) if version else ()
         self._slow_ns = slow_ns
+        self._timer_ns = timer_ns
         self.spent_ns = 0
         """The time that records have taken since it was last set to 0; the simulated process lets that time pass."""
 
@@ -86,7 +88,7 @@ class HashingChain(PlainChain):
         if "user" in kinds and n % 6 == 0:
             facts.append(services.user(USER_KIND, self._ask))
         if "timer" in kinds and not self.state["timer"]:
-            self.state["timer"] = services.now_ns() + 3_000_000
+            self.state["timer"] = services.now_ns() + self._timer_ns
         return facts
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
@@ -171,12 +173,27 @@ class HashingChain(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return self._out([(self._link("end"), ("e", self.state["n"]))], 0)
 
-    def snapshot(self, full: bool) -> Any:
-        return _Whole(encode(self.state))
+    def snapshot(self, full: bool) -> Whole:
+        return Whole(encode(self.state))
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for part in parts:
             self.state = decode(part)
+
+
+class Whole:
+    """A snapshot of a whole state, which is encoded at once."""
+
+    full = True
+
+    def __init__(self, part: bytes) -> None:
+        self._part = part
+
+    def step(self, keys_max: int) -> bool:
+        return True
+
+    def parts(self) -> list[bytes]:
+        return [self._part]
 
 
 def identity_of(record: Any) -> Any:
@@ -195,16 +212,3 @@ def identities(rows: bytes) -> set[tuple[int, int]]:
         if kind == "p":
             places.add((where[0], where[1]))
     return places
-
-
-class _Whole:
-    full = True
-
-    def __init__(self, part: bytes) -> None:
-        self._part = part
-
-    def step(self, keys_max: int) -> bool:
-        return True
-
-    def parts(self) -> list[bytes]:
-        return [self._part]

@@ -16,6 +16,7 @@ from causal.ports import Output, PlainChain, Services
 from causal.records import batch
 from causal.records.batch import Chunk, decode_records, encode_records
 from causal.records.values import decode, encode
+from tests.simulation.chains import Whole
 
 MS = 1_000_000
 TIMER_MS = 100
@@ -95,8 +96,8 @@ class Numbering(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool) -> _Whole:
-        return _Whole(encode(self._state))
+    def snapshot(self, full: bool) -> Whole:
+        return Whole(encode(self._state))
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for part in parts:
@@ -105,19 +106,6 @@ class Numbering(PlainChain):
 
 def _row(record: Any) -> str:
     return f"{record[0] if isinstance(record, tuple) else record}\n"
-
-
-class _Whole:
-    full = True
-
-    def __init__(self, part: bytes) -> None:
-        self._part = part
-
-    def step(self, keys_max: int) -> bool:
-        return True
-
-    def parts(self) -> list[bytes]:
-        return [self._part]
 
 
 def answer_of(text: str, bytes_wanted: int) -> bytes:

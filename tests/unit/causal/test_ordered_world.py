@@ -29,9 +29,7 @@ def logged(world: World, kind: str, layer: str) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    "traits", [("marks",), ("marks", "idles"), ("marks", "plain"), ("marks", "idles", "plain"), ()]
-)
+@pytest.mark.parametrize("traits", [("marks",), ("marks", "idle"), ("marks", "plain"), ("marks", "idle", "plain"), ()])
 @pytest.mark.parametrize("seed", sample(range(12), 2))
 def test_tasks_die_one_by_one_and_together(seed: int, traits: tuple[str, ...]) -> None:
     world = World(layered(LAYERS, ordered=(1, 2)), seed=seed, records=50, traits=traits)
@@ -41,7 +39,7 @@ def test_tasks_die_one_by_one_and_together(seed: int, traits: tuple[str, ...]) -
 
 @pytest.mark.parametrize("seed", sample(range(8), 2))
 def test_all_die_at_once(seed: int) -> None:
-    world = World(layered((2, 2, 1), ordered=(1,)), seed=seed, records=60, traits=("marks", "idles"))
+    world = World(layered((2, 2, 1), ordered=(1,)), seed=seed, records=60, traits=("marks", "idle"))
     run(world, kills=3, pause=300, together=5)
     check(world)
 

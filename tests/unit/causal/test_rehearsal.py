@@ -20,8 +20,9 @@ from causal.task.performer import DiskEffect
 from causal.task.recording import Recorded, Recording, read_recording
 from causal.task.rehearsal import rehearse
 from operators.testing.cluster import Process
+from tests.simulation.chains import HashingChain
 from tests.unit.causal.test_rough_world import diamond
-from tests.unit.causal.world import ChainedHashes, Disk, World
+from tests.unit.causal.world import Disk, World, hashing
 
 
 class RecordingDisk(Disk):
@@ -62,9 +63,8 @@ class Recorder(World):
         rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **arguments)
         assert chain.snapshot(True).parts() == self.snapshots[index, epoch][1:] or changed
 
-    def chain(self, index: int) -> ChainedHashes:
-        task = TaskIndex(index)
-        return ChainedHashes(len(self.topology.outputs(task)), self.topology.is_sink(task), random.Random(0))
+    def chain(self, index: int) -> HashingChain:
+        return hashing(self.topology, TaskIndex(index), random.Random(0))
 
 
 class Dead:
@@ -119,13 +119,14 @@ def test_another_output_is_named(world: Recorder) -> None:
 def test_an_operator_that_asks_for_something_else_is_named(world: Recorder) -> None:
     index, epoch = busiest(world)
 
-    class Curious(ChainedHashes):
-        def deliver(self, *arguments: Any) -> Any:
-            arguments[-1].now_ns()
-            return super().deliver(*arguments)
+    curious = world.chain(index)
+    deliver = curious.deliver
 
-    whole = world.chain(index)
-    curious = Curious(whole.outputs, whole.sink, whole.rng)
+    def asking(*arguments: Any) -> Any:
+        arguments[-1].now_ns()
+        return deliver(*arguments)
+
+    curious.deliver = asking  # type: ignore[assignment, method-assign]
     with pytest.raises(ReplayDivergence, match="ctx"):
         world.rehearse(index, epoch, chain=curious)
 

@@ -19,8 +19,9 @@ from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from operators.testing.cluster import Process
 from tests.members import sample
+from tests.simulation.chains import HashingChain
 from tests.unit.causal.test_task_world import STEPS_MAX, check, run
-from tests.unit.causal.world import ChainedHashes, Disk, World, layered
+from tests.unit.causal.world import Disk, World, layered
 
 
 def diamond() -> Topology:
@@ -210,7 +211,7 @@ def test_more_neighbours_at_once_than_the_depth_covers_is_rolled_back_as_far_as_
     assert rolled_back and withdrawn and spared
 
 
-class Forgetful(ChainedHashes):
+class Forgetful(HashingChain):
     """A chain with hidden nondeterminism: its output depends on something that is not in its state."""
 
     calls = 0
@@ -223,13 +224,13 @@ class Forgetful(ChainedHashes):
 
 def test_nondeterminism_behind_our_back_is_found_at_the_first_recovery() -> None:
     world = World(layered((1, 1, 1)), seed=3, records=60)
-    chain = Forgetful(1, False, world.rng)
+    chain = Forgetful(1, False, False, (), bytes)
     world.tasks[1].execution.chain = chain
     for _ in range(400):
         world.step()
     world.kill(1)
     world.promote(1)
-    world.tasks[1].execution.chain = Forgetful(1, False, world.rng)
+    world.tasks[1].execution.chain = Forgetful(1, False, False, (), bytes)
     with pytest.raises(ReplayDivergence, match="l1/0"):
         for _ in range(STEPS_MAX):
             world.step()

@@ -7,8 +7,7 @@ It owns time and chance.  Everything nondeterministic that can happen to a task 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec import convert
@@ -30,16 +29,15 @@ from causal.events import (
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import OrphanAnswer, Rollback, TaskRollback, decide
-from causal.ports import Output, PlainChain, Request, Services, SinkStore
-from causal.records import batch
-from causal.records.batch import Chunk, decode_records, encode_records
-from causal.records.values import decode, encode
+from causal.ports import Request, SinkStore
+from causal.records.values import encode
 from causal.task.performer import DiskEffect, Reader, Requests
 from causal.task.task import TaskProtocol
 from causal.topology import Channel, Task, Topology
 from operators.sources.source import Read
 from operators.testing.cluster import Cluster, Process, Segments
 from operators.testing.outside import MemoryStore
+from tests.simulation.chains import HashingChain
 
 
 def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:
@@ -65,136 +63,20 @@ def layered(layers: Sequence[int], ordered: Collection[int] = ()) -> Topology:
     return Topology(tuple(tasks), tuple(channels))
 
 
-ASKED_MAX = 3
-"""Requests that may wait before a chain takes no more records."""
+TIMER_NS = 20_000_000
+SERVICES = ("clock", "random", "call", "timer", "ask")
 
 
-class ChainedHashes(PlainChain):
-    """A chain that hashes all its input, in order, into every output: any difference shows for ever.
+def hashing(topology: Topology, index: TaskIndex, rng: random.Random, traits: Collection[str] = ()) -> HashingChain:
+    """The chain of a task: any difference in what it receives shows for ever.
 
-    Uses every service: clock, seed, calls, timers, and requests, up to `ASKED_MAX` at a time, to the outside.
+    Args:
+        traits: `marks`: watermarks follow events; `idle`: some of them of idle channels; `plain`: it uses no service,
+            so its output follows from its input.
     """
-
-    def __init__(self, outputs: int, sink: bool, rng: random.Random, traits: Collection[str] = ()) -> None:
-        self.rng = rng
-        self.marks = "marks" in traits
-        self.idles = "idles" in traits
-        self.plain = "plain" in traits
-        """Whether it uses no service: its output follows from its input."""
-        self.outputs = outputs
-        self.sink = sink
-        self.state: dict[str, Any] = {"chain": b"", "n": 0, "timer": 0, "asked": {}}
-        self._new: list[Request] = []
-
-    def _link(self, *facts: object) -> str:
-        self.state["chain"] = blake2b(self.state["chain"] + repr(facts).encode(), digest_size=8).digest()
-        self.state["n"] += 1
-        return str(self.state["chain"].hex())
-
-    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        records: list[Any] = []
-        for chunk in chunks:
-            if chunk.kind == batch.WATERMARK:
-                self._link("mark", input, batch.stamp_of(chunk))
-                continue
-            records += chunk.body if chunk.kind == batch.LISTED else decode_records(chunk.body)
-        out = []
-        for record in records:
-            facts: list[object] = [input, record]
-            if self.plain:
-                out.append((self._link(*facts), record[1] if self.sink else record))
-                continue
-            if self.state["n"] % 3 == 0:
-                facts.append(services.now_ns())
-            if self.state["n"] % 4 == 0:
-                facts.append(services.seed())
-            if self.state["n"] % 5 == 0:
-                facts.append(services.call(lambda: encode(self.rng.getrandbits(40))))
-                self.state["timer"] = self.state["timer"] or services.now_ns() + 50
-            out.append((self._link(*facts), record[1] if self.sink else record))
-            if self.state["n"] % 7 == 0:
-                self._ask(services)
-        return self._out([(link, r) for link, r in out], chunks[0].origin_ns, len(records)) + self._marks(services)
-
-    def _marks(self, services: Services) -> list[Output]:
-        """Returns, if the traits say so, a watermark after each event, and now and then one of an idle channel."""
-        if self.sink or not self.marks:
-            return []
-        stamp = batch.IDLE_NS if self.idles and self.state["n"] % 3 == 0 else self.state["n"]
-        return [(ordinal, batch.watermark(stamp)) for ordinal in range(self.outputs)]
-
-    def _out(self, records: list[Any], origin: int, batch_size: int) -> list[Output]:
-        if self.sink:
-            rows = b"".join(encode([link, list(r) if isinstance(r, tuple) else r]) for link, r in records)
-            return [(0, Chunk(batch.ROWS, len(records), rows, origin))] if records else []
-        split: dict[int, list[Any]] = {}
-        for link, record in records:
-            source = record if isinstance(record, tuple) and record and record[0] == "p" else record[1]
-            split.setdefault(hash_of(source) % self.outputs, []).append((link, source))
-        return [(o, Chunk(batch.RECORDS, len(rs), encode_records(rs), origin)) for o, rs in sorted(split.items())]
-
-    def _ask(self, services: Services) -> None:
-        number = self.state["n"]
-        self.state["asked"][number] = body = encode([number, services.epoch()])
-        self._new.append(Request(0, number, body))
-
-    def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        assert operator == 0
-        request = self.state["asked"].pop(number)
-        self._link("answer", number, request, body)
-        return []
-
-    def asked(self) -> list[Request]:
-        requests, self._new = self._new, []
-        return requests
-
-    def outstanding(self) -> list[Request]:
-        return [Request(0, number, body) for number, body in self.state["asked"].items()]
-
-    def waiting(self) -> bool:
-        return bool(self.state["asked"])
-
-    def full(self) -> bool:
-        return len(self.state["asked"]) >= ASKED_MAX
-
-    def ended(self, input: int, services: Services) -> list[Output]:
-        self._link("ended", input)
-        return []
-
-    def next_timer_ns(self) -> int | None:
-        return self.state["timer"] or None
-
-    def fire(self, due_ns: int, services: Services) -> list[Output]:
-        self.state["timer"] = 0
-        self._link("timer", due_ns)
-        return []
-
-    def finish(self, services: Services) -> list[Output]:
-        return []
-
-    def snapshot(self, full: bool) -> Any:
-        return _Whole(encode(self.state))
-
-    def restore(self, parts: Iterable[bytes]) -> None:
-        for part in parts:
-            self.state = decode(part)
-
-
-def hash_of(value: object) -> int:
-    return int.from_bytes(blake2b(repr(value).encode(), digest_size=4).digest(), "big")
-
-
-class _Whole:
-    full = True
-
-    def __init__(self, part: bytes) -> None:
-        self._part = part
-
-    def step(self, keys_max: int) -> bool:
-        return True
-
-    def parts(self) -> list[bytes]:
-        return [self._part]
+    kinds = [*traits, *(SERVICES if "plain" not in traits else ())]
+    outputs, sink = len(topology.outputs(index)), topology.is_sink(index)
+    return HashingChain(outputs, sink, False, kinds, lambda: encode(rng.getrandbits(40)), timer_ns=TIMER_NS)
 
 
 class Disk(Segments):
@@ -324,7 +206,7 @@ class World(Cluster[Process]):
     def promote(self, index: int, retained: Knowledge = NO_KNOWLEDGE) -> None:
         own, incarnation = TaskIndex(index), self.incarnations[index] + 1
         self.dead.discard(index)
-        chain = ChainedHashes(len(self.topology.outputs(own)), self.topology.is_sink(own), self.rng, self.traits)
+        chain = hashing(self.topology, own, self.rng, self.traits)
         cut = Cut()
         if self.complete:
             parts = self.snapshots[index, self.complete]
