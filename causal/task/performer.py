@@ -140,7 +140,7 @@ class PendingRead:
 
 
 class Performer:
-    """The world around one task.
+    """Performs the effects of one task.
 
     Args:
         handle: has the task handle an event; returns its effects.

@@ -111,6 +111,9 @@ class Cluster(ABC, Generic[P]):
         """Performs an action of a process that lives."""
         action()
 
+    def settled(self) -> None:
+        """Called when all events that waited have been performed."""
+
     # -- tasks -----------------------------------------------------------------------------------------
 
     def current(self, index: int) -> P | None:
@@ -195,6 +198,7 @@ class Cluster(ABC, Generic[P]):
                     self.act(target, next_action)
         finally:
             self._acting = False
+        self.settled()
 
     def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
         """Sends a frame; one to a dead incarnation is dropped."""

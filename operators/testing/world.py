@@ -276,10 +276,9 @@ class World(Cluster[Process]):
             self._dying.append(process)
         return effects
 
-    def _queue(self, process: Process, action: Callable[[], None]) -> None:
-        """Performs an action of a process, behind those that wait; then those die that are to crash."""
-        super()._queue(process, action)
-        while self._dying and not self._acting:
+    def settled(self) -> None:
+        """Kills the tasks that are to crash now."""
+        while self._dying:
             self.die(self._dying[0].index)
 
     # -- checkpoints ---------------------------------------------------------------------------------
