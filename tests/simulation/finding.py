@@ -51,6 +51,10 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "an-older-run-may-write": 80,
     "edited-code-is-loaded": 62,
     "a-resume-takes-the-code-of-now": 0,
+    "what-other-code-replays-is-not-compared": 1133,
+    "keys-as-they-are-spelled": 449,
+    "keys-name-content-alone": 8,
+    "keys-name-the-operator-alone": 8,
     "stable-before-it-is-written": 9,
     "the-prefix-is-not-read": 48,
     "files-of-the-dead-count": 10,
@@ -60,6 +64,9 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "nothing-is-discarded": 11,
     "nothing-is-committed-when-restored": 32,
     "acknowledged-before-staged": 0,
+    "staged-and-not-durable": 189,
+    "staged-is-finished": 7,
+    "alone-back": 17,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
 
