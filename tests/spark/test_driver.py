@@ -25,7 +25,7 @@ from operators.sources.spark_source import SparkSource, ingest_directory
 from tests.members import campaign
 from tests.spark.conftest import StartDriver, eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FILES, LINES, FILES_PER_BATCH = 60, 20, 2
 LAST = f"{FILES - 1:03}.txt"
