@@ -53,6 +53,7 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "a-resume-takes-the-code-of-now": 0,
     "what-other-code-replays-is-not-compared": 1133,
     "keys-as-they-are-spelled": 449,
+    "ask-before-its-bundle": 322,
     "keys-name-content-alone": 8,
     "keys-name-the-operator-alone": 8,
     "stable-before-it-is-written": 9,
