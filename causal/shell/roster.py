@@ -1,0 +1,185 @@
+"""The keys of hosts: each host's own in a file of its own, everybody's public ones in `hosts.toml`.
+
+A key file (`b.key`) is secret and readable by its user alone.  The roster (`hosts.toml`) is public: a table per host
+with its public key, and, where the supervisor is to know it, `slots`, `zone` and `labels`.  The table `supervisor` is
+the supervisor's own.  A host that is not in the roster, or is `revoked` there, takes no part.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+
+ROSTER = "hosts.toml"
+SUPERVISOR = "supervisor"
+"""The name of the supervisor's own key; no host may have it."""
+
+FILE_BYTES_MAX = 1 << 20
+HOSTS_MAX = 10_000
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_PUBLIC = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+"""Z85 of 32 bytes, the alphabet of ZeroMQ's RFC 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The key of one host, or of the supervisor.  Both keys are 40 characters of Z85."""
+
+    name: str
+    public: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A host of the roster; what is None is left to what its agent says of itself."""
+
+    name: str
+    public: str
+    slots: int | None = None
+    zone: str | None = None
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The hosts that may take part, without those that are revoked."""
+
+    members: Mapping[str, Member]
+
+    def name_of(self, public: str) -> str | None:
+        """The host with this public key; None if it may not take part."""
+        return next((member.name for member in self.members.values() if member.public == public), None)
+
+    @property
+    def hosts(self) -> list[Member]:
+        """The members without the supervisor."""
+        return [member for member in self.members.values() if member.name != SUPERVISOR]
+
+    @classmethod
+    def read(cls, text: str, where: str) -> Roster:
+        """Reads a roster.
+
+        Raises:
+            PipelineError: it is no roster; the message names what is wrong.
+        """
+        try:
+            content = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as problem:
+            raise PipelineError(f"{where} is no TOML ({problem})") from None
+        if len(content) > HOSTS_MAX:
+            raise PipelineError(f"{where} has {len(content)} hosts; at most {HOSTS_MAX} can take part")
+        members: dict[str, Member] = {}
+        names: dict[str, str] = {}
+        for name, table in content.items():
+            member, revoked = _member(name, table, where)
+            other = names.setdefault(member.public, name)
+            if other != name:
+                raise PipelineError(f"{where}: {other} and {name} have the same public key; make one per host")
+            if not revoked:
+                members[name] = member
+        return cls(members)
+
+    @classmethod
+    def load(cls, path: Path) -> Roster:
+        """Reads the roster in a file.
+
+        Raises:
+            PipelineError: it cannot be read, or is no roster.
+        """
+        return cls.read(_text(path), str(path))
+
+
+def _member(name: str, table: Any, where: str) -> tuple[Member, bool]:
+    problem = None
+    if not _NAME.fullmatch(name):
+        problem = "a name has small letters, digits and '-', at most 63 of them"
+    elif not isinstance(table, dict):
+        problem = f"give a table [{name}] with its public key"
+    else:
+        problem = _problem_of(table)
+    if problem is not None:
+        raise PipelineError(f"{where}: host {name[:80]!r}: {problem}")
+    labels = table.get("labels")
+    member = Member(name, table["public"], table.get("slots"), table.get("zone"), labels)
+    return member, table.get("revoked", False)
+
+
+def _problem_of(table: Mapping[str, Any]) -> str | None:
+    known = {"public": str, "slots": int, "zone": str, "labels": dict, "revoked": bool}
+    for name, value in table.items():
+        if name not in known:
+            return f"unknown setting {name!r:.40}; known are {', '.join(known)}"
+        if type(value) is not known[name]:
+            return f"{name} is {value!r:.40}; give a {known[name].__name__}"
+    if not _PUBLIC.fullmatch(table.get("public", "")):
+        return "its public key is missing or malformed; copy the table that `causal keys new` has written"
+    if not 1 <= table.get("slots", 1) <= HOSTS_MAX:
+        return f"slots is {table['slots']}; give 1 to {HOSTS_MAX}"
+    if not all(type(value) is str for value in table.get("labels", {}).values()):
+        return "labels have texts as values"
+    return None
+
+
+def load_key(path: Path) -> KeyPair:
+    """Reads a key file.
+
+    Raises:
+        PipelineError: it cannot be read, others can read it, or it holds no key.
+    """
+    text = _text(path)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise PipelineError(f"{path} can be read by other users; run: chmod 600 {path}")
+    try:
+        content = tomllib.loads(text)
+        name, public, secret = (content[each] for each in ("name", "public", "secret"))
+        if not (_NAME.fullmatch(name) and _PUBLIC.fullmatch(public) and _PUBLIC.fullmatch(secret)):
+            raise ValueError("a field is malformed")
+    except (KeyError, TypeError, ValueError, RecursionError) as problem:
+        raise PipelineError(f"{path} holds no key ({problem}); make one with `causal keys new NAME`") from None
+    return KeyPair(name, public, secret)
+
+
+def save_key(folder: Path, key: KeyPair) -> Path:
+    """Writes a new key file, which only its user can read, and adds its public half to the roster beside it.
+
+    Returns: the key file.
+
+    Raises:
+        PipelineError: the name cannot be a host's, or there is such a key already; nothing is changed.
+    """
+    if not _NAME.fullmatch(key.name):
+        raise PipelineError(f"{key.name!r:.80} is no name of a host: small letters, digits and '-', at most 63 of them")
+    path, roster = folder / f"{key.name}.key", folder / ROSTER
+    known = Roster.load(roster).members if roster.exists() else {}
+    if key.name in known or path.exists():
+        raise PipelineError(f"there is a key of {key.name} in {folder} already; give another name, or remove it first")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write(f'# Secret: the process that has this file is {key.name}.\nname = "{key.name}"\n')
+            file.write(f'public = "{key.public}"\nsecret = "{key.secret}"\n')
+        with open(roster, "a") as file:
+            file.write(f'[{key.name}]\npublic = "{key.public}"\n\n')
+    except OSError as problem:
+        raise PipelineError(f"{problem.filename or folder} cannot be written: {problem.strerror}") from None
+    return path
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes; that is no file of keys")
+        return path.read_text()
+    except UnicodeDecodeError:
+        raise PipelineError(f"{path} is no text; that is no file of keys") from None
+    except OSError as problem:
+        raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
