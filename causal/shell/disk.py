@@ -12,7 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import lz4.block
 
@@ -39,8 +39,10 @@ from causal.events import (
     StableRead,
     StableWritten,
 )
+from causal.shell.depot import Depot
 from causal.shell.files import read_parts, remove, write_parts
 from causal.shell.stable import StableLogs
+from causal.shell.uploads import Uploads
 
 SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
 SNAPSHOT_TRIES_MAX = 5
@@ -67,10 +69,17 @@ class Disk:
         job_directory: the directory of the job; snapshots go to `checkpoints/<task>/` below it.
         spill_directory: the directory of in-flight segments; made on first use, removed by `close`.
         sync: whether snapshots and determinants survive a loss of power: they are synced before they are answered.
+        depot: the shared store, of a job of several hosts: a snapshot is answered when it is there.
     """
 
     def __init__(
-        self, job_directory: Path, task: str, incarnation: int, spill_directory: Path, sync: bool = False
+        self,
+        job_directory: Path,
+        task: str,
+        incarnation: int,
+        spill_directory: Path,
+        sync: bool = False,
+        depot: Depot | None = None,
     ) -> None:
         self._job_directory = job_directory
         self._task = task
@@ -82,6 +91,7 @@ class Disk:
         self._answers: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self.wake, self._waker = os.pipe()
         os.set_blocking(self.wake, False)
+        self.uploads = Uploads(depot, self._answer) if depot is not None else None
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
         self._thread.start()
         self.snapshot_bytes = 0
@@ -112,6 +122,8 @@ class Disk:
     def close(self) -> None:
         """Ends the thread after its last request; the descriptors stay open only if the disk hangs."""
         self._requests.put(None)
+        if self.uploads is not None:
+            self.uploads.close()
         self._thread.join(timeout=CLOSE_WITHIN_S)
         if not self._thread.is_alive():
             os.close(self.wake)
@@ -129,8 +141,11 @@ class Disk:
             except BaseException as problem:  # passed to the task's thread, which raises it
                 answer = problem
             if answer is not None:
-                self._answers.put(answer)
-                os.write(self._waker, b"!")
+                self._answer(answer)
+
+    def _answer(self, answer: Any) -> None:
+        self._answers.put(answer)
+        os.write(self._waker, b"!")
 
     def _perform(self, effect: Effect) -> Event | None:
         if isinstance(effect, WriteSnapshot):
@@ -148,11 +163,15 @@ class Disk:
         remove(self._segment(number) for number in effect.segments)  # type: ignore[union-attr]
         return None
 
-    def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event:
+    def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event | None:
         name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}{SNAPSHOT_SUFFIX}"
         size, digest = _tried(lambda: write_parts(self._job_directory / name, parts, self._sync))
         self.snapshot_bytes += size
-        return SnapshotWritten(epoch, (name, size, digest))
+        written = SnapshotWritten(epoch, (name, size, digest))
+        if self.uploads is None:
+            return written
+        self.uploads.put(name, self._job_directory / name, written)
+        return None
 
     def _keep_stable(self, effect: AppendStable | BeginStable | ReadStable | TruncateStable) -> Event | None:
         if isinstance(effect, ReadStable):

@@ -69,22 +69,36 @@ def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
         CorruptData: the file is missing, cut short, or does not match its digest.
     """
     try:
-        data = memoryview(path.read_bytes())
+        data = path.read_bytes()
     except FileNotFoundError:
         raise CorruptData(f"{path} is missing; restore it from a copy or start a new job") from None
     except OSError as problem:
         raise Unavailable(f"{path}: cannot be read: {problem.strerror}") from problem
+    return parts_of(data, str(path), digest)
+
+
+def parts_of(content: bytes, where: str, digest: str | None = None) -> list[bytes]:
+    """Returns the parts in the content of a file.
+
+    Args:
+        where: names the file in errors.
+        digest: as for `read_parts`.
+
+    Raises:
+        CorruptData: it is cut short, or does not match its digest.
+    """
+    data = memoryview(content)
     body, stored = data[:-_DIGEST_BYTES], bytes(data[-_DIGEST_BYTES:])
     computed = xxhash.xxh3_128(body)
     if len(data) < 8 + _DIGEST_BYTES or bytes(data[:4]) != _MAGIC or computed.digest() != stored:
-        raise CorruptData(f"{path} does not match its digest; restore it from a copy or start a new job")
+        raise CorruptData(f"{where} does not match its digest; restore it from a copy or start a new job")
     if digest is not None and computed.hexdigest() != digest:
-        raise CorruptData(f"{path} is not the file that the checkpoint's manifest names; restore it from a copy")
+        raise CorruptData(f"{where} is not the file that the checkpoint's manifest names; restore it from a copy")
     count = _COUNT.unpack_from(body, 4)[0]
     place, parts = 8 + 8 * count, []
     lengths = [_LENGTH.unpack_from(body, 8 + 8 * part)[0] for part in range(count)] if place <= len(body) else []
     if place + sum(lengths) != len(body):
-        raise CorruptData(f"{path} holds other parts than it says; restore it from a copy or start a new job")
+        raise CorruptData(f"{where} holds other parts than it says; restore it from a copy or start a new job")
     for length in lengths:
         parts.append(bytes(body[place : place + length]))
         place += length

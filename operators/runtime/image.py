@@ -5,13 +5,13 @@ Later checkpoints are applied as they complete, so a promotion has nothing left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from causal.cut import Cut
 from causal.errors import CorruptData
 from causal.ports import Chain
-from causal.shell.files import read_parts
+from causal.shell.files import parts_of, read_parts
 from causal.task.checkpointing import SnapshotFile
 from operators.engine.plan import Plan
 
@@ -20,14 +20,18 @@ class Image:
     """A chain of task `task` and the files that are loaded.
 
     State: `load` adds files; a file that cannot be read raises and leaves the state before it.
+
+    Args:
+        fetch: brings a file that is not in the job's directory from the shared store, in a job of several hosts.
     """
 
-    def __init__(self, plan: Plan, task: int, job_directory: Path) -> None:
+    def __init__(self, plan: Plan, task: int, job_directory: Path, fetch: Callable[[str], bytes] | None = None) -> None:
         self.task = task
         self.cut = Cut()
         self.files: list[SnapshotFile] = []
         self._plan = plan
         self._directory = job_directory
+        self._fetch = fetch
         self.chain: Chain = plan.chain(task)
 
     def load(self, files: Sequence[SnapshotFile]) -> None:
@@ -53,7 +57,7 @@ class Image:
             self.files = []
         done = 0
         for path, size, digest in files[len(self.files) :]:
-            parts = read_parts(self._directory / path, digest)
+            parts = self._parts(path, digest)
             if not parts:
                 raise CorruptData(f"{path} holds no parts; restore it from a copy or start the job without --resume")
             cut = Cut.unpack(parts[0])
@@ -64,3 +68,9 @@ class Image:
             self.cut = cut
             self.files.append((path, size, digest))
             yield done
+
+    def _parts(self, path: str, digest: str) -> list[bytes]:
+        local = self._directory / path
+        if self._fetch is None or local.exists():
+            return read_parts(local, digest)
+        return parts_of(self._fetch(path), path, digest)

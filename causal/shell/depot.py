@@ -1,0 +1,168 @@
+"""The storage that all hosts of a job share: objects that are created once and never changed (D17).
+
+The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`;
+credentials and endpoint come from the environment, as for other programs).  The only race is two creations of one
+name: one wins, and the other learns of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from causal.errors import CorruptData, PipelineError, Unavailable
+
+OBJECT_BYTES_MAX = 64 << 30
+RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
+EXTRA = "hosts"
+"""The extra of the package that brings the client library."""
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger("causal.depot")
+
+
+class Depot:
+    """One job's objects below a prefix of a shared store.
+
+    Args:
+        url: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
+        prefix: what all names begin with: the job's own place.
+        retry_s: how long one request is repeated by the client before the store counts as unavailable.
+
+    Raises:
+        PipelineError: the URL is none of a store, or its client is not installed.
+    """
+
+    def __init__(self, url: str, prefix: str, retry_s: float = 10.0) -> None:
+        self.url = url
+        self._prefix = PurePosixPath(prefix)
+        self._store = _client(url, retry_s)
+        import obstore
+
+        self._api = obstore
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Creates an object; returns whether it is new.
+
+        After a failure that leaves open whether it was created it reads back and compares: an object with other
+        content is another writer's.
+
+        Raises:
+            Unavailable: the store does not answer; nothing may be assumed.
+        """
+        try:
+            self._api.put(self._store, self._path(name), data, mode="create")
+            return True
+        except self._api.exceptions.AlreadyExistsError:
+            return False
+        except (OSError, self._api.exceptions.BaseError) as problem:
+            raise self._unavailable(name, "written", problem) from None
+
+    def create_own(self, name: str, data: bytes) -> None:
+        """Creates an object whose name only this writer may use; a second attempt with the same content is no error.
+
+        Raises:
+            CorruptData: it exists with other content.
+            Unavailable: the store does not answer.
+        """
+        if not self.create(name, data) and self.read(name) != data:
+            raise CorruptData(f"{self.url}: {self._path(name)} exists with other content; another job writes there")
+
+    def read(self, name: str) -> bytes:
+        """Reads an object.
+
+        Raises:
+            CorruptData: it does not exist.
+            Unavailable: the store does not answer.
+        """
+        try:
+            return bytes(self._api.get(self._store, self._path(name)).bytes())
+        except (FileNotFoundError, self._api.exceptions.NotFoundError):
+            raise CorruptData(f"{self.url}: {self._path(name)} is missing; restore it from a copy") from None
+        except (OSError, self._api.exceptions.BaseError) as problem:
+            raise self._unavailable(name, "read", problem) from None
+
+    def names(self, folder: str) -> list[str]:
+        """The names below a folder, sorted, as `read` takes them.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        try:
+            paths = [entry["path"] for page in self._api.list(self._store, self._path(folder) + "/") for entry in page]
+        except (OSError, self._api.exceptions.BaseError) as problem:
+            raise self._unavailable(folder, "listed", problem) from None
+        return sorted(str(PurePosixPath(path).relative_to(self._prefix)) for path in paths)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes objects; one that is missing is no error, and one that cannot be removed only costs space."""
+        for name in names:
+            try:
+                self._api.delete(self._store, self._path(name))
+            except (FileNotFoundError, self._api.exceptions.NotFoundError):
+                continue
+            except (OSError, self._api.exceptions.BaseError) as problem:
+                _log.warning("%s: %s cannot be removed: %s", self.url, name, _line(problem))
+
+    def _path(self, name: str) -> str:
+        return str(self._prefix / name)
+
+    def _unavailable(self, name: str, done: str, problem: Exception) -> Unavailable:
+        return Unavailable(f"store {self.url}: {name} cannot be {done}: {_line(problem)}")
+
+
+def insist(attempt: Callable[[], Result], report: Callable[[str], None], wanted: Callable[[], bool]) -> Result | None:
+    """Repeats what a store that is unavailable refuses, with growing pauses, for as long as it is wanted.
+
+    Args:
+        report: gets the problem after each failure, and an empty text after the success that follows one.
+
+    Returns: the result; None once it is not wanted any more.
+    """
+    pause_s, failed = RETRY_S_MIN, False
+    while wanted():
+        try:
+            result = attempt()
+        except Unavailable as problem:
+            report(str(problem))
+            failed = True
+            _sleep(pause_s, wanted)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            continue
+        if failed:
+            report("")
+        return result
+    return None
+
+
+def _sleep(span_s: float, wanted: Callable[[], bool]) -> None:
+    until = time.monotonic() + span_s
+    while wanted() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, RETRY_S_MIN))
+
+
+def _client(url: str, retry_s: float) -> Any:
+    try:
+        from obstore.store import LocalStore, S3Store
+    except ImportError:
+        raise PipelineError(f"--store needs a client; install it with: pip install 'causal-streams[{EXTRA}]'") from None
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        try:
+            return LocalStore(parts.path, mkdir=True)
+        except (OSError, ValueError) as problem:
+            raise PipelineError(f"--store {url} cannot be used: {_line(problem)}") from None
+    if parts.scheme == "s3" and parts.netloc:
+        retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
+        return S3Store(parts.netloc, prefix=parts.path.strip("/") or None, retry_config=retries)
+    raise PipelineError(f"--store {url} is no store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:300] or type(problem).__name__
