@@ -51,6 +51,8 @@ LIMITS = {
     "crash_loop_max": 10**6,
     "heartbeat_timeout_ms": 10**9,
     "stuck_after_ms": 10**9,
+    "host_timeout_ms": 10**9,
+    "hosts_expected": 10_000,
 }
 RENAMED = {
     "sink_patience_s": "sink_retry_timeout_s",
@@ -141,6 +143,18 @@ class JobConfig:
     """The number of failures of one task in a row, without a complete checkpoint between them, that end the job."""
     transport: str = "ipc"
     """The transport: "ipc" on one host; "tcp" over loopback, as between hosts."""
+    listen: str = ""
+    """The address at which agents of other hosts join, `tcp://address:port`; empty for a job on one machine."""
+    key: str = ""
+    """The path of the supervisor's key file; empty for a job that listens on loopback without keys."""
+    hosts: str = ""
+    """The path of the roster, `hosts.toml`: the public keys of the hosts that may join."""
+    store: str = ""
+    """The URL of the storage that all hosts share (`file:///…` or `s3://bucket/prefix`); empty for one machine."""
+    hosts_expected: int = 0
+    """The number of hosts that the first tasks wait for, ten seconds at most; 0 for those that come within two."""
+    host_timeout_ms: int = 3000
+    """The silence of an agent after which its host counts as lost: all its tasks are promoted elsewhere."""
     verify_replay: bool = False
     """Whether a standby performs every epoch of its task again from the task's own log, and compares (development)."""
     metrics_port: int = 0
@@ -190,10 +204,23 @@ class JobConfig:
         self._check(0 <= self.metrics_port <= 65535, "metrics_port", "a port up to 65535, or 0 for none")
         self._check(1 <= self.heartbeat_ms <= 60_000, "heartbeat_ms", "1 to 60000")
         self._check(self.heartbeat_ms * 3 <= self.heartbeat_timeout_ms, "heartbeat_timeout_ms", "at least 3 heartbeats")
+        self._check(self.heartbeat_ms * 3 <= self.host_timeout_ms, "host_timeout_ms", "at least 3 heartbeats")
+        self._check(self.hosts_expected >= 0, "hosts_expected", "a number of hosts, or 0")
+        self._check(not self.listen or self.listen.startswith("tcp://"), "listen", "tcp://ADDRESS:PORT")
+        self._check(
+            not self.store or self.store.startswith(("file:///", "s3://")),
+            "store",
+            "file:///DIRECTORY or s3://BUCKET/PREFIX",
+        )
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:
         if not holds:
             raise PipelineError(f"setting {name} is {getattr(self, name)!r:.80}; give {wanted}")
+
+    @property
+    def place_in_store(self) -> str:
+        """The prefix of everything that this run keeps in the shared store."""
+        return f"{self.name}/{self.run}"
 
     def fingerprint(self, topology: object) -> int:
         """Returns 64 bits that differ if run, graph or anything that shapes the bytes on the wire differs."""

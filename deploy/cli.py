@@ -1,4 +1,4 @@
-"""The `causal` command: plan, run, status, logs, kill, savepoint, state.
+"""The `causal` command: plan, run, agent, hosts, drain, keys, status, logs, kill, savepoint, state.
 
 Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
 error says what and where, never a traceback.
@@ -23,11 +23,11 @@ from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavaila
 from causal.runs import after
 from causal.shell.modes import private
 from causal.topology import Topology
-from deploy import settings, versions
+from deploy import host_agent, hosts, settings, versions
 from deploy.console import Console
 from deploy.hints import not_running, resume_command
 from deploy.jobdirectory import ROOT, JobDirectory, find_job, holds_job, running
-from deploy.local import LocalDeployment, Outcome
+from deploy.local import LocalDeployment, Outcome, agent, supervisor
 from deploy.logs import logs
 from deploy.progress import Progress
 from deploy.querying import state
@@ -39,7 +39,7 @@ from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
-from standby.blueprint import Blueprint, CompanionCall
+from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.control import ask
 
 ANSWER_S = 5.0
@@ -95,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     planning.set_defaults(act=_plan)
 
     _add_run(commands)
+    host_agent.add_parser(commands)
+    hosts.add_parsers(commands)
 
     showing = commands.add_parser("status", help="show a job")
     showing.add_argument("--json", action="store_true", help="as JSON")
@@ -150,6 +152,12 @@ def _add_run(commands: Any) -> None:
         "--hidden-nondeterminism", choices=HIDDEN_NONDETERMINISM, help="time.time() and the like; default: capture"
     )
     running.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus page on 127.0.0.1")
+    running.add_argument(
+        "--listen", metavar="tcp://ADDRESS:PORT", help="several hosts: where agents join; needs --store"
+    )
+    running.add_argument("--hosts", metavar="hosts.toml", help="with --listen: the public keys of the hosts")
+    running.add_argument("--key", metavar="supervisor.key", help="with --listen: the supervisor's key")
+    running.add_argument("--store", metavar="URL", help="what all hosts share: file:///DIRECTORY or s3://BUCKET/PREFIX")
     running.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/<pipeline's name>")
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
     running.add_argument(
@@ -224,6 +232,7 @@ def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "on_error": getattr(arguments, "on_error", None),
         "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
         "metrics_port": getattr(arguments, "metrics_port", None),
+        **hosts.settings_of(arguments),
         "verify_replay": getattr(arguments, "verify_replay", False) or None,
     }
     result.update({name: value for name, value in options.items() if value is not None})
@@ -280,6 +289,7 @@ def _run(arguments: argparse.Namespace) -> int:
             config = replace(config, run=run)
             planned = plan(version.pipeline, config)
         blueprint = _blueprint(planned, directory.path, kills)
+        hosts.check(planned, config, arguments)
         version = version.planned(planned)
         config = replace(config, code=version.archive.digest)
         with _metrics(config, directory.path):
@@ -297,6 +307,7 @@ def _run(arguments: argparse.Namespace) -> int:
             config.save(directory.path)
             versions.sweep(directory.path, config.code)
             blueprint.save(directory.path)
+            hosts.share(config, version.archive)
             if config.durability == "os":
                 directory.sync()
             for name in planned.without_withdrawal(directory.path):
@@ -354,6 +365,11 @@ def _resume(
         rows = roll_back(directory, config, planned, blueprint, written, dropped)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
         return True
+    if config.listen and version.changed:
+        raise PipelineError(
+            f"{versions.listed(version.changed)} changed, and a job of several hosts cannot be upgraded yet; resume it "
+            "with --code kept"
+        )
     upgraded = change(directory, config, planned, blueprint, dropped, bool(version.changed))
     if upgraded:
         what = f"{versions.listed(version.changed)} changed" if version.changed else "settings or plan changed"
@@ -420,7 +436,8 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
         if topology.named(task) is None:
             raise PipelineError(f"--kill {task}: {_no_such_task(topology, task)}")
     companions = [CompanionCall(c.name, tuple(c.argv), dict(c.environment)) for c in planned.companions(job)]
-    return Blueprint(topology, tuple(companions), kills)
+    constraints = {name: Constraint(*place) for name, place in planned.places().items()}
+    return Blueprint(topology, tuple(companions), kills, constraints=constraints)
 
 
 def _no_such_task(topology: Topology, name: str) -> str:
@@ -434,7 +451,8 @@ def _no_such_task(topology: Topology, name: str) -> str:
 
 def _deploy(job: Path, config: JobConfig, report_path: Path | None) -> int:
     progress = Progress(sys.stderr, [companion.name for companion in Blueprint.load(job).companions])
-    deployment = LocalDeployment(job, progress.show)
+    servers = [supervisor()] if config.listen else [supervisor(), agent()]
+    deployment = LocalDeployment(job, progress.show, servers)
     console = Console(job, sys.stdout.buffer)
     console.start()
     try:

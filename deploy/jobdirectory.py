@@ -14,10 +14,15 @@ from pathlib import Path
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
+from causal.shell.clock import OFFSET
 from causal.shell.files import sync_directory
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
+from causal.shell.host_file import FILE as HOST
+from causal.shell.host_file import INCARNATION
+from causal.shell.host_file import KEY as HOST_KEY
 from causal.shell.modes import closed_to_others
+from causal.shell.roster import ROSTER
 from causal.shell.stable import DIRECTORY as DETERMINANTS
 from operators.engine.requests import DIRECTORY as REQUESTS
 from operators.frozen.archive import DIRECTORY as CODE
@@ -69,6 +74,11 @@ OWNED = (
     CHANGE,
     CODE,
     SAVEPOINTS,
+    HOST,
+    HOST_KEY,
+    INCARNATION,
+    ROSTER,
+    OFFSET,
 )
 """The names that a job makes in its directory; nothing else in there is ever changed."""
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ SUPERVISOR_STOP_S = 2.0
 AGENT_STOP_S = 9.0
 """Longer than the agent itself needs to ask, kill and sweep."""
 
+
 KILL_S = 3.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -65,9 +66,23 @@ class Server:
 
     module: str
     name: str
+    stop_s: float
+    """The time that it has to end when it is asked to."""
+    endings: tuple[int, ...] = ()
+    """The exit statuses with which it ends the whole deployment regularly, instead of being restarted."""
     process: subprocess.Popen[bytes] | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
+
+
+def supervisor() -> Server:
+    """The supervisor of a job, as a process to keep alive."""
+    return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S)
+
+
+def agent(endings: tuple[int, ...] = ()) -> Server:
+    """The agent of a host, as a process to keep alive."""
+    return Server("standby.agent", "agent", AGENT_STOP_S, endings)
 
 
 class LocalDeployment:
@@ -76,12 +91,17 @@ class LocalDeployment:
     Args:
         job: directory of the job, locked and prepared.
         progress: is called with the latest view from time to time, and the seconds since the start.
+        servers: the processes that are kept alive, in the order in which they are stopped; none: supervisor and agent.
     """
 
-    def __init__(self, job: Path, progress: Callable[[Mapping[str, Any], float], None]) -> None:
+    def __init__(
+        self, job: Path, progress: Callable[[Mapping[str, Any], float], None], servers: Sequence[Server] = ()
+    ) -> None:
         self._job = job
         self._progress = progress
-        self._servers = [Server("standby.daemon", "supervisor"), Server("standby.agent", "agent")]
+        self._servers = servers or (supervisor(), agent())
+        self._regular: int | None = None
+        """The exit status of a server that ended the deployment regularly."""
         self._statuses: dict[int, int] = {}
         self._signal = 0
         self._failure = ""
@@ -115,6 +135,8 @@ class LocalDeployment:
         ended = view["ended"] if view is not None else None
         if ended is not None:
             return Outcome(ended["status"], ended["reason"], view, wall_s)
+        if self._regular is not None:
+            return Outcome(self._regular, "", view, wall_s)
         if self._signal:
             name = signal.Signals(self._signal).name
             if (self._job / JOURNAL).exists():
@@ -131,7 +153,7 @@ class LocalDeployment:
         """Keeps the supervisor and the agent running until the job has ended."""
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        while not self._signal and not self._failure:
+        while not self._signal and not self._failure and self._regular is None:
             for server in self._servers:
                 if server.process is None and time.monotonic() >= server.due:
                     self._start(server)
@@ -180,6 +202,9 @@ class LocalDeployment:
             if server.process is None or server.process.returncode is None:
                 continue
             status, server.process = server.process.returncode, None
+            if status in server.endings:
+                self._regular = status
+                return
             now = time.monotonic()
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
             # The first restart is at once; repeated deaths delay it, so that the cause can pass.
@@ -201,8 +226,8 @@ class LocalDeployment:
 
     def _end(self) -> Mapping[str, Any] | None:
         """Stops the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
-        for server, within_s in zip(self._servers, (SUPERVISOR_STOP_S, AGENT_STOP_S), strict=True):
-            self._stop(server, within_s)
+        for server in self._servers:
+            self._stop(server, server.stop_s)
         return latest(self._job)
 
     def _stop(self, server: Server, within_s: float) -> None:

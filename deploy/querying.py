@@ -18,6 +18,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Task
+from deploy.hosts import refuse_on_several
 from deploy.jobdirectory import ROOT, find_job, holds_job, running
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
@@ -43,6 +44,8 @@ def state(arguments: argparse.Namespace) -> int:
     """
     job = _job(arguments.job)
     config = JobConfig.load(job)
+    if not arguments.live:
+        refuse_on_several(job, "causal state without --live")
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)

@@ -17,6 +17,7 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy import savepoint_store
 from deploy.hints import not_running, resume_command
+from deploy.hosts import refuse_on_several
 from deploy.jobdirectory import JobDirectory, find_job, running
 from deploy.upgrading import upgrade_of
 from standby.blueprint import Blueprint
@@ -38,6 +39,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.job, arguments.state_dir)
     if arguments.list or arguments.delete is not None:
         return _kept(job, arguments)
+    refuse_on_several(job, "causal savepoint")
     if not arguments.stop and arguments.to is None:
         raise PipelineError("say what the savepoint is for: --stop ends the job there, --to DIR copies it")
     sockets, to = str(_sockets(job)), Path(arguments.to) if arguments.to is not None else None

@@ -1,6 +1,8 @@
 """The host agent: starts, kills and reaps the processes of a job on one host.
 
-`python -m standby.agent JOB_DIRECTORY`.  It notices an exit through the process's pidfd, at once, and the
+`python -m standby.agent JOB_DIRECTORY`.  Beside `causal run` it serves the supervisor of the same machine; beside
+`causal agent` it joins a supervisor elsewhere, as one of several hosts (design 0024).  It starts only what the job's
+own description names: no order holds a command line.  It notices an exit through the process's pidfd, at once, and the
 death of a worker with much memory to free even earlier, through its lifeline.  It may be killed at any
 moment: its processes live on, and the next agent adopts them.  It signals no process that it has not
 proved to be its own by start time or by the marks in its environment.
@@ -22,17 +24,24 @@ from typing import Any
 import zmq
 
 from causal.config import JobConfig
-from causal.errors import CausalError, PeerViolation, PipelineError, Unavailable
+from causal.errors import CausalError, PipelineError, Unavailable
 from causal.shell import processlog
+from causal.shell.clock import save_offset
 from causal.shell.forks import close as close_lock
 from causal.shell.forks import keep_from_children
+from causal.shell.host_file import HostFile, keys_of, read_incarnation, save_began, save_incarnation, save_roster
+from causal.shell.interpreter import module_command
+from standby import orders
 from standby.blueprint import Blueprint
-from standby.control import AGENT, MESSAGE_BYTES_MAX, pack, unpack
-from standby.host.children import Child, Children, End, command
+from standby.control import LEAVING
+from standby.host.children import Child, Children, End
+from standby.host.clock_offset import ClockOffset
 from standby.host.computing import Computing
 from standby.host.lifelines import Lifelines
 from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
+from standby.orders import AnyOrder
+from standby.uplink import HostUplink, LocalUplink, Uplink, runtime_of
 
 LOCK = "agent.lock"
 """Held while an agent lives: one at a time on a job."""
@@ -59,10 +68,17 @@ CRASHES_MAX = 20
 LOOKS_PER_LIMIT = 4
 """Checks of which processes use the processor, within the silence that counts as death."""
 
-SOCKET_QUEUE = 1000
+HELLO_AGAIN_S = 0.5
+"""The interval at which an agent that is not part of the job asks to join."""
 
 STATUS_DONE, STATUS_WRONG = 0, 2
-"""Exit statuses of a companion: it is done; its configuration is wrong."""
+"""Exit statuses of a companion or an agent: it is done; its configuration is wrong."""
+
+STATUS_AGAIN = 75
+"""Exit status of an agent whose job was stopped and may be resumed: to be started again."""
+
+WORKER = "worker"
+"""The role of a process that is a standby or runs a task."""
 
 _log = logging.getLogger("standby.agent")
 
@@ -73,6 +89,7 @@ class Agent:
     def __init__(self, job: Path) -> None:
         self._job = job
         config = JobConfig.load(job)
+        self._run = config.run
         self._beat_s = config.heartbeat_ms / 1000
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
@@ -82,30 +99,38 @@ class Agent:
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
         adopt_orphans()  # a forked worker is one
+        blueprint = Blueprint.load(job)
+        self._worker = blueprint.worker
+        self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
         if not config.verify_replay:  # forked workers share addresses, and a check is to find who depends on them
-            self._children.serve_forks(Blueprint.load(job).worker)
+            self._children.serve_forks(self._worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
         self._stopping = False
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        for option, value in (
-            (zmq.LINGER, 300),
-            (zmq.SNDHWM, SOCKET_QUEUE),
-            (zmq.RCVHWM, SOCKET_QUEUE),
-            (zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX),
-            (zmq.RECONNECT_IVL, 20),
-            (zmq.RECONNECT_IVL_MAX, 200),
-        ):
-            self._socket.setsockopt(option, value)
-        self._socket.setsockopt_string(zmq.IDENTITY, AGENT)
-        self._socket.connect(f"ipc://{(job / 'runtime').read_text().strip()}/supervisor")
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._host = HostFile.load(job)
+        self._incarnation = 0
+        """The incarnation of this host that its processes are of; 0 before the supervisor has welcomed it."""
+        self._welcomed = self._host is None
+        self._hello_due = 0.0
+        self._status: int | None = None
+        """The exit status with which the supervisor ends this agent."""
+        self._clock = ClockOffset()
+        self._uplink = self._connected()
         self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        for each in self._uplink.sockets:
+            self._poller.register(each, zmq.POLLIN)
         self._poller.register(self._lifelines.wake, zmq.POLLIN)
 
-    def run(self) -> None:
-        """Serve until SIGTERM, then end every process of the job."""
+    def _connected(self) -> Uplink:
+        if self._host is None:
+            return LocalUplink(self._context, runtime_of(self._job))
+        key, roster = keys_of(self._job)
+        self._incarnation = read_incarnation(self._job, self._host.session)
+        return HostUplink(self._context, self._host.host, self._host.join, runtime_of(self._job), key, roster)
+
+    def run(self) -> int:
+        """Serve until SIGTERM, or until the supervisor ends it, then end every process; returns the exit status."""
         wake, waker = socket.socketpair()
         for end in (wake, waker):
             end.setblocking(False)
@@ -117,14 +142,17 @@ class Agent:
             self._ended(ended)
         for child in self._children.living.values():
             self._poller.register(child.pidfd, zmq.POLLIN)
+        if self._host is not None:
+            self._children.await_forks()  # once it has joined, the supervisor expects to hear of it all the time
         beat_due = 0.0
         while not self._stopping:
             beat_due = self._turn(beat_due)
         self._end_all()
         signal.set_wakeup_fd(-1)  # a signal may still come after the descriptor is closed
+        return self._status or 0
 
     def close(self) -> None:
-        self._socket.close()
+        self._uplink.close()
         self._context.term()  # bounded by the socket's linger
         close_lock(self._lock)
 
@@ -136,12 +164,15 @@ class Agent:
 
         At most one ordered process is started: a start takes a while, and deaths and kills must not wait for many.
         """
-        due = 0.0 if self._starts else min([beat_due, *(at for at, _ in self._restarts.values())])
+        startable = bool(self._starts) and self._may_start
+        due = 0.0 if startable else min([beat_due, *(at for at, _ in self._restarts.values())])
         self._poller.poll(max(0, math.ceil((due - time.monotonic()) * 1e3)))
         self._notice_deaths()
         self._reap()
-        self._take_orders()
-        for slot in list(self._starts)[:1]:
+        self._uplink.relay()
+        for order in self._uplink.orders():
+            self._obey(order)
+        for slot in list(self._starts)[:1] if self._may_start else ():
             self._start(self._starts.pop(slot))
         for slot, (at, child) in list(self._restarts.items()):
             if time.monotonic() >= at:
@@ -154,56 +185,109 @@ class Agent:
         self._beat()
         return time.monotonic() + self._beat_s
 
+    @property
+    def _may_start(self) -> bool:
+        """Whether processes may start: on a host of several they take the supervisor's time, so it must be known."""
+        return self._host is None or self._clock.known
+
     def _beat(self) -> None:
+        if not self._welcomed:
+            self._hello()
+            return
         computing: list[str] = []
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + self._look_s
             computing = self._computing.look({c.slot: c.pid for c in self._children.living.values()})
-        self._send(
+        joined = {} if self._host is None else {"incarnation": self._incarnation, "clock_ns": time.monotonic_ns()}
+        self._uplink.send(
             "agent_beat",
             computing=computing,
             # A companion that is about to be started again counts as living, or it would be started twice.
             slots={**{c.slot: c.pid for c in self._children.living.values()}, **dict.fromkeys(self._restarts, 0)},
             dead={slot: status for slot, status in self._children.dead.items() if slot not in self._restarts},
-            killed=self._children.killed,
+            killed={slot: self._shifted(at_ns) for slot, at_ns in self._children.killed.items()},
+            **joined,
         )
 
-    def _send(self, kind: str, **keys: Any) -> None:
-        try:
-            self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
-        except zmq.Again:
-            return  # no supervisor for a long while; the next beat repeats it
+    def _hello(self) -> None:
+        """Asks to join, again and again until the supervisor answers."""
+        host = self._host
+        if host is None or time.monotonic() < self._hello_due:
+            return
+        self._hello_due = time.monotonic() + HELLO_AGAIN_S
+        facts = {"slots": host.slots, "zone": host.zone, "machine": host.machine, "labels": host.labels}
+        self._uplink.send("host_hello", run=self._run, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
-    def _take_orders(self) -> None:
-        while True:
-            try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                self._obey(unpack(data))
-            except PeerViolation as problem:
-                _log.warning("from the supervisor: %s", problem)
+    def _shifted(self, at_ns: int) -> int:
+        """A moment of this host's clock as one of the supervisor's."""
+        return at_ns + self._clock.offset_ns
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        slot = order.get("slot")
-        if not isinstance(slot, str) or not slot or "/" in slot or slot.startswith("."):
-            raise PeerViolation(f"{order['kind']} without a slot")
-        if order["kind"] == "kill":
-            if slot in self._starts:
-                self._start(self._starts.pop(slot))  # the supervisor ordered both and waits for `exited`
-            if slot in self._children.living:
-                self._children.kill(self._children.living[slot])
-                self._reap()
-        elif order["kind"] == "start":
-            invocation, role = command(order.get("argv"), order.get("environment")), order.get("role")
-            if invocation is None or not isinstance(role, str):
-                raise PeerViolation(f"start of {slot} without a command")
-            known = (self._children.living, self._children.dead, self._restarts, self._starts)
-            if not any(slot in table for table in known):  # a repeated order is no second process
-                self._starts[slot] = Child(slot, role, tuple(invocation[0]), invocation[1])
+    def _obey(self, order: AnyOrder) -> None:
+        match order:
+            case orders.Kill(slot):
+                if slot in self._starts:
+                    self._start(self._starts.pop(slot))  # the supervisor ordered both and waits for `exited`
+                if slot in self._children.living:
+                    self._children.kill(self._children.living[slot])
+                    self._reap()
+            case orders.Start(slot, role):
+                known = (self._children.living, self._children.dead, self._restarts, self._starts)
+                if not any(slot in table for table in known):  # a repeated order is no second process
+                    self._order_start(slot, role)
+            case orders.Welcome(incarnation):
+                self._join(incarnation)
+            case orders.Heard(sent_ns, at_ns, began_ns):
+                self._clock.sample(sent_ns, at_ns, time.monotonic_ns())
+                save_offset(self._job, self._clock.offset_ns)
+                if began_ns:
+                    save_began(self._job, began_ns)
+            case orders.Fenced():
+                self._welcomed, self._hello_due = False, 0.0
+            case orders.Roster(text):
+                save_roster(self._job, text)
+            case orders.Refused(reason):
+                _log.error("the supervisor refuses this host: %s", reason)
+                self._stopping, self._status = True, STATUS_WRONG
+            case orders.Ended(again):
+                _log.info("the job %s", "has stopped and may be resumed" if again else "has ended")
+                self._stopping, self._status = True, STATUS_AGAIN if again else STATUS_DONE
+                self._uplink.send(LEAVING)
+
+    def _join(self, incarnation: int) -> None:
+        """Takes part in that incarnation; what runs here is of an older one if there was one, and ends first."""
+        if self._incarnation != incarnation:
+            if self._incarnation:
+                _log.info("host incarnation %d is over: ending its processes", self._incarnation)
+                self._kill_all()
+                self._children.dead.clear()
+                self._children.killed.clear()
+            self._incarnation = incarnation
+            if self._host is not None:
+                save_incarnation(self._job, self._host.session, incarnation)
+            _log.info("joined as incarnation %d", incarnation)
+        self._welcomed = True
+        self._beat()
+
+    def _kill_all(self) -> None:
+        self._restarts.clear()
+        self._starts.clear()
+        slots = list(self._children.living)
+        for child in self._children.living.values():
+            self._children.kill(child)
+        self._await_ends(KILL_S)
+        left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)  # what they have started themselves
+        if left:
+            _log.error("%d processes of an older incarnation could not be killed", left)
+
+    def _order_start(self, slot: str, role: str) -> None:
+        """Puts a process on the list of starts; what it runs is in the job's description, and not in the order."""
+        call = self._companions.get(role)
+        if call is not None:
+            self._starts[slot] = Child(slot, role, call.argv, call.environment)
+        elif role == WORKER:
+            self._starts[slot] = Child(slot, role, tuple(module_command(self._worker, str(self._job), slot)), {})
         else:
-            raise PeerViolation(f"unknown kind {order['kind']!r:.40}")
+            _log.warning("an order to start %s as %.80r, which the job's description does not name", slot, role)
 
     def _start(self, child: Child) -> None:
         try:
@@ -211,13 +295,14 @@ class Agent:
         except Unavailable as problem:
             _log.error("%s", problem)
             self._children.dead[child.slot] = STATUS_WRONG
-            self._send(
-                "exited", slot=child.slot, pid=0, at_ns=time.monotonic_ns(), status=STATUS_WRONG, last_line=str(problem)
+            at_ns = self._shifted(time.monotonic_ns())
+            self._uplink.send(
+                "exited", slot=child.slot, pid=0, at_ns=at_ns, status=STATUS_WRONG, last_line=str(problem)
             )
             return
         self._children.dead.pop(child.slot, None)
         self._poller.register(child.pidfd, zmq.POLLIN)
-        self._send("started", slot=child.slot, pid=child.pid, at_ns=child.began_ns)
+        self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
 
     def _notice_deaths(self) -> None:
         """Report workers that can run no more code; the kernel ends them when it has freed their memory."""
@@ -248,13 +333,13 @@ class Agent:
         if self._stopping:
             return  # the agent ends them all: a supervisor that still lives must not count them as failures
         restarting = child.companion and self._again(end)
-        self._send(
+        self._uplink.send(
             "exited",
             slot=child.slot,
             pid=child.pid,
-            at_ns=end.at_ns,
+            at_ns=self._shifted(end.at_ns),
             status=end.status,
-            killed_ns=child.killed_ns,
+            killed_ns=None if child.killed_ns is None else self._shifted(child.killed_ns),
             last_line=end.last_line,
             restarting=restarting,
         )
@@ -320,7 +405,11 @@ def _locked(job: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the agent of one job on this host; returns 0 when all its processes have ended after SIGTERM."""
+    """Runs the agent of one job on this host.
+
+    Returns: 0 when all its processes have ended after SIGTERM or because the job has ended, `STATUS_AGAIN` where the
+    job may be resumed, `STATUS_WRONG` for an error that a restart would repeat, otherwise 1.
+    """
     if len(argv) != 1:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)
         return 2
@@ -330,13 +419,12 @@ def main(argv: list[str]) -> int:
     try:
         agent = Agent(job)
         try:
-            agent.run()
+            return agent.run()
         finally:
             agent.close()
     except CausalError as problem:
         _log.error("agent: %s", problem)
-        return 2 if isinstance(problem, PipelineError) else 1
-    return 0
+        return STATUS_WRONG if isinstance(problem, PipelineError) else 1
 
 
 if __name__ == "__main__":

@@ -28,6 +28,22 @@ class CompanionCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """The hosts on which the processes of a task may be."""
+
+    host: str = ""
+    """The only host; empty for any.  Its standby is on the same one, and neither survives it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that a host must have, with these values."""
+
+    def admits(self, host: str, labels: Mapping[str, str]) -> bool:
+        """Whether the task may be on the host of that name, which has these labels."""
+        if self.host and host != self.host:
+            return False
+        return all(labels.get(label) == value for label, value in self.labels.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Blueprint:
     """The graph of the job and what runs beside it."""
 
@@ -38,6 +54,9 @@ class Blueprint:
     worker: str = "operators.runtime.worker"
     """The module that a worker process runs, with the job's directory and its slot as arguments."""
 
+    constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    """Task → where its processes may be, for those that may not be anywhere."""
+
     def save(self, directory: Path) -> None:
         """Replaces the file atomically."""
         content = {
@@ -47,6 +66,8 @@ class Blueprint:
             "kills": [list(kill) for kill in self.kills],
             "worker": self.worker,
         }
+        if self.constraints:
+            content["constraints"] = [[t, c.host, dict(c.labels)] for t, c in self.constraints.items()]
         fresh = directory / (FILE + ".new")
         fresh.write_text(seal(content))
         os.replace(fresh, directory / FILE)
@@ -72,6 +93,7 @@ class Blueprint:
             companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in content["companions"])
             kills = tuple((task, float(seconds)) for task, seconds in content["kills"])
             worker = str(content["worker"])
+            constraints = {t: Constraint(host, dict(labels)) for t, host, labels in content.get("constraints", ())}
             for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
                 if type(end) is not int:
                     raise ValueError(f"{end!r:.80} is no end of a channel")
@@ -80,4 +102,4 @@ class Blueprint:
             raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
         except (ArithmeticError, InvariantViolation, KeyError, RecursionError, TypeError, ValueError) as problem:
             raise PipelineError(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
-        return cls(topology, companions, kills, worker)
+        return cls(topology, companions, kills, worker, constraints)

@@ -70,7 +70,22 @@ FROM_AGENT: dict[str, type[events.FromProcess]] = {
     "agent_beat": events.AgentBeat,
 }
 
+FROM_HOST: dict[str, type[events.FromProcess]] = {**FROM_AGENT, "host_hello": events.HostHello}
+"""The same for the agent of another host; the host is that of its key."""
+
 FROM_ADMIN: dict[str, type[events.FromProcess]] = {"admin": events.Admin}
+
+
+LEAVING = "leaving"
+"""The kind of an agent's last message: it ends its processes because the job has ended."""
+
+
+def is_leaving(data: bytes) -> bool:
+    """Whether a message is an agent's last one."""
+    try:
+        return bool(unpack(data)["kind"] == LEAVING)
+    except PeerViolation:
+        return False
 
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
@@ -98,18 +113,41 @@ class Inbox:
         self._complaints: set[tuple[str, str]] = set()
 
     def receive(self, sender: bytes, data: bytes) -> events.FromProcess | None:
-        """The event in a message; None if the message is dropped."""
+        """The event in a message from this machine; None if the message is dropped."""
         try:
             name = sender.decode()
-            return self._event(name, unpack(data))
+            table = FROM_ADMIN if name.startswith("admin") else FROM_AGENT if name == AGENT else FROM_WORKER
+            return self._event(name, table, unpack(data))
         except (PeerViolation, UnicodeDecodeError) as problem:
-            self.dropped += 1
-            self._complain(repr(sender), str(problem))
+            self._drop(repr(sender), str(problem))
             return None
 
-    def _event(self, sender: str, message: Mapping[str, Any]) -> events.FromProcess | None:
+    def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromProcess | None:
+        """The event in a message that the agent of another host has sent; None if the message is dropped.
+
+        Args:
+            slot: the process for which it speaks; empty for itself.
+            placed_on: the host on which the supervisor has placed that process; None for a process that it does not
+                know, whose message says that it is still there.
+        """
+        try:
+            if not slot:
+                return self._event(host, FROM_HOST, {**unpack(data), "host": host})
+            if placed_on not in (None, host):
+                raise PeerViolation(f"it speaks for {slot:.40}, which is on another host")
+            return self._event(slot, FROM_WORKER, unpack(data))
+        except PeerViolation as problem:
+            self._drop(f"host {host}", str(problem))
+            return None
+
+    def _drop(self, sender: str, problem: str) -> None:
+        self.dropped += 1
+        self._complain(sender, problem)
+
+    def _event(
+        self, sender: str, table: Mapping[str, type[events.FromProcess]], message: Mapping[str, Any]
+    ) -> events.FromProcess | None:
         kind = message["kind"]
-        table = FROM_ADMIN if sender.startswith("admin") else FROM_AGENT if sender == AGENT else FROM_WORKER
         if sender.endswith(PULSE_SUFFIX):
             sender, table = sender.removesuffix(PULSE_SUFFIX), FROM_PULSE
         event = table.get(kind)
@@ -119,7 +157,7 @@ class Inbox:
         facts = {key: value for key, value in message.items() if key != "kind"}
         if table is FROM_ADMIN:
             facts = {"arguments": {}, **facts, "sender": sender}
-        elif table is not FROM_AGENT:
+        elif table is not FROM_AGENT and table is not FROM_HOST:
             if message.get("slot", sender) != sender:
                 raise PeerViolation(f"{kind} of {sender} names the slot {message['slot']!r:.40}")
             facts["slot"] = sender

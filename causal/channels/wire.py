@@ -110,6 +110,14 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
 
 
+def channel_of(header: bytes) -> int | None:
+    """The channel that a header names; None for what is no header.  `read_header` checks the rest."""
+    if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
+        return None
+    channel: int = _HEADER.unpack(header)[4]
+    return channel
+
+
 def pack_payload(header: Header, payload: bytes | memoryview, compress: bool) -> list[bytes]:
     """Returns [header, payload], compressed where requested and worthwhile; sets the header's length and flags."""
     header.plain_bytes = len(payload)

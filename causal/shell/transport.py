@@ -1,4 +1,7 @@
-"""ZeroMQ as a transport: one ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+"""ZeroMQ as a transport: a ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+
+In a job of several hosts there is a second ROUTER, for neighbours on other hosts: each is authenticated by its host's
+key, and only the host on which the supervisor has placed a task is heard for it.
 
 A socket promises nothing: messages may be lost silently at a reconnect.  Positions, credits and
 the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is
@@ -7,11 +10,17 @@ queued), and nothing lingers at close.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import zmq
 
-from causal.channels.wire import FRAME_BYTES_MAX
+from causal.channels.wire import FRAME_BYTES_MAX, channel_of
+from causal.errors import PipelineError
+from causal.shell.curve import Authenticator, connect_with, serve_with, user_of
+from causal.shell.roster import KeyPair, Roster
 
 RECEIVE_MAX = 64
 """The most frames taken from one socket before the next one."""
@@ -30,20 +39,80 @@ def _set_up(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)
 
 
-class Transport:
-    """The data plane of one process.  `endpoint` is known before any task runs here."""
+REMOTE = b"\xff"
+"""The first byte of a link to another host; a ROUTER's own identities begin with a zero byte."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, poller: zmq.Poller) -> None:
+_log = logging.getLogger("causal.transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The address, key and roster with which a process speaks to other hosts.
+
+    Attributes:
+        address: this host's, to bind to.
+        key: this host's; None over loopback without keys.
+        roster: of the hosts that may connect.
+        source_of: the task that sends on a channel.
+    """
+
+    address: str
+    key: KeyPair | None
+    roster: Callable[[], Roster]
+    source_of: Callable[[int], int | None]
+
+
+class Transport:
+    """The data plane of one process.  `endpoint` is known before any task runs here.
+
+    Args:
+        network: of a job of several hosts; `remote` is then the endpoint for tasks on other hosts.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], endpoint: str, poller: zmq.Poller, network: Network | None = None
+    ) -> None:
         self._context = context
         self._poller = poller
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
         self.undeliverable = 0
-        self._router = context.socket(zmq.ROUTER)
-        _set_up(self._router)
-        self._router.router_mandatory = True
-        self._router.bind(endpoint)
+        self.refused = 0
+        """The number of frames of a task that came from another host than the one it is on."""
+        self._router = self._bound(endpoint, None)
         self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        poller.register(self._router, zmq.POLLIN)
+        self._network = network
+        self._hosts: dict[int, str] = {}
+        """Task on another host → that host, as the supervisor has named it."""
+        self._authenticator: Authenticator | None = None
+        self._remote: zmq.Socket[Any] | None = None
+        self.remote = ""
+        if network is not None:
+            if network.key is not None:
+                self._authenticator = Authenticator(context, network.roster())
+                poller.register(self._authenticator.socket, zmq.POLLIN)
+            self._remote = self._bound(f"tcp://{_bracketed(network.address)}:*", network.key)
+            self.remote = self._remote.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def _bound(self, endpoint: str, key: KeyPair | None) -> zmq.Socket[Any]:
+        router: zmq.Socket[Any] = self._context.socket(zmq.ROUTER)
+        _set_up(router)
+        router.router_mandatory = True
+        if key is not None:
+            serve_with(router, key)
+        try:
+            router.bind(endpoint)
+        except zmq.ZMQError as problem:
+            raise PipelineError(f"{endpoint} cannot be bound: {problem}; give another --address") from None
+        self._poller.register(router, zmq.POLLIN)
+        return router
+
+    def place(self, task: int, endpoint: str) -> None:
+        """Notes where a neighbour is, so that it is heard from there alone."""
+        host, at, _ = endpoint.partition("://")[2].rpartition("@")
+        if at:
+            self._hosts[task] = host
+        else:
+            self._hosts.pop(task, None)
 
     def dial(self, target: int, endpoint: str) -> None:
         """Connects to the task downstream; an older connection is closed, and what was queued to it is dropped."""
@@ -53,7 +122,16 @@ class Transport:
             old.close(0)
         socket = self._context.socket(zmq.DEALER)
         _set_up(socket)
-        socket.connect(endpoint)
+        scheme, _, rest = endpoint.partition("://")
+        host, at, address = rest.rpartition("@") if scheme == "tcp" else ("", "", rest)
+        if at and self._network is not None and self._network.key is not None:
+            member = self._network.roster().members.get(host)
+            if member is None:
+                socket.close(0)
+                _log.warning("%s is not in the roster: its task %d is not dialled", host, target)
+                return  # revoked: the supervisor names another place soon
+            connect_with(socket, self._network.key, member.public)
+        socket.connect(f"{scheme}://{address}")
         self._dealers[target] = socket
         self._poller.register(socket, zmq.POLLIN)
 
@@ -69,8 +147,11 @@ class Transport:
             self.undeliverable += 1
 
     def reply(self, link: bytes, parts: list[bytes]) -> None:
+        router, identity = self._router, link
+        if self._remote is not None and link.startswith(REMOTE):
+            router, identity = self._remote, link[len(REMOTE) :]
         try:
-            self._router.send_multipart([link, *parts], zmq.NOBLOCK)
+            router.send_multipart([identity, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as problem:
             if problem.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -85,12 +166,46 @@ class Transport:
         if self._router in ready:
             for parts in _take(self._router):
                 yield parts[0], parts[1:]
+        if self._remote is not None:
+            yield from self._receive_remote(self._remote, ready)
+
+    def _receive_remote(
+        self, remote: zmq.Socket[Any], ready: dict[zmq.Socket[bytes], int]
+    ) -> Iterator[tuple[bytes, list[bytes]]]:
+        if self._authenticator is not None and self._authenticator.socket in ready:
+            self._authenticator.roster = self._network.roster()  # type: ignore[union-attr]
+            self._authenticator.serve()
+        if remote not in ready:
+            return
+        for _ in range(RECEIVE_MAX):
+            try:
+                identity = remote.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            parts = remote.recv_multipart()
+            if self._heard(user_of(identity), parts):
+                yield REMOTE + identity.bytes, parts
+            else:
+                self.refused += 1
+
+    def _heard(self, host: str, parts: list[bytes]) -> bool:
+        """Whether the task that this frame claims to be of is on the host that has sent it."""
+        network = self._network
+        if network is None or network.key is None or not parts:
+            return True
+        channel = channel_of(parts[0])
+        source = network.source_of(channel) if channel is not None else None
+        return source is not None and self._hosts.get(source) == host
 
     def close(self) -> None:
-        for socket in (*self._dealers.values(), self._router):
+        routers = (self._router,) if self._remote is None else (self._router, self._remote)
+        for socket in (*self._dealers.values(), *routers):
             self._poller.unregister(socket)
             socket.close(0)
         self._dealers.clear()
+        if self._authenticator is not None:
+            self._poller.unregister(self._authenticator.socket)
+            self._authenticator.close()
 
 
 def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
@@ -99,3 +214,7 @@ def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             yield socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

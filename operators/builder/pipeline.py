@@ -63,6 +63,22 @@ class Pipeline:
         key_of = reader.edges[0].key_of if reader.edges else None
         reader.edges.append(Edge(origin, key_of, origin.time_of))
 
+    def place(self, operator: str, host: str | None = None, **labels: str) -> Pipeline:
+        """Keep the tasks of an operator on one host, or on hosts with these labels, in a job of several hosts.
+
+        Args:
+            host: the only host; its standby is there as well, so the task does not survive the host.
+            labels: what a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
+        """
+        node = self._named(operator)
+        if not host and not labels:
+            raise PipelineError(f"{graph.caller()}: {operator!r} is placed nowhere; give a host or labels")
+        for name, value in (("host", host or ""), *labels.items()):
+            if type(value) is not str:
+                raise PipelineError(f"{graph.caller()}: {operator!r} is placed by {name}={value!r:.80}; give a text")
+        node.options["place"] = (host or "", dict(labels))
+        return self
+
     @property
     def nodes(self) -> list[Node]:
         """The operators in the order of building, without tables of which only the versions of rows are read."""

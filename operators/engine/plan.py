@@ -318,6 +318,44 @@ class Plan:
                     names[group.root.name] = None
         return list(names)
 
+    def places(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """Task → (host, labels) of those that may not be on any host.
+
+        Raises:
+            PipelineError: operators of one task are placed on different hosts.
+        """
+        places: dict[str, tuple[str, dict[str, str]]] = {}
+        for task, group in enumerate(self._group_of):
+            for node in group.nodes:
+                if "place" not in node.options:
+                    continue
+                host, labels = node.options["place"]
+                name = self.topology.tasks[task].name
+                before, known = places.get(name, ("", {}))
+                if before and host and before != host:
+                    raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; give one of them")
+                places[name] = (host or before, {**known, **labels})
+                if node.kind == "source":  # what it needs beside the job is where its tasks are
+                    for companion in node.subject.companions(node.name, Path()):
+                        places[f"companion-{companion.name}"] = places[name]
+        return places
+
+    def bound(self) -> list[tuple[str, str]]:
+        """(task, reason) of each task that keeps on its own machine what its successor on another would need."""
+        reasons: list[tuple[str, str]] = []
+        for task, group in enumerate(self._group_of):
+            name, sink = self.topology.tasks[task].name, group.root.subject
+            if group.root.kind == "sink" and not sink.everywhere:
+                reasons.append((name, f"{type(sink).__name__} keeps its rows on the machine of its task"))
+            if task in self._requests:
+                reasons.append((name, "the answers to its calls are kept on the machine of its task"))
+            if group.root.kind == "source" and not group.root.subject.everywhere:
+                reasons.append((name, f"{type(group.root.subject).__name__} ingests on the machine of its task"))
+        if self._letter_task is not None:
+            letters = self.topology.tasks[self._letter_task].name
+            reasons.append((letters, "dead letters are kept on the machine of their task"))
+        return reasons
+
     def companions(self, job_directory: Path) -> list[Companion]:
         """The processes that the sources need beside the job."""
         return [

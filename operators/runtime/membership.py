@@ -116,6 +116,14 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A neighbour upstream is at that endpoint, on another host: only that host is heard for it."""
+
+    task: int
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Feed:
     """Hand an event to the running task."""
 
@@ -127,7 +135,7 @@ class End:
     """End the process regularly, after a last beat."""
 
 
-Act = SendReport | Load | Begin | Start | Dial | Feed | End
+Act = SendReport | Load | Begin | Start | Dial | Place | Feed | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +166,20 @@ class Membership:
 
     Args:
         vitals: asked when a beat is due.
+        remote: the endpoint for tasks on other hosts; empty in a job on one machine.
 
     State: `task` is None until it follows or is promoted; `serving` from the promotion on.
     """
 
     def __init__(
-        self, slot: str, pid: int, endpoint: str, topology: Topology, heartbeat_ms: int, vitals: Callable[[], Vitals]
+        self,
+        slot: str,
+        pid: int,
+        endpoint: str,
+        topology: Topology,
+        heartbeat_ms: int,
+        vitals: Callable[[], Vitals],
+        remote: str = "",
     ) -> None:
         self.slot = slot
         self.task: int | None = None
@@ -172,6 +188,7 @@ class Membership:
         self.beat_due_ns = 0
         self._pid = pid
         self._endpoint = endpoint
+        self._remote = remote
         self._topology = topology
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._vitals = vitals
@@ -226,6 +243,8 @@ class Membership:
             "committed": vitals.committed,
             "checked": list(vitals.checked),
         }
+        if self._remote:
+            facts["remote"] = self._remote
         if vitals.waiting is not None:
             facts["waiting"] = list(vitals.waiting)
         if vitals.doing is not None:
@@ -295,7 +314,7 @@ class Membership:
         introduced = Feed(PeerUp(index, command.incarnation, command.endpoint.startswith("tcp")))
         if index in self._topology.downstream(self.task):  # type: ignore[arg-type]
             return [Dial(index, command.endpoint), introduced]
-        return [introduced]
+        return [Place(index, command.endpoint), introduced] if "@" in command.endpoint else [introduced]
 
     def _peer_down(self, command: commands.PeerDown, now_ns: int) -> list[Act]:
         if self.serving:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.ports import SinkStore
 from causal.records.values import decode, encode
 from causal.shell import processlog
-from causal.shell.clock import SystemEnvironment, monotonic_ns
+from causal.shell.clock import SystemEnvironment, monotonic_ns, of_host, take_offset
+from causal.shell.depot import Depot
 from causal.shell.disk import Disk
 from causal.shell.driver import TaskDriver
 from causal.shell.lifeline import hold
@@ -64,7 +66,9 @@ from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
 from operators.runtime.backlog import Backlog
+from operators.runtime.hosting import fetch_from, network_of
 from operators.runtime.image import Image
+from operators.runtime.job_time import JobTimeReader
 from operators.runtime.membership import (
     Begin,
     Commanded,
@@ -75,6 +79,7 @@ from operators.runtime.membership import (
     Load,
     Loaded,
     Membership,
+    Place,
     Reported,
     SendReport,
     Start,
@@ -135,7 +140,9 @@ class Worker:
     def __init__(self, job_directory: Path, slot: str) -> None:
         self.slot = slot
         self.directory = job_directory
+        take_offset(job_directory)
         self.config = located(JobConfig.load(job_directory), job_directory)
+        self.depot = Depot(self.config.store, self.config.place_in_store) if self.config.store else None
         self.context: zmq.Context[Any] = zmq.Context(io_threads=1)
         self.work = Work()
         self.progress = Progress(self.work)
@@ -149,7 +156,7 @@ class Worker:
         self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()
         bind = "tcp://127.0.0.1:*" if self.config.transport == "tcp" else f"ipc://{runtime}/{slot}"
-        self.transport = Transport(self.context, bind, self.poller)
+        self.transport = Transport(self.context, bind, self.poller, network_of(job_directory, self.plan.topology))
         self.control = self.context.socket(zmq.DEALER)
         self.control.linger = LINGER_MS
         self.control.setsockopt(zmq.IDENTITY, slot.encode())
@@ -158,8 +165,9 @@ class Worker:
         self.control.connect(supervisor)
         self.poller.register(self.control, zmq.POLLIN)
         self.membership = Membership(
-            slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals
-        )
+            slot, os.getpid(), self.transport.endpoint, self.plan.topology, self.config.heartbeat_ms, self.vitals,
+            self.transport.remote,
+        )  # fmt: skip
         self.witness: Witness | None = None
         self.following: Image | None = None
         self.loading: _Loading | None = None
@@ -175,6 +183,10 @@ class Worker:
         """The checkpoint that the last look at the bounds wanted."""
         self.root_missing = 0
         self.stopping = False
+
+    def _image(self, task: int) -> Image:
+        fetch = None if self.depot is None else partial(fetch_from, self.depot, lambda: not self.stopping, say)
+        return Image(self.plan, task, self.directory, fetch)
 
     @property
     def label(self) -> str:
@@ -260,6 +272,8 @@ class Worker:
         facts: dict[str, Any] = {"pid": os.getpid()}
         if member is not None:
             facts["endpoint"] = self.transport.endpoint
+            if self.transport.remote:
+                facts["remote"] = self.transport.remote
         if doing is not None:
             facts["doing"] = doing.message()
         if driver is not None:
@@ -312,7 +326,7 @@ class Worker:
     def load(self, act: Load) -> None:
         """Load the state of a task, in the steps of `_load_more`."""
         if self.following is None or self.following.task != act.task:
-            self.following = Image(self.plan, act.task, self.directory)
+            self.following = self._image(act.task)
         if self.config.verify_replay:
             self.rehearsals.follow(self.following, act.files)
         self._load(act, self.following, act.files)
@@ -326,7 +340,7 @@ class Worker:
             self.retained = self.driver.task.retained(act.rollback)
             before, self.driver = self.driver, None
             before.close()
-        self._load(act, image or Image(self.plan, act.task, self.directory), act.files)
+        self._load(act, image or self._image(act.task), act.files)
 
     def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:
         known = {path for path, _, _ in image.files}
@@ -394,7 +408,7 @@ class Worker:
                 shutil.rmtree(old, ignore_errors=True)  # of a process that was killed; no process reads it any more
         if self.disk is not None:
             self.poller.unregister(self.disk.wake)
-        self.disk = Disk(self.directory, name, act.incarnation, spill, self.config.durability == "os")
+        self.disk = Disk(self.directory, name, act.incarnation, spill, self.config.durability == "os", self.depot)
         self.poller.register(self.disk.wake, zmq.POLLIN)
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
@@ -406,15 +420,19 @@ class Worker:
         }
         began_ns = self._began_ns()
         readers: dict[int, Reader] = {
-            c.id: self.plan.reader(c, self.directory, began_ns) for c in topology.inputs(task) if c.source == OUTSIDE
+            c.id: self.plan.reader(c, self.directory, of_host(began_ns))
+            for c in topology.inputs(task)
+            if c.source == OUTSIDE
         }
+        if self.transport.remote:
+            readers = {channel: JobTimeReader(reader) for channel, reader in readers.items()}
         return TaskDriver(
             protocol, self.config.run, self.transport, self.disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn,
         )  # fmt: skip
 
     def _began_ns(self) -> int:
-        """The time at which the job began to read, in monotonic time; the first process writes it."""
+        """The time at which the job began to read, in the job's time; the first process of a host writes it."""
         path = self.directory / "began"
         try:
             with open(path, "x") as file:
@@ -432,6 +450,9 @@ class Worker:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
         self.driver.start()  # type: ignore[union-attr]
         self.handle(Tick())
+
+    def place(self, act: Place) -> None:
+        self.transport.place(act.task, act.endpoint)
 
     def dial(self, act: Dial) -> None:
         self.transport.dial(act.task, act.endpoint)
@@ -511,6 +532,7 @@ _ACTS: dict[type, Callable[[Worker, Any], None]] = {
     Begin: Worker.begin,
     Start: Worker.start,
     Dial: Worker.dial,
+    Place: Worker.place,
     Feed: Worker.feed,
     End: Worker.end,
 }

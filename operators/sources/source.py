@@ -91,6 +91,9 @@ class Source(ABC, Generic[R_co]):
     vectors = False
     """Whether its readers give `Vectors` instead of lists."""
 
+    everywhere = True
+    """Whether its readers give the same on every host, so that its tasks can move to another one."""
+
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """A reader of one partition; called in the source task's process, once per incarnation."""

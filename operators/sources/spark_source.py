@@ -52,6 +52,9 @@ class SparkSource(Source[dict[str, Any]]):
             then the job ends with a line that names the error.
     """
 
+    everywhere = False
+    """Its driver and the log that it ingests into are on one host."""
+
     def __init__(
         self,
         read: Callable[[Any], Any],

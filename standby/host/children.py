@@ -80,6 +80,8 @@ class Children:
     dying: list[Child] = field(default_factory=list)
     """Processes that count as dead while the kernel frees their memory."""
     forks: ForkServer | None = None
+    patient: bool = True
+    """Whether the first start of all waits for the fork server: the agent does nothing else meanwhile."""
 
     def save(self) -> None:
         """Replaces the table on disk atomically.
@@ -130,6 +132,12 @@ class Children:
         self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
         self.forks.begin()
 
+    def await_forks(self) -> None:
+        """Waits now until the fork server can fork, and at no start: the agent must be heard all the time."""
+        self.patient = False
+        if self.forks is not None:
+            self.forks.await_ready()
+
     def close(self) -> None:
         """Ends the fork server."""
         if self.forks is not None:
@@ -140,7 +148,7 @@ class Children:
         if self.forks is None or child.companion or child.environment:
             return None
         # At the start of a job there is nothing else to do; later a start does not wait for a server to load.
-        patient = len(self.living) == 1
+        patient = self.patient and len(self.living) == 1
         return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
 
     def _spawned(self, child: Child) -> int:

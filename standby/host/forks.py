@@ -78,6 +78,10 @@ class ForkServer:
         finally:
             theirs.close()
 
+    def await_ready(self) -> None:
+        """Waits until the server has loaded, for as long as a new interpreter would need."""
+        self._is_ready(READY_S)
+
     def attend(self) -> None:
         """Replace a server that has ended or was lost."""
         if self._process is not None and self._process.poll() is not None:

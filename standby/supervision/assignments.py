@@ -84,10 +84,14 @@ class WorkerEntry:
     purpose: str
     """The task it is a standby of; empty: it may become any task (a shared pool)."""
     state: WorkerState = WorkerState.STARTING
+    host: str = ""
+    """The host that it was placed on; empty on one machine."""
     task: str = ""
     incarnation: int = 0
     pid: int = 0
     endpoint: str = ""
+    remote: str = ""
+    """The endpoint for tasks on other hosts, `tcp://address:port`; empty on one machine."""
     reported_state: str = ""
     """The state that the worker itself reports."""
     complaint: str = ""
@@ -136,6 +140,16 @@ class WorkerEntry:
     """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
     waiting: tuple[int, str] | None = None
     """(since, reason) while its task waits for its store."""
+
+    def endpoint_for(self, host: str) -> str:
+        """The endpoint that a task on that host connects to; empty for none yet.
+
+        It names the host that must answer there, before an `@`: the supervisor has placed the process on it.
+        """
+        if host == self.host:
+            return self.endpoint
+        scheme, separator, address = self.remote.partition("://")
+        return f"{scheme}{separator}{self.host}@{address}" if self.remote else ""
 
     def update(self, rollback: int, peers: Mapping[str, int] | None, waiting: tuple[int, str] | None) -> None:
         """Takes what a beat with a task reports; `peers` is None if nothing has changed about neighbours."""
@@ -224,6 +238,7 @@ class Assignments:
     def _process(self, record: Record) -> None:
         self.started_max = max(self.started_max, record["number"])
         slot = self.slots[record["slot"]] = WorkerEntry(record["slot"], record["purpose"])
+        slot.host = record.get("host", "")
         self.unserved.setdefault(slot.purpose, {})[slot.name] = slot
         self._manned(slot.purpose)
 

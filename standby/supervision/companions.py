@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from standby.blueprint import CompanionCall
 from standby.supervision import events
@@ -20,18 +20,42 @@ class Companions:
     def __init__(self, calls: Iterable[CompanionCall]) -> None:
         self._calls = {PREFIX + call.name: call for call in calls}
         self._asked_ns: dict[str, int] = {}
+        self._hosts: dict[str, str] = {}
+        """Companion → the host that it is on, or was ordered on."""
+        self._running: set[str] = set()
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._calls
 
-    def settle(self, known: Iterable[str], now_ns: int, outbox: Outbox) -> None:
-        """Orders the start of the companions that are not among the slots `known` of the agent."""
-        missing = set(self._calls) - set(known)
-        for slot in sorted(missing):
+    def record_beat(self, host: str, known: Iterable[str]) -> None:
+        """Takes which processes the agent of a host knows, living or ended."""
+        known = set(known)
+        for slot in self._calls:
+            if slot in known:
+                self._hosts[slot] = host
+                self._running.add(slot)
+            elif self._hosts.get(slot) == host:
+                self._running.discard(slot)
+
+    def lose(self, host: str) -> None:
+        """Forgets where companions are that were on a lost host, so that they are placed again."""
+        for slot in [slot for slot, at in self._hosts.items() if at == host]:
+            del self._hosts[slot]
+            self._running.discard(slot)
+            self._asked_ns.pop(slot, None)
+
+    def settle(self, host_for: Callable[[str], str | None], now_ns: int, outbox: Outbox) -> None:
+        """Orders the start of the companions that no agent knows."""
+        for slot in sorted(set(self._calls) - self._running):
             asked_ns = self._asked_ns.get(slot, 0)
-            if not asked_ns or now_ns - asked_ns >= AGAIN_NS:
+            if asked_ns and now_ns - asked_ns < AGAIN_NS:
+                continue
+            host = self._hosts.get(slot)
+            host = host_for(slot) if host is None else host
+            if host is not None:
+                self._hosts[slot] = host
                 self._asked_ns[slot] = now_ns
-                outbox.add(StartProcess(slot, f"companion:{self._calls[slot].name}"))
+                outbox.add(StartProcess(slot, f"companion:{self._calls[slot].name}", host))
 
     def failure(self, event: events.Exited) -> str | None:
         """The reason for which the job must end with it; None if it has finished or is being restarted."""

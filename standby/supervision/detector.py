@@ -36,6 +36,11 @@ class Detector:
             self._amnesty_ns = now_ns
         self._observed_ns = now_ns
 
+    @property
+    def listening_since_ns(self) -> int:
+        """The moment from which the supervisor has been awake without a gap."""
+        return self._amnesty_ns
+
     def suspects(self, roster: Assignments, now_ns: int) -> list[WorkerEntry]:
         """Slots that count as hung now."""
         if now_ns < self._look_ns:

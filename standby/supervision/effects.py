@@ -40,6 +40,8 @@ class StartProcess:
     slot: str
     role: str
     """`worker`, or `companion:<name>`."""
+    host: str = ""
+    """The host whose agent starts it; empty for the agent on the supervisor's own machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,16 @@ class KillProcess:
     """Have the agent send SIGKILL; it reports `exited`."""
 
     slot: str
+    host: str = ""
+    """The host that it is on, as far as the supervisor knows; otherwise that of its last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendHost:
+    """A control message to the agent of a host."""
+
+    host: str
+    message: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ class Note:
     line: str
 
 
-Effect = Journal | Send | StartProcess | KillProcess | WriteManifest | RemoveFiles | EndJob | Answer | Note
+Effect = Journal | Send | SendHost | StartProcess | KillProcess | WriteManifest | RemoveFiles | EndJob | Answer | Note
 
 
 def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from causal.commands import EXTENTS_MAX, Extents, Files
 from causal.logs.rollback import OrphanAnswer
 from causal.task.activity import Activity
 from standby.supervision.effects import Record
+from standby.supervision.hosts import SLOTS_MAX
 from standby.supervision.task_counters import reason_invalid
 
 
@@ -52,6 +55,8 @@ class Beat:
     """The work that it has been busy with for a while."""
     wanted_epoch: int = 0
     """The checkpoint that should complete now, because its task keeps so much until then; 0 for none."""
+    remote: str = ""
+    """The endpoint for tasks on other hosts, `tcp://address:port`; empty in a job on one machine."""
 
     def __post_init__(self) -> None:
         problem = reason_invalid(self.counters)
@@ -70,6 +75,7 @@ class Pulse:
     """Its task's state, where it has a task."""
     doing: Activity | None = None
     waiting: tuple[int, str] | None = None
+    remote: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,8 @@ class Started:
     slot: str
     pid: int
     at_ns: int
+    host: str = ""
+    """The host of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +154,13 @@ class Exited:
     """The last line of the process's log."""
     restarting: bool = False
     """Whether it is a companion that the agent restarts by itself."""
+    host: str = ""
+    """The host of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBeat:
-    """The heartbeat of the agent: its living and its ended processes."""
+    """The heartbeat of an agent: the living and the ended processes of its host."""
 
     slots: Mapping[str, int]
     dead: Mapping[str, int | None]
@@ -158,6 +168,38 @@ class AgentBeat:
     """The moments at which the agent killed those of the dead that it killed."""
     computing: tuple[str, ...] = ()
     """Slots whose processes have used the processor since its last look; it looks a few times per limit of silence."""
+    host: str = ""
+    """The host whose key the sender has; empty for the agent on the supervisor's own machine."""
+    incarnation: int = 0
+    """The incarnation of the host that the supervisor has given it."""
+    clock_ns: int | None = None
+    """The host's own clock when this was sent; the answer says when it was received."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostHello:
+    """An agent asks to join, or says after a lost connection that its processes are still there."""
+
+    host: str
+    session: Annotated[str, Meta(min_length=1, max_length=64)]
+    """The mark of this life of the agent's processes."""
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = SLOTS_MAX
+    zone: str = ""
+    machine: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    run: str = ""
+    """The run of the job whose description the agent has."""
+    clock_ns: int | None = None
+    """The host's own clock when this was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostClosed:
+    """The root process of that session of a host has ended, or its key was revoked."""
+
+    host: str
+    session: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +249,10 @@ class Tick:
     """Time has passed."""
 
 
-FromProcess = Beat | Pulse | Phase | Snapshot | OrphanReport | Failed | Started | Exited | AgentBeat | Admin | Replied
+FromProcess = (
+    Beat | Pulse | Phase | Snapshot | OrphanReport | Failed | Started | Exited | AgentBeat | HostHello | HostClosed
+    | Admin | Replied
+)  # fmt: skip
 """An event that arrives as a control message."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

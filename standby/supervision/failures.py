@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from standby.supervision.assignments import Assignments, TaskEntry, TaskState, WorkerEntry, WorkerState
 from standby.supervision.effects import Outbox
+from standby.supervision.hosts import Hosts
 from standby.supervision.injection import Injection
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.task_counters import TaskCounters
@@ -18,6 +19,7 @@ class Failures:
     roster: Assignments
     figures: TaskCounters
     injection: Injection
+    hosts: Hosts
     promotion: Reconciler
     crash_loop_max: int
 
@@ -34,7 +36,9 @@ class Failures:
         Returns: the reason for which the job must end now; None if it need not.
         """
         seat = self.roster.seat_of(slot)
-        requested = self.injection.requested(slot.name)
+        # The death of a host says nothing about the task: it counts neither towards a crash loop nor as stillborn.
+        host_lost = not self.hosts[slot.host].living
+        requested = host_lost or self.injection.requested(slot.name)
         failure = not requested and not stopping and (seat is not None or self._waited_for(slot))
         sign_ns = killed_ns if killed_ns is not None else slot.alive_ns
         outbox.decide(
@@ -47,6 +51,7 @@ class Failures:
             failure=failure,
             recover=not stopping,
             counters=dict(self.figures.last_reported(seat.name, slot.incarnation)) if seat is not None else {},
+            **({"host_lost": True} if host_lost else {}),
         )
         if seat is None and not requested:
             self.promotion.stillborn(slot.purpose, now_ns)

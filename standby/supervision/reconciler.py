@@ -13,6 +13,7 @@ from standby.supervision.checkpoints import Coordinator
 from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.effects import KillProcess, Note, Outbox, StartProcess
 from standby.supervision.inquiries import Inquiries
+from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
 AGAIN_NS = 1_000_000_000
@@ -40,6 +41,7 @@ class Reconciler:
         coordinator: Coordinator,
         timeline: Timeline,
         inquiries: Inquiries,
+        placement: Placement,
         standbys: str,
         together: bool = False,
         every_epoch: bool = False,
@@ -53,6 +55,7 @@ class Reconciler:
         self._coordinator = coordinator
         self._timeline = timeline
         self._inquiries = inquiries
+        self._placement = placement
         self._together = together
         self._follow_ns = 0 if every_epoch else FOLLOW_NS
         self._pool = None if standbys == PER_TASK else int(standbys)
@@ -146,11 +149,13 @@ class Reconciler:
     def _whereabouts(self, seat: TaskEntry) -> dict[str, tuple[str, int]]:
         """The (endpoint, incarnation) of each neighbour; an empty endpoint for one that is known to have no process."""
         known: dict[str, tuple[str, int]] = {}
+        own = self._roster.holder(seat)
         for name in seat.neighbours:
             neighbour = self._roster.seats[name]
             holder = self._roster.holder(neighbour)
-            if holder is not None and holder.endpoint and holder.state is not WorkerState.LEAVING:
-                known[name] = (holder.endpoint, neighbour.incarnation)
+            endpoint = "" if holder is None else holder.endpoint_for(own.host if own is not None else holder.host)
+            if holder is not None and endpoint and holder.state is not WorkerState.LEAVING:
+                known[name] = (endpoint, neighbour.incarnation)
             elif neighbour.state is TaskState.WAITING and neighbour.incarnation and name not in seat.upstream:
                 known[name] = ("", neighbour.incarnation)
         return known
@@ -189,6 +194,8 @@ class Reconciler:
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
         """Starts a process for every waiting task and, once all tasks have run, for every missing standby."""
         roster = self._roster
+        if not self._placement.ready(now_ns):
+            return
         if self._pool is None:
             lacking = list(roster.short) if roster.short and self._standbys_due(now_ns) else roster.unmanned()
         else:
@@ -205,12 +212,16 @@ class Reconciler:
         return self._roster.confirmed
 
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
+        host = self._placement.host_for(purpose)
+        if host is None:
+            return  # the view says which tasks lack a process; a host that joins or has room again brings one
         number = self._roster.started_max + 1
         name = f"w{number}"
-        outbox.decide("process", slot=name, number=number, purpose=purpose)
+        where = {"host": host} if host else {}
+        outbox.decide("process", slot=name, number=number, purpose=purpose, **where)
         slot = self._roster.slots[name]
         slot.known_ns = slot.asked_ns = now_ns
-        outbox.add(StartProcess(name, WORKER))
+        outbox.add(StartProcess(name, WORKER, host))
 
     def ready(self, slot: WorkerEntry) -> None:
         """Resets the count of failed starts for the purpose of a process that is ready."""
@@ -230,13 +241,13 @@ class Reconciler:
         if now_ns - slot.asked_ns >= AGAIN_NS:
             slot.asked_ns = now_ns
             outbox.add(Note(f"{slot.name}: asking the agent again to start it"))
-            outbox.add(StartProcess(slot.name, WORKER))
+            outbox.add(StartProcess(slot.name, WORKER, slot.host))
 
     def kill(self, slot: WorkerEntry, why: str, now_ns: int, outbox: Outbox) -> None:
         """Has the process killed; its task is promoted elsewhere when its exit is confirmed."""
         outbox.decide("killing", slot=slot.name, why=why)
         slot.asked_ns = now_ns
-        outbox.add(KillProcess(slot.name))
+        outbox.add(KillProcess(slot.name, slot.host))
 
     def deadline_ns(self, now_ns: int) -> int | None:
         """The moment of the next delayed start; None for none."""

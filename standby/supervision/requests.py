@@ -13,6 +13,7 @@ from causal import commands
 from standby.supervision import events, savepoints
 from standby.supervision.assignments import WorkerEntry, WorkerState
 from standby.supervision.effects import Answer, Outbox
+from standby.supervision.hosts import HostState
 
 if TYPE_CHECKING:
     from standby.supervision.supervision import Supervision
@@ -32,11 +33,13 @@ def answer(supervision: Supervision, event: events.Admin | events.Replied, outbo
         reply = {"ok": True, "view": supervision.view()}
     elif event.verb == "kill":
         reply = _kill(supervision, event.arguments)
+    elif event.verb == "drain":
+        reply = _drain(supervision, event.arguments, outbox)
     elif event.verb == "inspect":
         reply = _inspect(supervision, event, outbox)
     else:
         reply = savepoints.asked(supervision, event, outbox) or _refused(
-            f"there is no request {event.verb!r}; known are status, kill, savepoint and inspect"
+            f"there is no request {event.verb!r}; known are status, kill, drain, savepoint and inspect"
         )
     if reply is not None:
         outbox.add(Answer(event.sender, {"kind": "answer", **reply}))
@@ -70,6 +73,20 @@ def _kill(supervision: Supervision, arguments: Mapping[str, Any]) -> dict[str, A
         return _refused(slot)
     supervision.inject(slot)
     return {"ok": True, "task": slot.task, "slot": slot.name, "pid": slot.pid}
+
+
+def _drain(supervision: Supervision, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
+    """Has a host emptied, or keeps it after all; the answer says which tasks are still on it."""
+    host = supervision.hosts.get(str(arguments.get("host")))
+    if host is None or not host.name:
+        names = ", ".join(each.name for each in supervision.hosts if each.name) or "none: the job is on one machine"
+        return _refused(f"there is no host {arguments.get('host')}; hosts are {names}")
+    if not host.living:
+        return _refused(f"{host.name} is lost; nothing of the job is there")
+    draining = arguments.get("draining") is not False
+    if draining != (host.state is HostState.DRAINING):
+        outbox.decide("host_draining", host=host.name, draining=draining)
+    return {"ok": True, "host": host.name, "state": host.state.value, "tasks": supervision.draining.left(host.name)}
 
 
 def _inspect(supervision: Supervision, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from causal import commands
 from causal.config import JobConfig
 from causal.errors import invariant
 from causal.task.activity import Activity
+from standby import orders
 from standby.blueprint import Blueprint
 from standby.supervision import events, savepoints, slow_events
 from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
@@ -22,10 +23,13 @@ from standby.supervision.checkpoints import Coordinator
 from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
-from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record
+from standby.supervision.draining import Draining
+from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, SendHost
 from standby.supervision.failures import Failures
+from standby.supervision.hosts import HostEntry, HostLosses, Hosts
 from standby.supervision.injection import Injection
 from standby.supervision.inquiries import Inquiries
+from standby.supervision.placement import Placement
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.recoveries import Timeline
 from standby.supervision.replay_checks import FINISHED, Checks
@@ -42,6 +46,9 @@ STOP_NS_MAX = 10_000_000_000
 
 WAKE_NS_MIN = 5_000_000
 """The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
+
+ANY_SESSION = "*"
+"""Stands for the session that the host has now."""
 
 LOST_NS = 1_000_000_000
 """The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
@@ -62,8 +69,14 @@ class Supervision:
         self.staging = Staging(self.roster, self.coordinator, config.guarantee == "epoch")
         self.inquiries = Inquiries(self.roster, self.coordinator, blueprint.topology)
         shared = (self.roster, self.coordinator, self.timeline, self.inquiries)
-        self._promotion = Reconciler(*shared, config.standbys, together, config.verify_replay)
-        self._failures = Failures(self.roster, self.figures, self.injection, self._promotion, config.crash_loop_max)
+        self.hosts = Hosts(bool(config.listen), config.host_timeout_ms * 1_000_000, config.hosts_expected)
+        self.losses = HostLosses()
+        self._placement = Placement(self.hosts, self.roster, blueprint.constraints)
+        self._promotion = Reconciler(*shared, self._placement, config.standbys, together, config.verify_replay)
+        self._failures = Failures(
+            self.roster, self.figures, self.injection, self.hosts, self._promotion, config.crash_loop_max
+        )
+        self.draining = Draining(self.hosts, self.roster, self.coordinator, self.timeline, self._promotion.kill)
         self.checks = Checks(self.roster, config.verify_replay)
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
@@ -106,6 +119,7 @@ class Supervision:
             self.injection.deadline_ns(self.figures.life_first_record_ns),
             self._stop_by_ns,
             self.checks.deadline_ns(),
+            self.hosts.deadline_ns(),
         ]
         return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
 
@@ -120,6 +134,8 @@ class Supervision:
         if record["kind"] != "resumed":
             self.figures.apply(record)
         self.injection.apply(record)
+        self.hosts.apply(record)
+        self.losses.apply(record)
         if record["kind"] == "stopping":
             self.stopping = (record["status"], record["reason"])
         elif record["kind"] == "ended":
@@ -136,6 +152,7 @@ class Supervision:
         self._restored_ns = self._alive_ns = self._now_ns
         for slot in self.roster.slots.values():
             slot.known_ns = self._now_ns
+        self.hosts.restored(self._now_ns)
         if event.manifest is not None:
             self.coordinator.adopt(*event.manifest, self._outbox)
         if self.ended is not None:
@@ -147,7 +164,7 @@ class Supervision:
             self._outbox.add(KillProcess(event.slot))  # of an earlier life of the job, or started without a decision
             return
         first = not slot.seen_ns
-        if first or slot.endpoint != event.endpoint:
+        if first or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
             self._attention.whereabouts(slot)
         elif (slot.followed, slot.reported_state, slot.committed) != (event.followed, event.state, event.committed):
             self._attention.slot(slot)
@@ -155,7 +172,7 @@ class Supervision:
             self._attention.slot(slot)
         slot.wanted_epoch = event.wanted_epoch
         slot.seen_ns = slot.alive_ns = self._now_ns
-        slot.pid, slot.endpoint = event.pid, event.endpoint
+        slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)
         slot.reported_state, slot.epoch, slot.followed, slot.committed = (
             event.state,
@@ -193,7 +210,7 @@ class Supervision:
         slot.reported_state = event.state or slot.reported_state
         self._doing(slot, event.doing)
         if event.endpoint and not slot.endpoint:  # a supervisor that has just started need not wait for its loop
-            slot.endpoint = event.endpoint
+            slot.endpoint, slot.remote = event.endpoint, event.remote
             self._attention.whereabouts(slot)
 
     def _doing(self, slot: WorkerEntry, doing: Activity | None) -> None:
@@ -284,7 +301,7 @@ class Supervision:
             self._promotion.kill(slot, "failed", self._now_ns, self._outbox)
 
     def _started(self, event: events.Started) -> None:
-        slot = self.roster.slots.get(event.slot)
+        slot = self._of_host(event.slot, event.host)
         if slot is not None:
             slot.pid = event.pid
             slot.known_ns = self._now_ns
@@ -295,7 +312,7 @@ class Supervision:
             if failure is not None and self.stopping is None:
                 self._stop(1, failure)
             return
-        slot = self.roster.slots.get(event.slot)
+        slot = self._of_host(event.slot, event.host)
         if slot is not None:
             self._gone(slot, event.killed_ns, event.last_line)
 
@@ -310,14 +327,23 @@ class Supervision:
             self._promotion.roll_back(self._now_ns, self._outbox)
 
     def _agent_beat(self, event: events.AgentBeat) -> None:
+        if not self.hosts.accepts(event.host, event.incarnation):
+            self._outbox.add(SendHost(event.host, orders.Fenced().message()))
+            return
+        host = self.hosts[event.host]
+        host.seen_ns, host.beaten = self._now_ns, True
+        self._hear(host, event.clock_ns)
         for name in event.dead:
-            slot = self.roster.slots.get(name)
+            slot = self._of_host(name, event.host)
             if slot is not None:
                 self._gone(slot, event.killed.get(name))
         for name in event.computing:
-            if name in self.roster.slots:
-                self.roster.slots[name].computed_ns = self._now_ns
+            slot = self._of_host(name, event.host)
+            if slot is not None:
+                slot.computed_ns = self._now_ns
         for slot in list(self.roster.slots.values()):
+            if slot.host != event.host:
+                continue
             if slot.name in event.slots:
                 self._kill_again(slot)
             elif not slot.seen_ns:
@@ -325,15 +351,58 @@ class Supervision:
             elif slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
                 self._gone(slot, None)
         for name in event.slots:
-            if name not in self.roster.slots and name not in self._companions:
-                self._outbox.add(KillProcess(name))
-        if self.stopping is None:
-            self._companions.settle({**event.slots, **event.dead}, self._now_ns, self._outbox)
+            if self._of_host(name, event.host) is None and name not in self._companions:
+                self._outbox.add(KillProcess(name, event.host))
+        self._companions.record_beat(event.host, {**event.slots, **event.dead})
+        if self.stopping is None and self.hosts.all_beaten:
+            self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
+
+    def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
+        """Answers with this supervisor's time, from which the host measures the offset of its own clock."""
+        if clock_ns is not None:
+            began_ns = self.figures.first_record_ns or 0
+            self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
+
+    def _of_host(self, name: str, host: str) -> WorkerEntry | None:
+        """The process of that name if it was placed on that host: an agent speaks for its own host alone."""
+        slot = self.roster.slots.get(name)
+        return slot if slot is not None and slot.host == host else None
+
+    def _host_hello(self, event: events.HostHello) -> None:
+        if event.run not in ("", self._config.run):
+            self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
+            return  # an agent of a run before this one: it asks for the description again
+        host = self.hosts.get(event.host)
+        if host is not None and host.living and host.session != event.session:
+            self._lose_host(host, "its agent began again without the processes of before")
+        if host is None or not host.living:
+            facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
+            incarnation = 1 + (host.incarnation if host is not None else 0)
+            self._outbox.decide("host_joined", host=event.host, incarnation=incarnation, session=event.session, **facts)
+        host = self.hosts[event.host]
+        host.seen_ns = self._now_ns
+        self._outbox.add(SendHost(host.name, orders.Welcome(host.incarnation).message()))
+        self._hear(host, event.clock_ns)
+
+    def _host_closed(self, event: events.HostClosed) -> None:
+        host = self.hosts.get(event.host)
+        if host is not None and host.living and event.session in (host.session, ANY_SESSION):
+            self._lose_host(host, event.why or "its processes have ended")
+
+    def _lose_host(self, host: HostEntry, why: str) -> None:
+        """Decides that a host is dead: from here on every process there has ended, whatever it still does."""
+        facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
+        self._outbox.decide("host_lost", host=host.name, **facts)
+        self._outbox.add(Note(f"host {host.name} (incarnation {host.incarnation}) is lost: {why}"))
+        self._companions.lose(host.name)
+        for slot in list(self.roster.slots.values()):
+            if slot.host == host.name:
+                self._gone(slot, None)
 
     def _kill_again(self, slot: WorkerEntry) -> None:
         if slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
             slot.asked_ns = self._now_ns
-            self._outbox.add(KillProcess(slot.name))
+            self._outbox.add(KillProcess(slot.name, slot.host))
 
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
         """Orders the start of a journaled process that neither the agent nor a beat reports, or gives it up."""
@@ -375,6 +444,8 @@ class Supervision:
         if self.stopping is not None:
             self._settle_stop()
             return
+        for host in self.hosts.silent(self._now_ns, self._detector.listening_since_ns):
+            self._lose_host(host, f"nothing was heard of it for {self._config.host_timeout_ms} ms")
         for slot in self._detector.suspects(self.roster, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
             self._promotion.kill(slot, "silent", self._now_ns, self._outbox)
@@ -386,6 +457,7 @@ class Supervision:
         if self._attention.due(self._now_ns):
             self.inquiries.settle(self._now_ns, self._outbox, self._attention.slots())
             self._promotion.settle(self._now_ns, self._outbox, self._attention)
+            self.draining.settle(self._now_ns, self._outbox)
             self.coordinator.settle(self._now_ns, self._outbox, self._attention.everything, self.staging.hurries())
             self._attention.clear()  # the decisions of these three have been acted on
 
@@ -428,6 +500,8 @@ class Supervision:
         events.Started: _started,
         events.Exited: _exited,
         events.AgentBeat: _agent_beat,
+        events.HostHello: _host_hello,
+        events.HostClosed: _host_closed,
         events.ManifestWritten: _manifest_written,
         events.ManifestFailed: _manifest_failed,
         events.Admin: _admin,

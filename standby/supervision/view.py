@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from causal.config import JobConfig
 from standby.supervision.assignments import TaskEntry, TaskState, WorkerEntry, WorkerState
+from standby.supervision.hosts import HostEntry, HostLoss
 
 if TYPE_CHECKING:
     from standby.supervision.supervision import Supervision
@@ -39,12 +40,17 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
                 "slot": slot.name,
                 "pid": slot.pid,
                 "state": slot.state.value,
+                "host": slot.host or None,
                 "task": slot.task or None,
                 "standby_of": slot.purpose or None,
                 "doing": _doing(slot),
             }
             for slot in roster.slots.values()
         ],
+        "hosts": [_host(supervision, host, now_ns) for host in supervision.hosts if host.name],
+        "host_losses": [_host_loss(supervision, loss) for loss in supervision.losses.losses],
+        "without_process": list(roster.unmanned()),
+        "without_standby": list(roster.short),
         "checkpoint": {
             "complete": coordinator.complete,
             "count": coordinator.count,
@@ -63,6 +69,37 @@ def view(supervision: Supervision, config: JobConfig, now_ns: int) -> dict[str, 
         },
         "last_output_ns": figures.last_output_ns,
         "ended": None if ended is None else {"status": ended[0], "reason": ended[1]},
+    }
+
+
+def _host(supervision: Supervision, host: HostEntry, now_ns: int) -> dict[str, Any]:
+    """A host as `causal hosts` shows it."""
+    slots = [slot for slot in supervision.roster.slots.values() if slot.host == host.name]
+    return {
+        "host": host.name,
+        "state": host.state.value,
+        "incarnation": host.incarnation,
+        "zone": host.zone or None,
+        "machine": host.machine or None,
+        "labels": dict(host.labels),
+        "slots": host.slots,
+        "tasks": [slot.task for slot in slots if slot.task],
+        "standbys": [slot.purpose or "any" for slot in slots if not slot.task],
+        "last_heard_ms": round((now_ns - host.seen_ns) / 1e6, 1) if host.seen_ns else None,
+    }
+
+
+def _host_loss(supervision: Supervision, loss: HostLoss) -> dict[str, Any]:
+    """The loss of a host: when it was noticed, and when the last of its tasks was live again elsewhere."""
+    recoveries = [supervision.timeline.of(task, incarnation) for task, incarnation in loss.tasks.items()]
+    live = [recovery.live_ns if recovery is not None else None for recovery in recoveries]
+    recovered_ns = max((at for at in live if at is not None), default=loss.detected_ns)
+    return {
+        "host": loss.host,
+        "why": loss.why,
+        "tasks": list(loss.tasks),
+        "lost_ms": round((loss.detected_ns - loss.since_ns) / 1e6, 1),
+        "recovered_ms": None if None in live else round((recovered_ns - loss.since_ns) / 1e6, 1),
     }
 
 

@@ -70,13 +70,17 @@ class PerRecord(StreamBase[T]):
             edges += stream._use()
         return self._stream(edges, where, "union")
 
-    def sink(self, name: str, sink: Sink, parallelism: int = 1) -> Pipeline:
-        """Writes the records of this stream to a sink."""
+    def sink(self, name: str, sink: Sink, parallelism: int = 1, host: str | None = None) -> Pipeline:
+        """Writes the records of this stream to a sink.
+
+        Args:
+            host: in a job of several hosts, the only one for its tasks: where a sink keeps its rows on one machine.
+        """
         where = graph.caller()
         if not isinstance(sink, Sink):
             raise PipelineError(f"{where}: sink {name!r} is given {kind_of(sink)}; give a Sink, e.g. SqliteSink(path)")
         self._node(where, name, "sink", sink, parallelism)
-        return self.pipeline
+        return self.pipeline.place(name, host) if host is not None else self.pipeline
 
     def _apply(self, kind: str, name: str, fn: Callable[..., Any]) -> Stream[Any]:
         where = graph.caller()

@@ -100,6 +100,9 @@ class Sink(ABC):
     """The promise of its stores for acknowledged rows: "process", they survive the death of every process; "os", also a
     loss of power.  None, as a job is planned: what the job promises (`durability`)."""
 
+    everywhere: bool = False
+    """Whether its stores are reached from every host alike, so that its tasks can move to another one."""
+
     existing: str | None = None
     """The treatment of rows of an earlier run; a sink with "refuse" is asked before that run's state is discarded."""
 

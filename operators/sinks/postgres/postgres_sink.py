@@ -63,6 +63,8 @@ class PostgresSink(Sink):
         timeout_ms: for each call; then it counts as `Unavailable`, and is retried.
     """
 
+    everywhere = True
+
     def __init__(
         self,
         dsn: str,

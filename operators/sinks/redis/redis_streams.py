@@ -55,6 +55,8 @@ class RedisSink(Sink):
         timeout_ms: for each call; then it counts as `Unavailable`, and is retried.
     """
 
+    everywhere = True
+
     def __init__(
         self,
         url: str,

@@ -18,7 +18,7 @@ from deploy import local
 
 local.DEATHS_WITHIN_S = 2.0  # a server that lives for 0.2 s does not die twenty times in that
 deployment = local.LocalDeployment(Path(sys.argv[1]), lambda view, elapsed_s: None)
-deployment._servers = [local.Server("tests.unit.deploy.short_lived", name) for name in ("supervisor", "agent")]
+deployment._servers = [local.Server("tests.unit.deploy.short_lived", name, 1.0) for name in ("supervisor", "agent")]
 outcome = deployment.run()
 print(outcome.status, outcome.reason)
 """

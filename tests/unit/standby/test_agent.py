@@ -17,10 +17,12 @@ import pytest
 import zmq
 
 from causal.config import JobConfig
-from standby.control import pack, unpack
+from causal.records.values import encode
+from standby.blueprint import Blueprint
+from standby.control import unpack
+from standby.orders import Kill, Start
+from tests.unit.standby.scene import chain_of
 from tests.unit.standby.stage import ROOT, WAIT_S
-
-SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 class Orders:
@@ -31,8 +33,8 @@ class Orders:
         self._socket = socket
 
     def give(self, kind: str, slot: str) -> None:
-        fields = {"role": "worker", "argv": SLEEPS, "environment": {}} if kind == "start" else {}
-        self._socket.send_multipart([b"agent", pack(kind, slot=slot, **fields)])
+        order = Start(slot, "worker") if kind == "start" else Kill(slot)
+        self._socket.send_multipart([b"agent", encode(order.message())])
 
     def hear(self, *kinds: str) -> dict[str, Any]:
         """The next message of one of these kinds."""
@@ -54,6 +56,7 @@ def orders(tmp_path: Path) -> Iterator[Orders]:
         socket.router_mandatory = True
         socket.bind(f"ipc://{runtime}/supervisor")
         JobConfig(run="r", name="job", pipeline="/p.py", verify_replay=True).save(tmp_path)  # without a fork server
+        Blueprint(chain_of("read/0"), worker="tests.unit.standby.sleeper").save(tmp_path)
         (tmp_path / "runtime").write_text(str(runtime))
         agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
         stack.callback(agent.wait, WAIT_S)

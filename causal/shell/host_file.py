@@ -1,0 +1,116 @@
+"""The host's own facts in its job directory: what the agent and its processes need to take part as that host."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from causal.errors import PipelineError
+from causal.shell.roster import ROSTER, KeyPair, Roster, load_key
+
+FILE = "host.json"
+INCARNATION = "incarnation.json"
+BEGAN = "began"
+"""The file with the time at which the first source began to read: sources compute from it which records are due."""
+
+KEY = "host.key"
+"""A copy of the host's key, readable by its user alone; none where a job speaks plainly over loopback."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """Written by `causal agent`, read by the agent and by every worker of the host.
+
+    Attributes:
+        join: the supervisor's address.
+        address: the address at which other hosts reach the processes of this one.
+        session: the mark of this life of the host's processes.
+    """
+
+    host: str
+    join: str
+    address: str
+    session: str
+    slots: int
+    zone: str
+    machine: str
+    labels: dict[str, str]
+
+    def save(self, directory: Path) -> None:
+        """Replaces the file atomically."""
+        _replace(directory / FILE, json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, directory: Path) -> HostFile | None:
+        """Reads the file; None in the directory of a job on one machine.
+
+        Raises:
+            PipelineError: it is damaged.
+        """
+        path = directory / FILE
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as problem:
+            raise PipelineError(f"{path} is damaged ({problem}); start `causal agent` again") from None
+
+
+def keys_of(directory: Path) -> tuple[KeyPair | None, Roster]:
+    """The key of the host whose job directory this is, and the roster; no key where everything is on loopback."""
+    if not (directory / KEY).exists():
+        return None, Roster({})
+    return load_key(directory / KEY), Roster.load(directory / ROSTER)
+
+
+class RosterFile:
+    """The roster in a host's job directory, read again when the agent has replaced it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ROSTER
+        self._mtime_ns = 0
+        self._roster = Roster({})
+
+    def read(self) -> Roster:
+        """The roster as it is now; as it was before where the file cannot be read."""
+        try:
+            mtime_ns = self._path.stat().st_mtime_ns
+            if mtime_ns != self._mtime_ns:
+                self._roster, self._mtime_ns = Roster.load(self._path), mtime_ns
+        except (OSError, PipelineError):
+            return self._roster
+        return self._roster
+
+
+def read_incarnation(directory: Path, session: str) -> int:
+    """The incarnation in which this session of the host has joined; 0 if it has not."""
+    try:
+        content = json.loads((directory / INCARNATION).read_text())
+        return int(content["incarnation"]) if content["session"] == session else 0
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def save_incarnation(directory: Path, session: str, incarnation: int) -> None:
+    """Remembers the incarnation for an agent that is started again in the same session."""
+    _replace(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
+
+
+def save_roster(directory: Path, text: str) -> None:
+    """Replaces the roster, which the processes of the host read again."""
+    _replace(directory / ROSTER, text)
+
+
+def save_began(directory: Path, began_ns: int) -> None:
+    """Writes the time at which the job began to read, unless a process of this host has."""
+    with suppress(FileExistsError), open(directory / BEGAN, "x") as file:
+        file.write(str(began_ns))
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)

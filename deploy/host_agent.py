@@ -1,0 +1,243 @@
+"""`causal agent`: this machine as one host of a job whose supervisor is elsewhere.
+
+It asks the supervisor for the job's description, makes a directory for the host from it, and keeps an agent running
+there.  The directory is private to this life of the command: state that must outlive the host is in the shared store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PeerViolation, PipelineError, Unavailable
+from causal.shell.depot import Depot, insist
+from causal.shell.host_file import KEY, HostFile, save_roster
+from causal.shell.roster import ROSTER, SUPERVISOR, KeyPair, Roster, load_key
+from deploy.jobdirectory import ROOT, JobDirectory
+from deploy.local import LocalDeployment, agent
+from operators.frozen.archive import path_of
+from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_WRONG
+from standby.description import Description, Inquiry
+from standby.gate import address_of, is_loopback
+from standby.tether import tether
+
+TETHER_S = 1.0
+"""The time that a tether has to connect, and until the next attempt."""
+
+SLOTS_PER_CORE = 4
+"""The number of processes that a host offers room for, per core, where nothing else is said."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_log = logging.getLogger("deploy.host_agent")
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to those of `causal`."""
+    joining = commands.add_parser("agent", help="make this machine a host of a job whose supervisor is elsewhere")
+    joining.add_argument("--join", required=True, metavar="tcp://ADDRESS:PORT", help="where the supervisor listens")
+    joining.add_argument("--key", metavar="NAME.key", help="this host's key; hosts.toml is beside it")
+    joining.add_argument("--name", help="without a key, on loopback only: the host's name; default: this machine's")
+    joining.add_argument("--state-dir", metavar="DIR", help=f"default: {ROOT}/hosts/<name>")
+    joining.add_argument("--address", help="the address at which other hosts reach this one; default: as routed")
+    joining.add_argument(
+        "--slots", type=int, metavar="N", help=f"room for processes; default: {SLOTS_PER_CORE} per core"
+    )
+    joining.add_argument("--zone", help="hosts of one zone may fail together")
+    joining.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="for tasks that ask for it")
+    joining.set_defaults(act=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command until the job has ended; returns its exit status.
+
+    Raises:
+        PipelineError: the host cannot take part, for a reason that another try would meet again.
+    """
+    address, _ = address_of(arguments.join)
+    key, roster = _identity(arguments, address)
+    name = key.name if key is not None else _plain_name(arguments)
+    labels = dict(_label(each) for each in arguments.label)
+    if arguments.slots is not None and arguments.slots < 1:
+        raise PipelineError(f"--slots {arguments.slots}: give a number from 1")
+    directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / "hosts" / name)
+    inquiry = Inquiry(arguments.join, name, key, roster)
+    try:
+        while True:
+            description = inquiry.answer(_say)
+            host = HostFile(
+                host=name,
+                join=arguments.join,
+                address=arguments.address or _own_address(address),
+                session=secrets.token_hex(8),
+                slots=description.member.get("slots") or arguments.slots or SLOTS_PER_CORE * (os.cpu_count() or 1),
+                zone=description.member.get("zone") or arguments.zone or "",
+                machine=socket.gethostname(),
+                labels={**labels, **(description.member.get("labels") or {})},
+            )
+            status = _serve(directory, host, description, arguments.key, inquiry)
+            if status != STATUS_AGAIN:
+                return status
+            _say(f"{name}: the job has stopped; waiting for it to be resumed")
+    finally:
+        directory.close()
+
+
+def _identity(arguments: argparse.Namespace, address: str) -> tuple[KeyPair | None, Roster]:
+    if arguments.key is None:
+        if not is_loopback(address):
+            raise PipelineError(
+                f"--join {arguments.join} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
+            )
+        return None, Roster({})
+    key = load_key(Path(arguments.key))
+    path = Path(arguments.key).parent / ROSTER
+    roster = Roster.load(path)
+    if SUPERVISOR not in roster.members:
+        raise PipelineError(f"{path} lacks the supervisor's public key; copy hosts.toml from the supervisor's machine")
+    return key, roster
+
+
+def _plain_name(arguments: argparse.Namespace) -> str:
+    name: str = arguments.name or re.sub(r"[^a-z0-9-]", "-", socket.gethostname().lower())[:63].strip("-")
+    if not _NAME.fullmatch(name):
+        raise PipelineError(f"--name {name!r:.80} is no name of a host: small letters, digits and '-', at most 63")
+    return name
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise PipelineError(f"--label {text!r:.80}: give NAME=VALUE")
+    return name, value
+
+
+def _own_address(supervisor: str) -> str:
+    """The address of this machine from which it reaches the supervisor; asks the routing table, sends nothing."""
+    with socket.socket(socket.AF_INET6 if ":" in supervisor else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((supervisor, 9))
+        except OSError as problem:
+            raise PipelineError(f"there is no route to {supervisor}: {problem.strerror}; give --address") from None
+        return str(probe.getsockname()[0])
+
+
+def _serve(
+    directory: JobDirectory, host: HostFile, description: Description, key_path: str | None, inquiry: Inquiry
+) -> int:
+    """Takes part in one run of the job; returns the status with which that ended."""
+    directory.clear()
+    path = directory.path
+    directory.open_runtime()
+    (path / "job.json").write_text(description.job)
+    (path / "topology.json").write_text(description.graph)
+    host.save(path)
+    if key_path is not None:
+        shutil.copyfile(key_path, path / KEY)
+        (path / KEY).chmod(0o600)
+        save_roster(path, description.roster)
+    config = JobConfig.load(path)
+    _fetch_code(path, config)
+    keeper = TetherKeeper(host, description, inquiry)
+    keeper.start()
+    _say(f"{host.host}: host of job {config.name}, {host.slots} slots, at {host.address}")
+    deployment = LocalDeployment(path, lambda view, at_s: None, [agent((STATUS_DONE, STATUS_AGAIN, STATUS_WRONG))])
+    try:
+        outcome = deployment.run()
+    finally:
+        keeper.stop()
+    if outcome.status == STATUS_WRONG:
+        raise PipelineError(f"{host.host}: {_last_line(path)}")
+    if outcome.status == STATUS_DONE:
+        _say(f"{host.host}: the job has ended")
+    elif outcome.status != STATUS_AGAIN:
+        _say(f"{host.host}: {outcome.reason}")
+    return outcome.status
+
+
+def _last_line(path: Path) -> str:
+    lines = (path / "logs" / "agent.log").read_text(errors="replace").splitlines()
+    return lines[-1].partition(": ")[2] if lines else "the agent ended; see its log"
+
+
+def _fetch_code(path: Path, config: JobConfig) -> None:
+    """Brings the archive of the job's code here, from the shared store."""
+    target = path_of(path, config.code)
+    if not config.code or target.exists():
+        return
+    depot = Depot(config.store, config.place_in_store)
+    _check_place(depot, config)
+    body = insist(lambda: depot.read(f"code/{config.code}.zip"), lambda problem: _say(problem), lambda: True)
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(body or b"")
+
+
+def _check_place(depot: Depot, config: JobConfig) -> None:
+    """Refuses a store that is not the supervisor's: the same URL may be another directory here."""
+    names = insist(lambda: depot.names("code"), lambda problem: _say(problem), lambda: True)
+    if not names:
+        raise PipelineError(
+            f"--store {config.store} holds nothing of job {config.name} as seen from this host; mount the directory "
+            "that the supervisor uses at the same path, or use s3://"
+        )
+
+
+class TetherKeeper(threading.Thread):
+    """Keeps this host's tether connected, also to a supervisor that was started again."""
+
+    def __init__(self, host: HostFile, description: Description, inquiry: Inquiry) -> None:
+        super().__init__(name="tether", daemon=True)
+        self._host = host
+        self._description = description
+        self._inquiry = inquiry
+        self._ended = threading.Event()
+        self._connection: socket.socket | None = None
+
+    def run(self) -> None:
+        """Connects, waits for the end, connects again."""
+        address, _ = address_of(self._host.join)
+        while not self._ended.is_set():
+            description = self._description
+            try:
+                self._connection = tether(
+                    address,
+                    description.tether_port,
+                    description.tether_secret,
+                    self._host.host,
+                    self._host.session,
+                    TETHER_S,
+                )
+                self._connection.setblocking(True)
+                while self._connection.recv(1024):
+                    continue
+            except OSError:
+                pass  # the supervisor has ended or cannot be reached
+            if self._ended.wait(TETHER_S):
+                return
+            try:
+                self._description = self._inquiry.answer(_log.info, lambda: not self._ended.is_set())
+            except (PipelineError, PeerViolation, Unavailable):
+                continue
+
+    def stop(self) -> None:
+        """Ends the tether, and with it, for the supervisor, this life of the host."""
+        self._ended.set()
+        if self._connection is not None:
+            try:
+                self._connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended already
+
+
+def _say(line: str) -> None:
+    if line:
+        print(f"causal: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,208 @@
+"""`causal hosts`, `drain` and `keys`, and what `causal run` needs for a job of several hosts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError, Unavailable
+from causal.shell.curve import new_key
+from causal.shell.depot import Depot
+from causal.shell.roster import ROSTER, SUPERVISOR, Roster, load_key, save_key
+from deploy.hints import not_running
+from deploy.jobdirectory import ROOT, find_job, running
+from deploy.status import latest
+from operators.engine.plan import Plan
+from operators.frozen.archive import Archive
+from standby.control import ask
+from standby.gate import address_of, is_loopback
+
+ANSWER_S = 5.0
+
+
+def add_parsers(commands: Any) -> None:
+    """Adds the commands to those of `causal`."""
+    showing = commands.add_parser("hosts", help="show the hosts of a job, their tasks and standbys")
+    showing.add_argument("--json", action="store_true", help="as JSON")
+    _add_job(showing)
+    showing.set_defaults(act=_hosts)
+
+    draining = commands.add_parser("drain", help="move every task off a host, one promotion at a time")
+    draining.add_argument("host", metavar="HOST")
+    draining.add_argument("--undo", action="store_true", help="let the host have processes again")
+    _add_job(draining)
+    draining.set_defaults(act=_drain)
+
+    keys = commands.add_parser("keys", help="make keys for the hosts of jobs")
+    verbs = keys.add_subparsers(required=True, metavar="VERB", parser_class=type(keys))
+    making = verbs.add_parser("new", help=f"write NAME.key and add its public half to {ROSTER}")
+    making.add_argument("name", metavar="NAME", help=f"a host; `{SUPERVISOR}` for the supervisor's own")
+    making.add_argument("--dir", default=".", metavar="DIR", help="default: here")
+    making.set_defaults(act=_new_key)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
+    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+
+
+def _new_key(arguments: argparse.Namespace) -> int:
+    folder = Path(arguments.dir)
+    path = save_key(folder, new_key(arguments.name))
+    print(f"{path} is the secret of {arguments.name}; {folder / ROSTER} has its public half")
+    return 0
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a job of several hosts that the command line gives, complete and checked; None for not given.
+
+    Raises:
+        PipelineError: one is missing or wrong.
+    """
+    listen, store = getattr(arguments, "listen", None), getattr(arguments, "store", None)
+    key, roster = getattr(arguments, "key", None), getattr(arguments, "hosts", None)
+    result: dict[str, Any] = {"listen": listen, "store": store, "key": None, "hosts": None, "hosts_expected": None}
+    if listen is None:
+        for name, value in (("--hosts", roster), ("--key", key)):
+            if value is not None:
+                raise PipelineError(f"{name} is for a job of several hosts; give --listen tcp://ADDRESS:PORT as well")
+        return result
+    address, _ = address_of(listen)
+    if store is None:
+        raise PipelineError("--listen needs --store URL: what every host must be able to read (file:///… or s3://…)")
+    if (key is None) != (roster is None):
+        raise PipelineError("--key and --hosts belong together: the supervisor's key, and the public keys of the hosts")
+    if key is None and not is_loopback(address):
+        raise PipelineError(
+            f"--listen {listen} is open to the network; give --key and --hosts (make keys with `causal keys new`)"
+        )
+    if key is not None and roster is not None:
+        pair, members = load_key(Path(key)), Roster.load(Path(roster))
+        if pair.name != SUPERVISOR or members.name_of(pair.public) != SUPERVISOR:
+            raise PipelineError(f"{key} is not the key of [{SUPERVISOR}] in {roster}; `causal keys new {SUPERVISOR}`")
+        if not members.hosts:
+            raise PipelineError(f"{roster} names no host; `causal keys new NAME` adds one")
+        result.update(key=str(Path(key).absolute()), hosts=str(Path(roster).absolute()))
+        result["hosts_expected"] = len(members.hosts)
+    return result
+
+
+def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> None:
+    """Refuses a job of several hosts that would lose something with a host without anybody having said so.
+
+    Raises:
+        PipelineError: one line with the operator and the remedy.
+    """
+    if not config.listen:
+        return
+    places = planned.places()
+    for task, reason in planned.bound():
+        if not places.get(task, ("", {}))[0]:
+            operator = task.rpartition("/")[0]
+            raise PipelineError(
+                f"{task}: {reason}, so it cannot follow to another host; keep it on one with "
+                f'pipeline.place({operator!r}, host="NAME"), or use PostgresSink or RedisSink'
+            )
+    names = {member.name for member in Roster.load(Path(config.hosts)).hosts} if config.hosts else None
+    for task, (host, _) in places.items():
+        if host and names is not None and host not in names:
+            raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
+    for what, wanted in (
+        ("--guarantee epoch", config.guarantee == "epoch"),
+        ("--determinant-flush", config.determinant_flush != "off"),
+        ("--verify-replay", config.verify_replay),
+        ("--from", arguments.from_ is not None),
+        ("--rollback", arguments.rollback),
+    ):
+        if wanted:
+            raise PipelineError(f"{what} keeps or reads files of one machine; it cannot be used with --listen yet")
+
+
+def refuse_on_several(job: Path, command: str) -> None:
+    """Refuses a command that reads files of one machine for a job of several hosts.
+
+    Raises:
+        PipelineError: the job in that directory is one.
+    """
+    if JobConfig.load(job).listen:
+        raise PipelineError(f"{command} reads files of one machine; it cannot be used for a job of several hosts yet")
+
+
+def share(config: JobConfig, archive: Archive) -> None:
+    """Puts what hosts need before they can load anything into the shared store.
+
+    Raises:
+        PipelineError: the store cannot be used.
+    """
+    if not config.store:
+        return
+    depot = Depot(config.store, config.place_in_store)
+    try:
+        depot.create_own(f"code/{config.code}.zip", archive.packed())
+    except Unavailable as problem:
+        raise PipelineError(f"{problem}; check the URL and the credentials") from None
+
+
+def _hosts(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.job, arguments.state_dir)
+    view = latest(job)
+    if view is None:
+        raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
+    if arguments.json:
+        print(json.dumps({"hosts": view["hosts"], "losses": view["host_losses"], "alive": running(job)}, indent=1))
+        return 0
+    if not JobConfig.load(job).listen:
+        print(f"{view['job']} is on this machine alone; give `causal run` --listen for several hosts")
+        return 0
+    print("\n".join(shown(view)))
+    return 0
+
+
+def shown(view: Mapping[str, Any]) -> Iterator[str]:
+    """The lines for a user."""
+    width = max((len(host["host"]) for host in view["hosts"]), default=4)
+    for host in view["hosts"]:
+        heard = "" if host["last_heard_ms"] is None else f", heard {host['last_heard_ms'] / 1000:.1f} s ago"
+        zone = f", zone {host['zone']}" if host["zone"] else ""
+        tasks = ", ".join(host["tasks"]) or "none"
+        standbys = ", ".join(host["standbys"]) or "none"
+        yield f"{host['host']:<{width}}  {host['state']} (incarnation {host['incarnation']}{zone}{heard})"
+        yield f"{'':<{width}}  tasks: {tasks}; standbys of: {standbys}; {host['slots']} slots"
+    if not view["hosts"]:
+        yield "no host has joined yet"
+    for loss in view["host_losses"][-5:]:
+        live = (
+            "not all live again" if loss["recovered_ms"] is None else f"live again after {loss['recovered_ms']:.0f} ms"
+        )
+        yield f"lost {loss['host']}: {loss['why']}; {len(loss['tasks'])} tasks {live}"
+    for title, names in (
+        ("without a process", view["without_process"]),
+        ("without a standby", view["without_standby"]),
+    ):
+        if names:
+            yield f"{title}: {', '.join(names)}"
+
+
+def _drain(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.job, arguments.state_dir)
+    sockets = job / "runtime"
+    if not running(job) or not sockets.exists():
+        raise PipelineError(not_running(job))
+    request = {"host": arguments.host, "draining": not arguments.undo}
+    answer = ask(sockets.read_text().strip(), "drain", request, ANSWER_S)
+    if answer is None:
+        raise Unavailable(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log")
+    if not answer.get("ok"):
+        raise PipelineError(str(answer.get("error")))
+    if arguments.undo:
+        print(f"{arguments.host} may have processes again")
+    else:
+        left = answer["tasks"]
+        what = f"{len(left)} tasks move off it: {', '.join(left)}" if left else "no task is on it"
+        print(f"{arguments.host} drains; {what}", file=sys.stdout)
+    return 0

@@ -1,0 +1,36 @@
+"""The difference between this host's monotonic clock and the supervisor's, from round trips: no I/O, time comes in.
+
+Two monotonic clocks have nothing in common, so a moment of one means nothing on another host.  Each answer of the
+supervisor says when it was written, and lies between two readings here: half of the shortest round trip bounds the
+error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+SAMPLES = 64
+"""The round trips that the offset is chosen from: clocks drift apart, so old ones are dropped."""
+
+
+class ClockOffset:
+    """The offset that turns a time of this host into one of the supervisor, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
+        self.offset_ns = 0
+        self.error_ns = 0
+        """The largest possible error of the offset."""
+
+    def sample(self, sent_ns: int, at_ns: int, received_ns: int) -> None:
+        """Takes one round trip: sent and received here, answered there in between."""
+        round_trip_ns = received_ns - sent_ns
+        if round_trip_ns < 0:
+            return  # an answer to a process before this one
+        self._samples.append((round_trip_ns, at_ns - (sent_ns + received_ns) // 2))
+        shortest_ns, self.offset_ns = min(self._samples)
+        self.error_ns = (shortest_ns + 1) // 2
+
+    @property
+    def known(self) -> bool:
+        return bool(self._samples)

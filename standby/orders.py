@@ -1,0 +1,99 @@
+"""The orders that the supervisor gives to the agent of a host, each a control message of one kind.
+
+An order names what the agent does with what it has: a slot, a role, a file.  None holds a command line, a path outside
+of the job's directory or code.  Each may come twice, or to an agent that has carried it out already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+
+from causal.commands import Natural
+from causal.errors import PeerViolation
+
+Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
+"""The name of a process: it becomes part of file names."""
+
+
+class Order(Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """An order; `message` is what is sent."""
+
+    def message(self) -> dict[str, Any]:
+        """Returns the map that `read_order` reads."""
+        facts: dict[str, Any] = to_builtins(self)
+        return facts
+
+
+class Start(Order, frozen=True, tag="start"):
+    """Start a process, unless it is there; `role` is `worker`, or `companion:<name>` of the job's description."""
+
+    slot: Slot
+    role: str
+
+
+class Kill(Order, frozen=True, tag="kill"):
+    """Kill a process; the agent reports its end."""
+
+    slot: str
+
+
+class Welcome(Order, frozen=True, tag="welcome"):
+    """The host is part of the job in that incarnation.
+
+    An agent whose processes are of a lower incarnation kills them before it beats again.
+    """
+
+    incarnation: Natural
+
+
+class Fenced(Order, frozen=True, tag="fenced"):
+    """The incarnation in which the agent beats is over, or unknown: it says hello again."""
+
+
+class Heard(Order, frozen=True, tag="heard"):
+    """The answer to a beat that was sent at `sent_ns` of the host's clock, at `at_ns` of the supervisor's.
+
+    Attributes:
+        began_ns: the time at which the job began to read, for sources that follow a rate; 0 before it has.
+    """
+
+    sent_ns: int
+    at_ns: int
+    began_ns: int = 0
+
+
+class Roster(Order, frozen=True, tag="roster"):
+    """The roster has changed to this text."""
+
+    text: str
+
+
+class Refused(Order, frozen=True, tag="refused"):
+    """The agent cannot join; it ends with the reason."""
+
+    reason: str
+
+
+class Ended(Order, frozen=True, tag="ended"):
+    """The job has ended: the agent ends all its processes, and itself; `again`: the job may be resumed."""
+
+    again: bool = False
+
+
+AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended
+
+
+def read_order(message: Mapping[str, Any]) -> AnyOrder:
+    """Returns the order in a message.
+
+    Raises:
+        PeerViolation: it is of an unknown kind, or not what that kind holds.
+    """
+    try:
+        order: AnyOrder = convert(dict(message), AnyOrder)
+    except ValidationError as problem:
+        raise PeerViolation(f"{message.get('kind')!r:.40} is no order ({problem})") from None
+    return order

@@ -1,0 +1,68 @@
+"""Moves the tasks of a host that is to be emptied to other hosts, one promotion at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
+from standby.supervision.checkpoints import Coordinator
+from standby.supervision.effects import Outbox
+from standby.supervision.hosts import Hosts, HostState
+from standby.supervision.recoveries import Timeline
+
+Kill = Callable[[WorkerEntry, str, int, Outbox], None]
+
+REQUESTED = "on request"
+"""The reason of a kill that counts as no failure of the task."""
+
+
+class Draining:
+    """Empties the hosts that are draining.
+
+    Standbys go first: they are started again elsewhere at once.  A task is killed when its own standby on another host
+    has loaded the latest checkpoint and no other task recovers, so that the gap in its output is one promotion's.
+
+    Args:
+        kill: kills a process and journals why.
+    """
+
+    def __init__(
+        self, hosts: Hosts, roster: Assignments, coordinator: Coordinator, timeline: Timeline, kill: Kill
+    ) -> None:
+        self._hosts = hosts
+        self._roster = roster
+        self._coordinator = coordinator
+        self._timeline = timeline
+        self._kill = kill
+
+    def settle(self, now_ns: int, outbox: Outbox) -> None:
+        """Takes the next process off each draining host, if it can go now."""
+        names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
+        if not names:
+            return
+        for slot in list(self._roster.slots.values()):
+            if slot.host in names and slot.state is WorkerState.IDLE:
+                self._kill(slot, REQUESTED, now_ns, outbox)
+        if self._coordinator.writing or not self._roster.confirmed or self._roster.waiting_count:
+            return
+        if self._timeline.busy(now_ns):
+            return
+        for seat in self._roster.seats.values():
+            holder = self._roster.holder(seat)
+            if holder is None or holder.host not in names or holder.state is not WorkerState.SERVING:
+                continue
+            if self._replaceable(seat):
+                self._kill(holder, REQUESTED, now_ns, outbox)
+                return
+
+    def _replaceable(self, seat: TaskEntry) -> bool:
+        """Whether a standby elsewhere has the state of the latest checkpoint; or none is needed, as it has ended."""
+        standby = self._roster.idle(seat.name) or self._roster.idle("")
+        if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
+            return False
+        return not standby.purpose or not self._coordinator.complete or standby.followed == self._coordinator.complete
+
+    def left(self, host: str) -> list[str]:
+        """The tasks that are still on a host."""
+        holders = ((seat.name, self._roster.holder(seat)) for seat in self._roster.seats.values())
+        return [name for name, slot in holders if slot is not None and slot.host == host]

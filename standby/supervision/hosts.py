@@ -1,0 +1,210 @@
+"""The hosts of a job: which of them live, in which incarnation, and the signs by which one counts as lost.
+
+Design 0024.
+
+A job on one machine has the host `LOCAL` alone, which needs no join and is never lost.  Decisions change the table only
+through `apply`, live and after a restart alike; when a host was last heard of is the only fact that is not journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from causal.errors import invariant
+from standby.supervision.effects import Record
+
+LOCAL = ""
+"""The host of all processes of a job on one machine."""
+
+GATHER_NS, EXPECT_NS = 2_000_000_000, 10_000_000_000
+"""The time for which the first tasks wait for more hosts, counted from the first that has joined: where it is not known
+how many will come, and where some of the expected ones are missing."""
+
+SLOTS_MAX = 10_000
+"""The most processes that a host may offer room for."""
+
+
+class HostState(Enum):
+    """The state of a host, as the supervisor knows it."""
+
+    JOINED = "joined"  # its agent beats; processes may start there
+    DRAINING = "draining"  # no process starts there, and tasks move off it
+    LOST = "lost"  # it has never joined, or counts as dead: what it sends is fenced until it joins again
+
+
+_S = HostState
+HOST_TABLE: dict[tuple[HostState, str], HostState] = {
+    (_S.LOST, "join"): _S.JOINED,
+    (_S.JOINED, "drain"): _S.DRAINING,
+    (_S.DRAINING, "drain"): _S.DRAINING,
+    (_S.DRAINING, "keep"): _S.JOINED,
+    (_S.JOINED, "keep"): _S.JOINED,
+    (_S.JOINED, "lose"): _S.LOST,
+    (_S.DRAINING, "lose"): _S.LOST,
+}
+
+
+@dataclass(slots=True)
+class HostEntry:
+    """One host, from its first join on."""
+
+    name: str
+    state: HostState = HostState.LOST
+    incarnation: int = 0
+    """Rises with each join after a loss; 0 for `LOCAL`."""
+    session: str = ""
+    """The mark of one life of its agent's processes: another one means that they have all ended."""
+    slots: int = SLOTS_MAX
+    """The number of processes that it has room for."""
+    zone: str = ""
+    machine: str = ""
+    """The machine that it is on: two hosts, for example two executors, may share one."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    seen_ns: int = 0
+    """Time at which this supervisor last heard of its agent, or learnt of it."""
+    beaten: bool = False
+    """Whether its agent has beaten to this supervisor since it joined."""
+
+    def step(self, trigger: str) -> None:
+        """Takes the transition, which must be in the table."""
+        following = HOST_TABLE.get((self.state, trigger))
+        invariant(following is not None, "no such transition of a host", host=self.name, state=self.state, on=trigger)
+        if following is not None:
+            self.state = following
+
+    @property
+    def living(self) -> bool:
+        return self.state is not HostState.LOST
+
+
+class Hosts:
+    """All hosts of a job.
+
+    Args:
+        several: hosts join over the network; otherwise `LOCAL` is there from the start, and is the only one.
+        timeout_ns: silence of an agent that counts as the death of its host.
+        expected: the number of hosts that are to join.
+    """
+
+    def __init__(self, several: bool, timeout_ns: int, expected: int = 0) -> None:
+        self.several = several
+        self._timeout_ns = timeout_ns
+        self._expected = expected
+        self._gathering_ns = 0
+        self._all: dict[str, HostEntry] = {}
+        if not several:
+            self._all[LOCAL] = HostEntry(LOCAL, HostState.JOINED)
+
+    def __getitem__(self, name: str) -> HostEntry:
+        return self._all[name]
+
+    def get(self, name: str) -> HostEntry | None:
+        return self._all.get(name)
+
+    def __iter__(self) -> Iterator[HostEntry]:
+        return iter(self._all.values())
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; kinds that do not concern hosts change nothing."""
+        kind = record["kind"]
+        if kind == "host_joined":
+            entry = self._all.setdefault(record["host"], HostEntry(record["host"]))
+            invariant(record["incarnation"] > entry.incarnation, "host incarnations rise", host=entry.name)
+            entry.step("join")
+            entry.incarnation, entry.session = record["incarnation"], record["session"]
+            entry.slots, entry.zone, entry.machine = record["slots"], record["zone"], record["machine"]
+            entry.labels, entry.beaten = dict(record["labels"]), False
+        elif kind == "host_lost":
+            self._all[record["host"]].step("lose")
+        elif kind == "host_draining":
+            self._all[record["host"]].step("drain" if record["draining"] else "keep")
+        elif kind == "resumed" and self.several:
+            for entry in self._all.values():
+                entry.state = HostState.LOST  # every process of the job has ended
+
+    def accepts(self, name: str, incarnation: int) -> bool:
+        """Whether a message of that incarnation of a host is of the one that lives."""
+        entry = self._all.get(name)
+        return entry is not None and entry.living and entry.incarnation == incarnation
+
+    def heard(self, name: str, now_ns: int) -> None:
+        """Notes a sign of life of a host's agent."""
+        self._all[name].seen_ns = now_ns
+
+    def restored(self, now_ns: int) -> None:
+        """Gives every host the whole time-out from now: this supervisor has just begun to listen."""
+        for entry in self._all.values():
+            entry.seen_ns = now_ns
+
+    def silent(self, now_ns: int, listening_since_ns: int) -> list[HostEntry]:
+        """The hosts that count as dead now.
+
+        Args:
+            listening_since_ns: the moment from which the supervisor has been awake without a gap: silence before it
+                says nothing about a host.
+        """
+        if not self.several:
+            return []
+        return [
+            entry
+            for entry in self._all.values()
+            if entry.living and now_ns - max(entry.seen_ns, listening_since_ns) >= self._timeout_ns
+        ]
+
+    def deadline_ns(self) -> int | None:
+        """The moment at which the next host counts as dead if nothing is heard of it; None if none can."""
+        living = [entry.seen_ns for entry in self._all.values() if entry.living] if self.several else []
+        return min(living) + self._timeout_ns if living else None
+
+    def gathered(self, now_ns: int) -> bool:
+        """Whether first tasks may be placed: every expected host has joined, or has had its time to.
+
+        Tasks do not move to hosts that join later, so a job that began on its first host would stay there.
+        """
+        joined = sum(1 for entry in self._all.values() if entry.living)
+        if not joined:
+            self._gathering_ns = 0
+        elif not self._gathering_ns:
+            self._gathering_ns = now_ns
+        full = joined >= self._expected > 0
+        wait_ns = EXPECT_NS if self._expected else GATHER_NS
+        return not self.several or full or (joined > 0 and now_ns - self._gathering_ns >= wait_ns)
+
+    @property
+    def all_beaten(self) -> bool:
+        """Whether every living host has beaten to this supervisor, so that all processes that live are known."""
+        return all(entry.beaten for entry in self._all.values() if entry.living) or not self.several
+
+
+@dataclass(slots=True)
+class HostLoss:
+    """The loss of a host, and the tasks that had to be taken over."""
+
+    host: str
+    incarnation: int
+    why: str
+    since_ns: int
+    detected_ns: int
+    tasks: dict[str, int] = field(default_factory=dict)
+    """Task → the incarnation that took it over."""
+
+
+class HostLosses:
+    """The losses of hosts, oldest first; the oldest are dropped first."""
+
+    KEPT = 1000
+
+    def __init__(self) -> None:
+        self.losses: list[HostLoss] = []
+
+    def apply(self, record: Record) -> None:
+        """Applies one decision; the ends of processes behind a `host_lost` are those of its tasks."""
+        kind = record["kind"]
+        if kind == "host_lost":
+            facts = {name: record[name] for name in ("host", "incarnation", "why", "since_ns", "detected_ns")}
+            self.losses.append(HostLoss(**facts))
+            del self.losses[: -self.KEPT]
+        elif kind == "gone" and record["task"] and record.get("host_lost") and self.losses:
+            self.losses[-1].tasks[record["task"]] = record["incarnation"] + 1

@@ -1,0 +1,61 @@
+"""Chooses the host of a new process: a function of hosts, processes and constraints (design 0024).
+
+A standby is never on its task's host.  Beyond that the order of preference is: another machine, another zone, the host
+with the most free room for its size, then the name, so that equal situations have equal outcomes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from standby.blueprint import Constraint
+from standby.supervision.assignments import Assignments
+from standby.supervision.hosts import LOCAL, HostEntry, Hosts, HostState
+
+ANYWHERE = Constraint()
+
+
+class Placement:
+    """The choice of hosts for one job.
+
+    Args:
+        constraints: of the tasks that have one.
+    """
+
+    def __init__(self, hosts: Hosts, roster: Assignments, constraints: Mapping[str, Constraint]) -> None:
+        self._hosts = hosts
+        self._roster = roster
+        self._constraints = constraints
+
+    def ready(self, now_ns: int) -> bool:
+        """Whether processes may be placed now: the first ones wait until the hosts have joined."""
+        return self._roster.up or self._hosts.gathered(now_ns)
+
+    def host_for(self, purpose: str) -> str | None:
+        """The host for a new process that serves `purpose` (a task, or empty for the pool); None if there is none."""
+        if not self._hosts.several:
+            return LOCAL
+        constraint = self._constraints.get(purpose, ANYWHERE)
+        holder = self._holder(purpose)
+        load = Counter(slot.host for slot in self._roster.slots.values())
+
+        def rank(host: HostEntry) -> tuple[bool, bool, float, str]:
+            same_machine = holder is not None and bool(host.machine) and host.machine == holder.machine
+            same_zone = holder is not None and bool(host.zone) and host.zone == holder.zone
+            return same_machine, same_zone, load[host.name] / host.slots, host.name
+
+        admitted = [
+            host
+            for host in self._hosts
+            if host.state is HostState.JOINED
+            and constraint.admits(host.name, host.labels)
+            and load[host.name] < host.slots
+            and (host is not holder or constraint.host)
+        ]
+        return min(admitted, key=rank).name if admitted else None
+
+    def _holder(self, purpose: str) -> HostEntry | None:
+        seat = self._roster.seats.get(purpose)
+        slot = self._roster.holder(seat) if seat is not None else None
+        return self._hosts.get(slot.host) if slot is not None else None

@@ -1,0 +1,131 @@
+"""The tether: a TCP connection from each host's `causal agent` to the supervisor, which the kernel closes at its death.
+
+It carries nothing after one line that says which host it is of, and proves it by a secret that the supervisor has given
+over the authenticated connection.  Its end reports the death of the host's root process at once, also by SIGKILL; a
+host that is cut off ends no tether, and is noticed by its silence.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+LINE_BYTES_MAX = 200
+STRANGERS_MAX = 64
+"""Connections that have not said yet what they are; more are refused at once."""
+
+INTRODUCTION_S = 2.0
+"""The time that a connection has to say what it is."""
+
+
+@dataclass(slots=True)
+class _End:
+    connection: socket.socket
+    since_s: float
+    received: bytes = b""
+    host: str = ""
+    session: str = ""
+
+
+@dataclass(slots=True)
+class Tethers:
+    """The supervisor's ends of all tethers.
+
+    Args:
+        address: the local address to listen at.
+    """
+
+    address: str
+    listener: socket.socket = field(init=False)
+    port: int = field(init=False)
+    secret: str = field(init=False)
+    _ends: dict[int, _End] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.secret = secrets.token_hex(16)
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        self.listener = socket.create_server((self.address, 0), family=family, backlog=STRANGERS_MAX)
+        self.listener.setblocking(False)
+        self.port = self.listener.getsockname()[1]
+
+    def descriptors(self) -> list[int]:
+        """All descriptors to wait for."""
+        return [self.listener.fileno(), *self._ends]
+
+    def closed(self, ready: set[int]) -> Iterator[tuple[str, str]]:
+        """Takes what has happened on these descriptors; yields (host, session) of each tether that has ended."""
+        for descriptor in ready & self._ends.keys():
+            end = self._ends[descriptor]
+            try:
+                data = end.connection.recv(LINE_BYTES_MAX)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                self._drop(descriptor)
+                if end.host:
+                    yield end.host, end.session
+            elif not end.host and not self._introduced(end, data):
+                self._drop(descriptor)
+        if self.listener.fileno() in ready:
+            self._accept()
+        self._refuse_late()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            if sum(1 for end in self._ends.values() if not end.host) >= STRANGERS_MAX:
+                connection.close()
+                continue
+            connection.setblocking(False)
+            self._ends[connection.fileno()] = _End(connection, time.monotonic())
+
+    def _introduced(self, end: _End, data: bytes) -> bool:
+        """Whether a connection may stay: it has said what it is, or may still do so."""
+        end.received += data
+        line, newline, _ = end.received.partition(b"\n")
+        if not newline:
+            return len(end.received) < LINE_BYTES_MAX
+        secret, _, rest = line.decode(errors="replace").partition(" ")
+        host, _, session = rest.partition(" ")
+        if not hmac.compare_digest(secret.encode(), self.secret.encode()) or not host or not session:
+            return False
+        end.host, end.session = host, session
+        return True
+
+    def _refuse_late(self) -> None:
+        late_s = time.monotonic() - INTRODUCTION_S
+        for descriptor in [d for d, end in self._ends.items() if not end.host and end.since_s < late_s]:
+            self._drop(descriptor)
+
+    def _drop(self, descriptor: int) -> None:
+        self._ends.pop(descriptor).connection.close()
+
+    def close(self) -> None:
+        for descriptor in list(self._ends):
+            self._drop(descriptor)
+        self.listener.close()
+
+
+def tether(address: str, port: int, secret: str, host: str, session: str, within_s: float) -> socket.socket:
+    """Connects a tether; it lasts as long as the socket.
+
+    Raises:
+        OSError: the supervisor cannot be reached there.
+    """
+    connection = socket.create_connection((address, port), within_s)
+    try:
+        connection.sendall(f"{secret} {host} {session}\n".encode())
+        connection.setblocking(False)
+    except OSError:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,257 @@
+"""Hosts in the supervisor's logic: joins, placement, losses, fencing and draining."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from standby.blueprint import Constraint
+from standby.supervision import effects as fx
+from standby.supervision import events
+from standby.supervision.supervision import Supervision
+from tests.unit.standby.host_scene import HostScene, settled
+from tests.unit.standby.scene import MS, of, sent
+
+TASKS = ("read/0", "count/0", "out/0")
+
+
+def test_without_a_host_no_process_starts_and_the_first_host_gets_every_task_but_no_standby() -> None:
+    scene = HostScene(join=())
+    scene.pass_time(3000)
+    assert not scene.living
+    scene.join("a")
+    scene.beats(8)
+    assert not scene.living, "others may join within two seconds"
+    scene.pass_time(2600)
+    assert [scene.host_of_task(task) for task in TASKS] == ["a", "a", "a"]
+    assert [scene.hosts_of_standbys(task) for task in TASKS] == [[], [], []]
+    assert scene.supervision.view()["without_standby"] == list(TASKS)
+
+
+def test_tasks_are_spread_and_no_standby_is_on_the_host_of_its_task() -> None:
+    scene = settled()
+    assert sorted(scene.host_of_task(task) for task in TASKS) == ["a", "b", "c"]
+    for task in TASKS:
+        assert len(scene.hosts_of_standbys(task)) == 1
+        assert scene.host_of_task(task) not in scene.hosts_of_standbys(task)
+
+
+def test_a_second_host_gets_the_standbys_that_the_first_could_not_have() -> None:
+    scene = HostScene(join=("a",))
+    scene.beats(6)
+    scene.join("b")
+    scene.pass_time(300)
+    assert [scene.hosts_of_standbys(task) for task in TASKS] == [["b"], ["b"], ["b"]]
+
+
+def test_neighbours_on_the_same_host_get_ipc_and_others_an_endpoint_that_names_the_host() -> None:
+    scene = HostScene(join=("a",))
+    heard = scene.beats(6)
+    endpoints = [message["endpoint"] for _, message in sent(heard, "peer")]
+    peers = [message["peers"] for _, message in sent(heard, "promote")]
+    assert all(e.startswith("ipc://") for e in [*endpoints, *(e for each in peers for e, _ in each.values())])
+    scene = HostScene()
+    heard = scene.beats(6)
+    promoted = {message["task"]: message["peers"] for _, message in sent(heard, "promote")}
+    later = {message["task"]: message["endpoint"] for _, message in sent(heard, "peer")}
+    everything = [*(endpoint for each in promoted.values() for endpoint, _ in each.values()), *later.values()]
+    assert everything and all(each.startswith("tcp://") and "@10.0.0.1:" in each for each in everything)
+
+
+def test_a_silent_host_is_lost_and_its_tasks_are_promoted_without_anybody_who_confirms_it() -> None:
+    scene = settled()
+    lost = scene.host_of_task("count/0")
+    standby = scene.hosts_of_standbys("count/0")[0]
+    scene.hosts[lost].reachable = False
+    heard = scene.pass_time(3500)
+    assert scene.host_of_task("count/0") == standby
+    assert scene.incarnation_of("count/0") == 2
+    assert [message["incarnation"] for _, message in sent(heard, "promote") if message["task"] == "count/0"][:1] == [2]
+    loss = scene.supervision.view()["host_losses"][0]
+    assert (loss["host"], loss["tasks"]) == (lost, ["count/0"])
+    assert 3000 <= loss["lost_ms"] < 3300
+    assert scene.supervision.roster.seats["count/0"].failures == 0
+
+
+def test_no_host_is_lost_because_the_supervisor_slept() -> None:
+    scene = settled()
+    scene.step(events.Tick(), 60_000)
+    scene.beats(2)
+    assert not [record for record in scene.journal if record["kind"] == "host_lost"]
+
+
+def test_all_processes_of_a_host_that_have_ended_are_noticed_at_once() -> None:
+    scene = settled()
+    host = scene.hosts[scene.host_of_task("out/0")]
+    host.reachable = False
+    heard = scene.step(events.HostClosed(host.name, host.session))
+    assert [message["task"] for _, message in sent(heard, "promote")] == ["out/0"]
+    assert scene.step(events.HostClosed(host.name, host.session)) == []  # it is lost already
+
+
+def test_a_host_that_returns_is_fenced_and_joins_empty_with_a_higher_incarnation() -> None:
+    scene = settled()
+    host = scene.hosts[scene.host_of_task("count/0")]
+    old = dict(host.slots)
+    host.reachable = False
+    scene.pass_time(3500)
+    host.reachable = True
+    heard = scene.agent_beat_of(host)
+    assert [dict(each.message)["kind"] for each in of(heard, fx.SendHost)][:1] == ["fenced"]
+    assert host.incarnation == 2
+    assert not set(old) & set(host.slots)
+    scene.pass_time(1500)
+    for task in TASKS:
+        assert len(scene.hosts_of_standbys(task)) == 1
+        assert scene.host_of_task(task) not in scene.hosts_of_standbys(task)
+
+
+def test_an_agent_that_begins_again_without_its_processes_is_a_loss_and_a_join() -> None:
+    scene = settled()
+    name = scene.host_of_task("read/0")
+    scene.join(name)
+    scene.beats(2)
+    assert scene.host_of_task("read/0") != name
+    assert scene.supervision.hosts[name].incarnation == 2
+
+
+def test_a_restarted_agent_of_the_same_session_changes_nothing() -> None:
+    scene = settled()
+    before = len(scene.journal)
+    heard = scene.hello("a")
+    assert [dict(each.message) for each in of(heard, fx.SendHost)] == [{"kind": "welcome", "incarnation": 1}]
+    assert len(scene.journal) == before
+
+
+def test_an_agent_speaks_for_the_processes_of_its_own_host_alone() -> None:
+    scene = settled()
+    slot = scene.slot_of("count/0")
+    other = next(host for host in scene.hosts.values() if slot not in host.slots)
+    beat = events.AgentBeat(dict(other.slots), {slot: -9}, host=other.name, incarnation=other.incarnation)
+    scene.step(beat)
+    scene.step(events.Exited(slot, 1, scene.now, status=-9, host=other.name))
+    assert scene.slot_of("count/0") == slot
+
+
+def test_a_supervisor_that_begins_again_knows_the_hosts_and_loses_those_that_do_not_return() -> None:
+    scene = settled()
+    gone = scene.host_of_task("out/0")
+    scene.hosts[gone].reachable = False
+    scene.restart()
+    scene.pass_time(1000)
+    assert scene.host_of_task("out/0") == gone
+    scene.pass_time(3000)
+    assert scene.host_of_task("out/0") not in ("", gone)
+    assert all(host.incarnation == 1 for name, host in scene.hosts.items() if name != gone)
+
+
+@pytest.mark.parametrize("host", ["a", "b", "c"])
+def test_a_drained_host_is_empty_after_one_promotion_per_task_and_gets_nothing(host: str) -> None:
+    scene = settled("read/0", "count/0", "more/0", "out/0")
+    scene.checkpoint()
+    moved = [task for task in scene.supervision.roster.seats if scene.host_of_task(task) == host]
+    answer = of(scene.step(events.Admin("admin-1", "drain", {"host": host})), fx.Answer)[0].body
+    assert answer["ok"] and answer["tasks"] == moved
+    recovering = []
+    for _ in range(400):
+        scene.step(events.Tick(), 20)
+        scene.beats(1)
+        for task in scene.supervision.roster.seats:
+            if scene.supervision.roster.seats[task].state.value == "served" and scene.incarnation_of(task) > 1:
+                scene.phase(task, "running")
+        recovering.append(scene.supervision.roster.waiting_count)
+    assert max(recovering) <= 1
+    assert not scene.hosts[host].slots
+    for task in scene.supervision.roster.seats:
+        assert scene.incarnation_of(task) == (2 if task in moved else 1)
+        assert scene.host_of_task(task) not in (host, *scene.hosts_of_standbys(task))
+
+
+def test_a_task_with_a_constraint_is_placed_only_where_it_may_be() -> None:
+    scene = HostScene(join=())
+    constraints = {"out/0": Constraint("b"), "count/0": Constraint(labels={"gpu": "yes"})}
+    scene.blueprint = type(scene.blueprint)(scene.topology, constraints=constraints)
+    scene.supervision = Supervision(scene.config, scene.blueprint)
+    scene.step(events.Restored(()))
+    scene.join("a")
+    scene.pass_time(2600)
+    assert (scene.host_of_task("read/0"), scene.host_of_task("count/0"), scene.host_of_task("out/0")) == ("a", "", "")
+    scene.join("b", labels={"gpu": "no"})
+    scene.join("c", labels={"gpu": "yes"})
+    scene.beats(8)
+    assert (scene.host_of_task("count/0"), scene.host_of_task("out/0")) == ("c", "b")
+    assert scene.hosts_of_standbys("out/0") == ["b"], "the standby of a pinned task is on the same host"
+    assert scene.hosts_of_standbys("count/0") == [], "no other host has the label"
+
+
+def test_another_machine_and_another_zone_are_preferred_for_a_standby() -> None:
+    scene = HostScene("read/0", join=(), hosts_expected=4)
+    scene.join("a", zone="x", machine="m1", slots=80)
+    scene.join("b", zone="x", machine="m1", slots=80)
+    scene.join("c", zone="x", machine="m2")
+    scene.join("d", zone="y", machine="m3")
+    scene.beats(4)
+    assert scene.host_of_task("read/0") == "a"
+    assert scene.hosts_of_standbys("read/0") == ["d"]
+    scene.hosts["d"].reachable = False
+    scene.pass_time(3500)
+    assert scene.hosts_of_standbys("read/0") == ["c"]
+    scene.hosts["c"].reachable = False
+    scene.pass_time(3500)
+    assert scene.hosts_of_standbys("read/0") == ["b"]
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.sampled_from(["cut", "heal", "restart agent", "close", "drain"]), st.sampled_from("abc")),
+    st.tuples(st.sampled_from(["kill", "supervisor", "wait"]), st.integers(0, 20)),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(ACTIONS, max_size=25))
+def test_whatever_happens_to_hosts_every_task_is_served_and_apart_from_its_standby(
+    actions: list[tuple[str, str | int]],
+) -> None:
+    scene = settled(crash_loop_max=1000)
+    for act, what in actions:
+        if act == "cut":
+            scene.hosts[str(what)].reachable = False
+        elif act == "heal":
+            scene.hosts[str(what)].reachable = True
+        elif act == "restart agent":
+            scene.join(str(what))
+        elif act == "close":
+            host = scene.hosts[str(what)]
+            scene.step(events.HostClosed(host.name, host.session))
+        elif act == "drain":
+            scene.step(events.Admin("admin-1", "drain", {"host": what, "draining": len(actions) % 2 == 0}))
+        elif act == "kill" and scene.living:
+            scene.end(sorted(scene.living)[int(what) % len(scene.living)])
+        elif act == "supervisor":
+            scene.restart()
+        else:
+            scene.pass_time(100 * int(what))
+        _apart(scene)
+    for name, host in scene.hosts.items():
+        host.reachable = True
+        scene.step(events.Admin("admin-1", "drain", {"host": name, "draining": False}))
+    scene.pass_time(9000)
+    _apart(scene)
+    for task in TASKS:
+        assert scene.host_of_task(task) and scene.supervision.roster.seats[task].state.value == "served"
+        assert len(scene.hosts_of_standbys(task)) == 1
+    known = {name: host.slots for name, host in scene.hosts.items()}
+    placed: dict[str, dict[str, int]] = {name: {} for name in scene.hosts}
+    for slot in scene.supervision.roster.slots.values():
+        placed[slot.host][slot.name] = slot.pid
+    assert {name: set(slots) for name, slots in known.items()} == {name: set(each) for name, each in placed.items()}
+    rising = [(r["task"], r["incarnation"]) for r in scene.journal if r["kind"] == "promoted"]
+    assert len(set(rising)) == len(rising)
+
+
+def _apart(scene: HostScene) -> None:
+    for task in TASKS:
+        at = scene.host_of_task(task)
+        assert not at or at not in scene.hosts_of_standbys(task)
+    assert scene.now % MS == 0
