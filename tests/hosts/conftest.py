@@ -1,0 +1,33 @@
+"""A network of hosts per test; where none can be made the tests are skipped, and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.network import missing
+from tests.hosts.site import Site
+
+MISSING = missing()
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if MISSING is not None and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Site]]:
+    """Makes a site with these hosts."""
+    sites: list[Site] = []
+
+    def make(names: Sequence[str]) -> Site:
+        sites.append(Site(tmp_path, names))
+        return sites[-1]
+
+    yield make
+    for each in sites:
+        each.close()
