@@ -65,11 +65,15 @@ SEEDS_THAT_FIND: Mapping[str, int] = {
     "nothing-is-discarded": 11,
     "nothing-is-committed-when-restored": 32,
     "acknowledged-before-staged": 0,
+    "never-committed": 327,
     "staged-and-not-durable": 189,
     "staged-is-finished": 7,
     "alone-back": 17,
 }
 """Sabotage → a seed that finds it; `python -m tests.simulation --sabotage NAME` looks for one."""
+
+SOON = (*SEEDS_THAT_FIND, *SHELL_SABOTAGE_NAMES)
+"""The sabotages that a known scenario finds; the search for any other takes minutes, and is a campaign."""
 
 
 def finding(name: str) -> Iterator[Scenario]:

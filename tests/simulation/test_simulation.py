@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import pytest
 
 from causal.topology import FULL_DEPTH
-from tests.members import sample
+from tests.members import members, sample
 from tests.simulation.__main__ import main
 from tests.simulation.clockwork import MS
 from tests.simulation.diagram import drawn
-from tests.simulation.finding import FOUND_WITHIN_SEEDS, SEEDS_THAT_FIND, finding
+from tests.simulation.finding import FOUND_WITHIN_SEEDS, SEEDS_THAT_FIND, SOON, finding
 from tests.simulation.sabotage import SABOTAGES
 from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
 from tests.simulation.scenario import FAULTS, Fault, Scenario, draw, from_json
@@ -64,7 +64,7 @@ def test_what_once_broke_a_promise_keeps_it(path: Path) -> None:
     assert not outcome.problem, outcome.problem
 
 
-@pytest.mark.parametrize("name", SABOTAGES)
+@pytest.mark.parametrize("name", members(SABOTAGES, *SOON))
 def test_a_broken_rule_is_found(name: str) -> None:
     """A seed that no longer finds it makes the search longer, and does not fail it."""
     assert_found(name, (run(scenario, name).problem for scenario in finding(name)))
