@@ -1,13 +1,15 @@
-"""A count per key with a random number in each row, from two sources to one sink."""
+"""A count per key with a random number in each row, from two sources, which the test lets end, to one sink."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from operators import Context, Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
+from tests.faults.pipelines.held_source import Held
 
 KEYS = 50
 
@@ -27,12 +29,9 @@ def make(partition: int, index: int) -> dict[str, int]:
 
 pipeline = Pipeline("counts")
 settings = pipeline.settings
+numbers = GeneratedSource(make, count=int(settings["count"]), partitions=2, rate=float(settings["rate"]))
 (
-    pipeline.source(
-        "numbers",
-        GeneratedSource(make, count=int(settings.get("count", "8000")), partitions=2, rate=float(settings["rate"])),
-        parallelism=2,
-    )
+    pipeline.source("numbers", Held(numbers, Path(settings["gate"])), parallelism=2)
     .key_by(lambda record: record["k"])
     .process("count", Count(), parallelism=2)
     .sink("out", SqliteSink(settings["out"]), host=settings.get("pin", "a"))
