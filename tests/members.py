@@ -28,7 +28,8 @@ def members(cases: Iterable[Any], *always: Any) -> list[Any]:
 def sample(cases: Iterable[Any], count: int) -> list[Any]:
     """Returns all cases for `parametrize`; all but `count` of them, evenly spread, are marked as a campaign."""
     every = list(cases)
-    return members(every, *(every[place * len(every) // count] for place in range(min(count, len(every)))))
+    count = min(count, len(every))
+    return members(every, *(every[place * len(every) // count] for place in range(count)))
 
 
 def campaign(*values: Any, id: str | None = None) -> Any:

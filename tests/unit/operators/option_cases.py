@@ -473,6 +473,7 @@ STREAM_CASES = [
     Case(Stream.side, {"tag": ("tag0", "tag1")}, _side),
     Case(Stream.timed, {"time": (time, lambda r: r["at"] + 1)}, _timed),
     Case(Stream.sink, {"sink": (AnySink(), Refusing()), "parallelism": TWO}, _sink,
+         without={"host": "the job is on one machine"},
          hidden=frozenset({("parallelism", "sink")})),
     Case(Stream.watermarks, {
         "time": (time, lambda r: r["at"] * 2),

@@ -30,7 +30,7 @@ OTHERS: list[Callable[..., Any]] = [
     or name in ("Tumbling", "Sliding", "Session", "Global", "Aggregate", "Reduce", "Count", "Sum", "Min", "Max", "Mean",
                 "every", "every_s", "after_each")
 ]  # fmt: skip
-NO_OPERATOR = {"check", "connect", "stream", "by_key", "versions"}
+NO_OPERATOR = {"check", "connect", "stream", "by_key", "versions", "place"}
 UNNAMED = {"self", "name", "_", "__", "args", "kwargs"}
 
 
