@@ -25,6 +25,7 @@ from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 from causal.records.values import encode
 from causal.shell import processlog
+from causal.shell.depot import Depot
 from causal.shell.roster import load_key
 from causal.task.activity import PULSE_SUFFIX
 from standby import orders
@@ -35,6 +36,7 @@ from standby.gate import Gate
 from standby.host.parentage import die_with_parent
 from standby.journal import Journal as JournalFile
 from standby.manifests import newest_manifest, sweep, write_manifest
+from standby.store_sweeper import StoreSweeper
 from standby.supervision import events
 from standby.supervision.effects import (
     Answer,
@@ -86,6 +88,10 @@ class Daemon:
         self._socket = self._context.socket(zmq.ROUTER)
         self._open_socket((job / "runtime").read_text().strip())
         self._gate = self._opened_gate() if self._config.listen else None
+        self._sweeper: StoreSweeper | None = None
+        if self._config.store:
+            self._sweeper = StoreSweeper(Depot(self._config.store, self._config.place_in_store))
+            self._sweeper.start()
         self._poller = zmq.Poller()
         self._ended = False
         self._status_due = 0.0
@@ -249,6 +255,8 @@ class Daemon:
                 self._write_manifest(epoch, files)
             case RemoveFiles():
                 sweep(self._job, effect)
+                if self._sweeper is not None:
+                    self._sweeper.take(effect)
             case Answer(to, body):
                 data = encode(dict(body))
                 if len(data) > MESSAGE_BYTES_MAX:

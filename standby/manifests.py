@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,11 @@ def sweep(job: Path, order: RemoveFiles) -> None:
         for name in names:  # fast checks first: every checkpoint examines all files, and most are kept
             if before + name not in order.keep and _is_over(name, order.through_epoch):
                 _remove(Path(place, name))
+
+
+def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
+    """The files, relative to the job's directory, that the order allows to be removed: no manifest names them."""
+    return [name for name in names if name not in order.keep and _is_over(name.rpartition("/")[2], order.through_epoch)]
 
 
 def _is_over(name: str, through_epoch: int) -> bool:

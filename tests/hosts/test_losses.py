@@ -86,6 +86,8 @@ def test_a_host_that_is_cut_off_is_replaced_after_its_time_out_and_joins_again_e
     here.network.heal(lost)
     wait_for("it joins again", lambda: here.host(lost).get("incarnation") == 2)
     ended(here)
+    checkpoints = (here.view() or {})["checkpoint"]["count"]
+    assert len(list(here.store.rglob("*.snap"))) < 5 * checkpoints, "old snapshots are removed from the store"
 
 
 def test_a_task_that_is_kept_on_one_host_waits_for_it(site: MakeSite) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standby.blueprint import Constraint
+from standby.manifests import unnecessary
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.supervision import Supervision
@@ -200,6 +201,12 @@ def test_another_machine_and_another_zone_are_preferred_for_a_standby() -> None:
     scene.hosts["c"].reachable = False
     scene.pass_time(3500)
     assert scene.hosts_of_standbys("read/0") == ["b"]
+
+
+def test_only_snapshots_that_no_manifest_names_are_removed_from_the_store() -> None:
+    names = [f"checkpoints/count/0/e0000000{epoch}-i1.snap" for epoch in range(1, 6)]
+    order = fx.RemoveFiles(frozenset({names[1]}), through_epoch=3, manifests_from=3)
+    assert unnecessary([*names, "checkpoints/manifest-1.json", "code/x.zip"], order) == [names[0], names[2]]
 
 
 ACTIONS = st.one_of(
